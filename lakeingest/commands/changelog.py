@@ -11,6 +11,7 @@ changes: so the reader has what the copy in the lake has.
 """
 
 import time
+import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -69,7 +70,11 @@ Begun = Generator[Part, None, tuple[ReadTo, bool]]  # what was read then, and wh
 
 
 class Changelog:
-    """The changelog of one table; `name` is that of the stored changelog, which positions in it carry."""
+    """The changelog of one table; positions in it carry its `name`.
+
+    That is the name of the stored changelog. One more part says where the copy was started over, if it was: then the
+    rows that readers had are of another changelog.
+    """
 
     def __init__(self, config: Config, table: str) -> None:
         known = config.tables.select(copied(open_target(config), config.target))
@@ -79,10 +84,12 @@ class Changelog:
         self._state = state_of(config)
         owner_of(self._state)  # a newer version may have written it
         self._versions: Versions = open_versions(config)
-        self._log = StoredChangelog(state_of(config) / "spool", self._shown)
         self._schemas = dict[str, TableSchema]()  # by their fingerprints
-        self._definition()
-        self.name = self._held().name
+        self._restarted = self._definition().restarted
+        suffix = "" if self._restarted is None else f"r{zlib.crc32(str(self._restarted).encode()):08x}"
+        self._log = StoredChangelog(self._state / "spool", self._shown, suffix)
+        self._stored = self._held().name
+        self.name = self._stored + suffix
 
     @property
     def end(self) -> FilePosition:
@@ -101,7 +108,7 @@ class Changelog:
             if asked is None or (isinstance(asked, datetime) and self._is_before_copy(asked)):
                 read_to, whole = yield from self._begin(reader)
             else:
-                read_to = resolved(self.table, asked, self._log)
+                read_to = resolved(self.table, asked, self._log, self.name, self._restarted)
                 whole = self._is_whole(read_to)
                 read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
             while follow and not stopping():
@@ -293,10 +300,14 @@ class Changelog:
 
     @contextmanager
     def _changes(self, since: ReadTo) -> Iterator[Changes]:
-        self._newest = (
-            self._definition().schema
-        )  # before the changes are listed: DDL that is followed later is not in it
-        with self._log.opened(self.table, since, self.name) as changes:
+        known = self._definition()  # before the changes are listed: DDL that is followed later is not in it
+        if known.restarted != self._restarted:
+            raise ChangelogGone(
+                f"{self.table}: all its rows were read again; read the changelog from its beginning, into an empty"
+                " table"
+            )
+        self._newest = known.schema
+        with self._log.opened(self.table, since, self._stored) as changes:
             yield changes
 
     def _definition(self) -> Definition:

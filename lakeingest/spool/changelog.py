@@ -44,11 +44,13 @@ class _Moved(Exception):
 class StoredChangelog:
     """The changelog in a spool's folder, read beside whoever writes it.
 
-    `shown` tells the newest place as of which readers of the lake see the table; None where they see none.
+    `shown` tells the newest place as of which readers of the lake see the table; None where they see none. `suffix` is
+    what positions of the table have behind the name.
     """
 
     folder: File
     shown: Callable[[], Place | None] = lambda: None
+    suffix: str = ""
     _known: dict[File, tuple[Hashable, Manifest]] = field(default_factory=dict)  # manifests that were read
     _lost: set[str] = field(default_factory=set)  # files that manifests name, and that are not there
 
@@ -135,7 +137,7 @@ class StoredChangelog:
                 " an empty table"
             )
         if found.lacks(since):
-            raise gone(table, since, found, name)
+            raise gone(table, since, found, name + self.suffix)
         parts: list[Stored | Altered] = []
         unmarked = ""  # the definition of rows that do not say by which one they were read
         for segment in reversed(held.after(since, found.segments)):

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from lakeingest.core.file_names import file_name
-from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
@@ -35,6 +35,7 @@ class Definition:
     `suspect`: rows may have been read by a wrong one, so all rows are to be read again before the next publish.
     `found`: the definition that they are to be read by, and where the source's binlog ended when a run found it.
     `first_at`: the time of the first publish, in seconds since 1970; None where an earlier version did not keep it.
+    `restarted`: the place from which on the copy has all changes since it was started over. None: as `before`.
     """
 
     schema: TableSchema
@@ -44,6 +45,7 @@ class Definition:
     suspect: bool = False
     found: tuple[TableSchema, FilePosition] | None = None
     first_at: int | None = None
+    restarted: Place | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -52,7 +54,8 @@ class Definition:
         earlier = {"earlier": [schema_to_json(one) for one in self.earlier]} if self.earlier else {}
         suspect = {"suspect": True} if self.suspect else {}
         found = self.found and {"schema": schema_to_json(self.found[0]), "at": str(self.found[1])}
-        known = {"before": self.before, "found": found, "first_at": self.first_at}
+        restarted = None if self.restarted is None else str(self.restarted)
+        known = {"before": self.before, "found": found, "first_at": self.first_at, "restarted": restarted}
         return doc | earlier | suspect | {name: value for name, value in known.items() if value is not None}
 
     @classmethod
@@ -65,7 +68,9 @@ class Definition:
             found = doc.get("found")
             found = found and (schema_from_json(found["schema"]), FilePosition.parse(found["at"]))
             schema, suspect, first_at = schema_from_json(doc["schema"]), doc.get("suspect") is True, doc.get("first_at")
-            return cls(schema, first, before, earlier, suspect, found, None if first_at is None else int(first_at))
+            restarted = doc.get("restarted") and Place.parse(doc["restarted"])
+            first_at = None if first_at is None else int(first_at)
+            return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
@@ -198,14 +203,19 @@ def keep_first(state: File, schema: TableSchema, published: int | None, position
     known = None if published is None else _known(state, schema.table)
     if published is None or (known is not None and known.before == published):
         first = position and replace(position, history=None)
-        _keep(state, Definition(schema, first, published, first_at=int(time.time())))
+        restarted = None if known is None else known.restarted
+        _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))
 
 
-def begin_again(state: File, schema: TableSchema, published: int) -> None:
-    """All rows of the copy are about to be read again, while readers see this version."""
+def begin_again(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
+    """All rows of the copy are about to be read again, while readers see this version.
+
+    `restarted`: with the changes after this place. None: those that differ are lines of the changelog, which goes on.
+    """
     known = _known(state, schema.table)
     earlier = () if known is None else tuple(one for one in (*known.earlier, known.schema) if one != schema)
-    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:], known is not None and known.suspect))
+    suspect, before = (False, None) if known is None else (known.suspect, known.restarted)
+    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:], suspect, restarted=restarted or before))
 
 
 def _known(state: File, table: TableId) -> Definition | None:
