@@ -269,10 +269,9 @@ class Changelog:
             if isinstance(one, Altered):
                 yield one
                 continue
-            fingerprint = one.schema.metadata[DEFINITION].decode()
-            schema = self._known(fingerprint)
-            if not fingerprint and not changes.stops:  # rows of an earlier version, which no DDL follows
-                schema = self._newest
+            schema = None if changes.stops else self._newest  # of rows of an earlier version, which no DDL follows
+            if fingerprint := one.schema.metadata[DEFINITION].decode():
+                schema = self._known(fingerprint)
             if schema is None:
                 raise self._undefined(changes.end)
             yield Changed(one, schema)
