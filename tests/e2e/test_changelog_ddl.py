@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
 from itertools import chain
@@ -20,6 +21,7 @@ from lakeingest.errors import ChangelogGone, SchemaChanged
 from lakeingest.files import file as files
 from lakeingest.mysql.connection import query
 from lakeingest.spool.changelog import StoredChangelog
+from lakeingest.state.definition import _keep, definition
 from tests.e2e import replay
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import KEY, keeping, lines, ops, position, replayed, source
@@ -223,3 +225,21 @@ def test_a_database_with_a_dot_has_a_changelog(pipe: Pipe) -> None:
             assert [one.state for one in status(pipe.config, [named], offline=True)] == ["published"]
     finally:
         pipe.sql(f"DROP DATABASE `{name}`")
+
+
+def test_what_an_earlier_version_stored_is_read_by_the_definition_of_before_ddl(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files do not say by which definition their rows were read; nor does it keep the time of the first publish."""
+    with monkeypatch.context() as patched:
+        patched.setattr("lakeingest.spool.segment_files.stored", lambda fields, _: fields)
+        copied(pipe)
+        pipe.sql("UPDATE t SET v = 3 WHERE id = 1")
+        pipe.run()
+    known = definition(pipe.state, TableId(pipe.database, "t"))
+    assert known is not None
+    _keep(pipe.state, replace(known, first_at=None))
+    assert ops(lines(pipe)) == ops(lines(pipe, since="2h")) == ["+I", "+I", "-U", "+U"]
+    pipe.sql(*DDL["swap of names"], "UPDATE t SET v = 7 WHERE id = 2")
+    pipe.run()
+    assert_every_prefix_leads_to(pipe, source(pipe))
