@@ -12,6 +12,7 @@ or 0 (`server_id`). Types: `debezium_types`.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakeingest.commands.change_lines import is_truncate, positions, text
@@ -24,6 +25,7 @@ from lakeingest.core.position import FilePosition, file_name
 from lakeingest.core.schema import TableSchema
 from lakeingest.spool.followed import Altered
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INCREMENTAL = "incremental"  # Debezium's name of rows that are read while changes go on
 _FIELDS: tuple[tuple[str, str, bool], ...] = (
     ("version", "string", False),
@@ -156,7 +158,7 @@ class DebeziumJson:
 
     def _altered(self, part: Altered) -> str:
         followed, [position] = part.followed, positions(part, self.name)
-        micros, place = int(followed.committed_at.timestamp() * 1_000_000), followed.place
+        micros, place = (followed.committed_at - _EPOCH) // timedelta(microseconds=1), followed.place
         row = _Row(RowKind.DELETE, (), "", position, micros, place.file, place.pos, 0, followed.gtid)
         if is_truncate(part):
             return self._line("t", row, followed.after, "null", "null")

@@ -57,7 +57,7 @@ class Entries:
         found = [name for space in self._namespaces() for name in self._catalog.list_tables(space)]
         return {(".".join(space), own_name(name)) for *space, name in found}
 
-    def _namespaces(self, within: Name | tuple[()] = ()) -> Iterator[Name]:
+    def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         """All namespaces: for some catalogs one whose name has a dot is in another one."""
         for space in self._catalog.list_namespaces(within):
             yield space
