@@ -189,7 +189,7 @@ def copy_of(pipe: Pipe) -> list[dict[str, Any]]:
 
 
 def _sorted(rows: Any) -> list[dict[str, Any]]:
-    return sorted((dict(sorted(row.items())) for row in rows), key=lambda row: repr(sorted(row.items())))
+    return sorted(rows, key=lambda row: int(row["id" if "id" in row else "no"]))
 
 
 @dataclass
