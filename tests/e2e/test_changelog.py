@@ -319,7 +319,7 @@ def following(pipe: Pipe) -> Iterator[list[str]]:
 
     def read() -> None:
         log = Changelog(pipe.config, f"{pipe.database}.t")
-        form = ChangelogJson(log.schema, log.name)
+        form = ChangelogJson(log.name)
         for part in log.read(follow=True, stopping=lambda: bool(ended)):
             got.extend(form.lines(part))
 
