@@ -108,6 +108,8 @@ class Changelog:
             if asked is None or (isinstance(asked, datetime) and self._is_before_copy(asked)):
                 read_to, whole = yield from self._begin(reader)
             else:
+                if isinstance(asked, datetime):
+                    asked = self._after_first(asked)
                 read_to = resolved(self.table, asked, self._log, self.name, self._restarted)
                 whole = self._is_whole(read_to)
                 read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
@@ -259,6 +261,14 @@ class Changelog:
         held, found = self._log.stretch(self.table)
         has_begun_later = not self._published() if known.first is None else found.start <= known.first.place
         return has_begun_later and self._log.place_of_time(held, moment) is None
+
+    def _after_first(self, moment: datetime) -> datetime | ReadTo:
+        """The first publish, for a time after it and before the first transaction that is held; else the time."""
+        known, (held, found) = self._definition(), self._log.stretch(self.table)
+        first = None if known.before is not None or known.first is None else known.first.place
+        if first is None or found.start > first or self._log.place_of_time(held, moment) is not None:
+            return moment
+        return ReadTo(first)
 
     def _changed(
         self, reader: Reader, changes: Changes, rows: Iterator[pa.RecordBatch | Altered], read_to: Place
