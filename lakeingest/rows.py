@@ -106,6 +106,14 @@ def change_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([*_ORIGIN, *table_schema(schema)])
 
 
+DEFINITION = b"lakeingest.definition"  # in the metadata of stored change rows: the fingerprint of their definition
+
+
+def stored(fields: pa.Schema, schema: TableSchema) -> pa.Schema:
+    """The fields of a file of change rows, which says by which definition they were read."""
+    return fields.with_metadata({DEFINITION: schema.fingerprint.encode()})
+
+
 def reread_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of change rows that were read again: without a commit time, maybe with the key alone."""
     known = {*schema.key, change.KIND, *change.ORDER}

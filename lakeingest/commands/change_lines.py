@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from json.encoder import encode_basestring
@@ -14,6 +15,9 @@ from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
+from lakeingest.spool.followed import Altered
+
+DDL, TRUNCATE = "DDL", "TRUNCATE"  # what DDL is called where rows have their kind
 
 OPS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
 
@@ -21,7 +25,9 @@ Encode = Callable[[Any], str]  # a value that is not None as JSON
 
 
 def positions(part: Part, name: str) -> list[str]:
-    """What `--since` takes to go on after each row."""
+    """What `--since` takes to go on after each row, or after DDL."""
+    if isinstance(part, Altered):
+        return [str(replace(part.followed.read_to, log=name))]
     if isinstance(part, Changed):
         columns = (part.rows[one].to_pylist() for one in (*change.ORDER, change.COMMITTED_AT))
         return [
@@ -35,6 +41,23 @@ def positions(part: Part, name: str) -> list[str]:
     within = str(ReadTo(part.place, copying=True, log=name))
     last = str(ReadTo(part.place, log=name)) if part.last else within
     return [within] * (part.rows.num_rows - 1) + [last]
+
+
+def is_truncate(part: Altered) -> bool:
+    """Whether it removed all rows, and changed nothing else."""
+    return part.alteration.empties
+
+
+def statement(part: Altered) -> str:
+    """The DDL; of a spool of an earlier version how it begins."""
+    return part.alteration.text or part.alteration.statement
+
+
+def fills(part: Altered) -> dict[str, Any]:
+    """The values that rows of before have in each new column, by its name."""
+    followed = part.followed
+    new = (name for name, was in zip(followed.after.names, followed.origins, strict=True) if was is None)
+    return {name: followed.fills[name].as_py() if name in followed.fills else None for name in new}
 
 
 def text(value: str) -> str:

@@ -4,41 +4,63 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lakeingest.commands.change_lines import OPS, positions
-from lakeingest.commands.changelog import Changed, Changelog, Part
+from lakeingest.commands.change_lines import DDL, OPS, TRUNCATE, is_truncate, positions
+from lakeingest.commands.changelog import Changed, Changelog, Copied, Part
+from lakeingest.commands.changelog_json import ChangelogJson
 from lakeingest.core import change
 from lakeingest.core.change import OP, POSITION, RowKind
 from lakeingest.core.schema import TableSchema
 from lakeingest.rows import INSTANT, table_schema
+from lakeingest.spool.followed import Altered
+
+DDL_LINE = b"lakeingest.ddl"  # in the metadata of a batch that is DDL: its line of changelog-json
 
 
 def batches(changelog: Changelog, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:
-    """Each part as a batch; rows that were read from the table have neither the time of a commit nor a GTID."""
-    schema = batch_schema(changelog.schema)
+    """Each part as a batch; rows that were read from the table have neither the time of a commit nor a GTID.
+
+    DDL is a batch of one row, without values in the table's columns, which are the new ones; its metadata say more.
+    """
     for part in parts:
-        yield _batch(part, changelog.name, schema)
+        yield _altered(part, changelog.name) if isinstance(part, Altered) else _batch(part, changelog.name)
 
 
 def batch_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of these batches. A delete of a row that was read again may have only the key."""
-    origin = [
-        pa.field(OP, pa.string(), nullable=False),
-        pa.field(POSITION, pa.string(), nullable=False),
-        pa.field(change.COMMITTED_AT, INSTANT),
-        pa.field(change.GTID, pa.string()),
-    ]
     columns = [field if field.name in schema.key else field.with_nullable(True) for field in table_schema(schema)]
-    return pa.schema([*origin, *columns])
+    return pa.schema([*_ORIGIN, *columns])
 
 
-def _batch(part: Part, name: str, schema: pa.Schema) -> pa.RecordBatch:
-    rows, count = part.rows, part.rows.num_rows
+_ORIGIN = [
+    pa.field(OP, pa.string(), nullable=False),
+    pa.field(POSITION, pa.string(), nullable=False),
+    pa.field(change.COMMITTED_AT, INSTANT),
+    pa.field(change.GTID, pa.string()),
+]
+
+
+def _altered(part: Altered, name: str) -> pa.RecordBatch:
+    """One row of the kind DDL or TRUNCATE. The metadata have the line of changelog-json."""
+    columns = [field.with_nullable(True) for field in table_schema(part.followed.after)]
+    [line] = ChangelogJson(name).lines(part)
+    schema = pa.schema([*_ORIGIN, *columns], metadata={DDL_LINE: line})
+    row = dict.fromkeys(schema.names) | {
+        OP: TRUNCATE if is_truncate(part) else DDL,
+        POSITION: positions(part, name)[0],
+        change.COMMITTED_AT: part.followed.committed_at,
+        change.GTID: part.followed.gtid,
+    }
+    return pa.RecordBatch.from_pylist([row], schema=schema)
+
+
+def _batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
+    rows, count, schema = part.rows, part.rows.num_rows, batch_schema(part.schema)
     if isinstance(part, Changed):
         ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
         origin = [rows[change.COMMITTED_AT], rows[change.GTID]]
     else:
         ops = [OPS[RowKind.INSERT]] * count
         origin = [pa.nulls(count, INSTANT), pa.nulls(count, pa.string())]
-    columns = [rows[field.name].cast(field.type) for field in list(schema)[4:]]
+    columns = [rows[field.name].cast(field.type) for field in list(schema)[len(_ORIGIN) :]]
     places = pa.array(positions(part, name), pa.string())
     return pa.RecordBatch.from_arrays([pa.array(ops, pa.string()), places, *origin, *columns], schema=schema)

@@ -3,20 +3,29 @@
 `{"op": "+I", "data": {…}, "position": "…", "committed_at": "…", "gtid": "…"}`. A decimal and an unsigned bigint are
 JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy, and rows that were
 read again, have neither a time of a commit nor a GTID. A key that was read again and has no row is a -D with the key.
+
+`{"op": "DDL", "data": null, …, "statement": "…", "key": […], "columns": […]}`: from here on rows have these columns. Of
+each it says MySQL's type, whether it may be NULL, and `was`, its name before; where that is null the column is new, and
+the rows that are there have `fill` in it. `{"op": "TRUNCATE", "data": null, …, "statement": "…"}`: there is no row now.
 """
 
 from collections.abc import Iterator
 
 from lakeingest.commands.change_lines import (
+    DDL,
     OPS,
+    TRUNCATE,
     Encode,
     binary,
     boolean,
     day,
+    fills,
+    is_truncate,
     moment,
     number,
     positions,
     single,
+    statement,
     text,
     vector,
 )
@@ -24,6 +33,7 @@ from lakeingest.commands.changelog import Changed, Part
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.spool.followed import Altered
 
 _COMMITTED_AT = moment(6, "Z")
 _ENCODERS: dict[Kind, Encode] = {
@@ -44,12 +54,19 @@ _ENCODERS: dict[Kind, Encode] = {
 class ChangelogJson:
     """Lines of changelog-json, for one table; `name` is that of the stored changelog."""
 
-    def __init__(self, schema: TableSchema, name: str) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._columns = [(column.name, f"{text(column.name)}: ", encoder(column)) for column in schema.columns]
+        self._schema: TableSchema | None = None  # that `_columns` are of
+        self._columns: list[tuple[str, str, Encode]] = []
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each row, without its end."""
+        """A line for each row, or for DDL, without its end."""
+        if isinstance(part, Altered):
+            yield self._altered(part)
+            return
+        if part.schema is not self._schema:
+            self._schema = part.schema
+            self._columns = [(one.name, f"{text(one.name)}: ", encoder(one)) for one in part.schema.columns]
         rows, count = part.rows, part.rows.num_rows
         columns = [
             [label + ("null" if value is None else encode(value)) for value in rows[name].to_pylist()]
@@ -60,7 +77,7 @@ class ChangelogJson:
             kinds = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
             committed_at = rows[change.COMMITTED_AT].to_pylist()
             times = ["null" if value is None else _COMMITTED_AT(value) for value in committed_at]
-            gtids = ["null" if value is None else text(value) for value in rows[change.GTID].to_pylist()]
+            gtids = [_text_or_null(value) for value in rows[change.GTID].to_pylist()]
         for op, position, at, gtid, *values in zip(
             kinds, positions(part, self._name), times, gtids, *columns, strict=True
         ):
@@ -68,6 +85,36 @@ class ChangelogJson:
                 f'{{"op": "{op}", "data": {{{", ".join(values)}}}, "position": "{position}", "committed_at": {at},'
                 f' "gtid": {gtid}}}'
             )
+
+    def _altered(self, part: Altered) -> str:
+        followed, [position] = part.followed, positions(part, self._name)
+        line = (
+            f'{{"op": "{TRUNCATE if is_truncate(part) else DDL}", "data": null, "position": "{position}",'
+            f' "committed_at": {_COMMITTED_AT(followed.committed_at)}, "gtid": {_text_or_null(followed.gtid)},'
+            f' "statement": {text(statement(part))}'
+        )
+        if is_truncate(part):
+            return f"{line}}}"
+        key = ", ".join(map(text, followed.after.key))
+        return f'{line}, "key": [{key}], "columns": [{", ".join(_columns(part))}]}}'
+
+
+def _columns(part: Altered) -> Iterator[str]:
+    new = fills(part)
+    for column, was in zip(part.followed.after.columns, part.followed.origins, strict=True):
+        known = (
+            f'"name": {text(column.name)}, "type": {text(str(column.source_type))},'
+            f' "nullable": {boolean(column.nullable)}, "was": {_text_or_null(was)}'
+        )
+        if was is not None:
+            yield f"{{{known}}}"
+        else:
+            value = new[column.name]
+            yield f'{{{known}, "fill": {"null" if value is None else encoder(column)(value)}}}'
+
+
+def _text_or_null(value: str | None) -> str:
+    return "null" if value is None else text(value)
 
 
 def encoder(column: Column) -> Encode:

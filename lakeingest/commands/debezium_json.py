@@ -2,28 +2,32 @@
 
 An update is one line, with the row before and after it; an update that changes the key is a delete and a create, as
 Debezium has it. Rows that were read again are reads, as in Debezium's incremental snapshots. A key that was read again
-and has no row is a delete, in whose schema every column but those of the key is optional.
+and has no row is a delete, in whose schema every column but those of the key is optional. DDL is a schema change event
+(`debezium_ddl`), and the lines after it have the schema of the new columns; TRUNCATE is an event of its own.
 
 `payload.source.sequence` is the position that `--since` takes. What the spool does not have is null (`thread`, `query`)
 or 0 (`server_id`). Types: `debezium_types`.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lakeingest.commands.change_lines import positions, text
-from lakeingest.commands.changelog import Changed, Part
+from lakeingest.commands.change_lines import is_truncate, positions, text
+from lakeingest.commands.changelog import Changed, Copied, Part
+from lakeingest.commands.debezium_ddl import change_payload, change_schema, compact
 from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.position import FilePosition, file_name
 from lakeingest.core.schema import TableSchema
+from lakeingest.spool.followed import Altered
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INCREMENTAL = "incremental"  # Debezium's name of rows that are read while changes go on
-_SOURCE: tuple[tuple[str, str, bool], ...] = (
+_FIELDS: tuple[tuple[str, str, bool], ...] = (
     ("version", "string", False),
     ("connector", "string", False),
     ("name", "string", False),
@@ -42,6 +46,14 @@ _SOURCE: tuple[tuple[str, str, bool], ...] = (
     ("thread", "int64", True),
     ("query", "string", True),
 )
+SOURCE = {
+    "type": "struct",
+    "fields": [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _FIELDS],
+    "optional": False,
+    "name": "io.debezium.connector.mysql.Source",
+    "version": 1,
+    "field": "source",
+}
 _TRANSACTION = [
     {"type": "string", "optional": False, "field": "id"},
     {"type": "int64", "optional": False, "field": "total_order"},
@@ -75,7 +87,6 @@ class DebeziumJson:
     named, `version` that of lakeingest.
     """
 
-    schema: TableSchema
     name: str
     pipeline: str
     end: FilePosition
@@ -83,7 +94,11 @@ class DebeziumJson:
     _before: _Row | None = field(default=None, init=False)  # a -U whose +U is still to come
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each insert, delete and whole update, without its end."""
+        """A line for each insert, delete and whole update, or for DDL, without its end."""
+        if isinstance(part, Altered):
+            yield self._altered(part)
+            return
+        schema = part.schema
         rows = self._rows(part)
         for number, row in enumerate(rows):
             if row.kind is RowKind.UPDATE_BEFORE:
@@ -91,22 +106,22 @@ class DebeziumJson:
                 continue
             before, self._before = self._before, None
             if row.micros is None:
-                yield self._reread(row)
+                yield self._reread(row, schema)
             elif row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
-                yield self._line("d", before, before.text, "null")
-                yield self._line("c", row, "null", row.text)
+                yield self._line("d", before, schema, before.text, "null")
+                yield self._line("c", row, schema, "null", row.text)
             elif row.kind is RowKind.UPDATE_AFTER:
-                yield self._line("u", row, "null" if before is None else before.text, row.text)
+                yield self._line("u", row, schema, "null" if before is None else before.text, row.text)
             elif row.kind is RowKind.DELETE:
-                yield self._line("d", row, row.text, "null")
+                yield self._line("d", row, schema, row.text, "null")
             elif isinstance(part, Changed):
-                yield self._line("c", row, "null", row.text)
+                yield self._line("c", row, schema, "null", row.text)
             else:
                 is_last = part.last and number == len(rows) - 1
-                yield self._line("r", row, "null", row.text, "last" if is_last else "true")
+                yield self._line("r", row, schema, "null", row.text, "last" if is_last else "true")
 
-    def _rows(self, part: Part) -> list[_Row]:
-        rows, schema = part.rows, self.schema
+    def _rows(self, part: Copied | Changed) -> list[_Row]:
+        rows, schema = part.rows, part.schema
         columns = [
             [
                 f"{text(column.name)}:" + ("null" if value is None else encode(value))
@@ -134,34 +149,42 @@ class DebeziumJson:
             )
         ]
 
-    def _reread(self, row: _Row) -> str:
+    def _reread(self, row: _Row, schema: TableSchema) -> str:
         if row.kind is not RowKind.DELETE:
-            return self._line("r", row, "null", row.text, _INCREMENTAL)
-        key = set(self.schema.key)
-        columns = (column if column.name in key else replace(column, nullable=True) for column in self.schema.columns)
-        return self._line("d", row, row.text, "null", _INCREMENTAL, replace(self.schema, columns=tuple(columns)))
+            return self._line("r", row, schema, "null", row.text, _INCREMENTAL)
+        key = set(schema.key)
+        columns = (column if column.name in key else replace(column, nullable=True) for column in schema.columns)
+        return self._line("d", row, replace(schema, columns=tuple(columns)), row.text, "null", _INCREMENTAL)
 
-    def _line(
-        self,
-        op: str,
-        row: _Row,
-        before: str,
-        after: str,
-        snapshot: str = "false",
-        schema: TableSchema | None = None,
-    ) -> str:
+    def _altered(self, part: Altered) -> str:
+        followed, [position] = part.followed, positions(part, self.name)
+        micros, place = (followed.committed_at - _EPOCH) // timedelta(microseconds=1), followed.place
+        row = _Row(RowKind.DELETE, (), "", position, micros, place.file, place.pos, 0, followed.gtid)
+        if is_truncate(part):
+            return self._line("t", row, followed.after, "null", "null")
+        source = self._source(row, followed.after, "false")
+        return compact({"schema": change_schema(part, SOURCE), "payload": change_payload(part, source)})
+
+    def _line(self, op: str, row: _Row, schema: TableSchema, before: str, after: str, snapshot: str = "false") -> str:
+        source, now = compact(self._source(row, schema, snapshot)), time.time_ns() // 1_000_000
+        payload = (
+            f'{{"before":{before},"after":{after},"source":{source},"transaction":null,"op":"{op}","ts_ms":{now}}}'
+        )
+        return f'{{"schema":{_schema(schema, self.pipeline)},"payload":{payload}}}'
+
+    def _source(self, row: _Row, schema: TableSchema, snapshot: str) -> dict[str, Any]:
         micros = time.time_ns() // 1000 if row.micros is None else row.micros
-        source = {
+        return {
             "version": self.version,
             "connector": "mysql",
             "name": self.pipeline,
             "ts_ms": micros // 1000,
             "snapshot": snapshot,
-            "db": self.schema.table.database,
+            "db": schema.table.database,
             "sequence": row.position,
             "ts_us": micros,
             "ts_ns": micros * 1000,
-            "table": self.schema.table.name,
+            "table": schema.table.name,
             "server_id": 0,
             "gtid": row.gtid,
             "file": file_name(row.file, like=self.end),
@@ -170,12 +193,6 @@ class DebeziumJson:
             "thread": None,
             "query": None,
         }
-        now = time.time_ns() // 1_000_000
-        payload = (
-            f'{{"before":{before},"after":{after},"source":{_compact(source)},"transaction":null,"op":"{op}",'
-            f'"ts_ms":{now}}}'
-        )
-        return f'{{"schema":{_schema(schema or self.schema, self.pipeline)},"payload":{payload}}}'
 
 
 _SCHEMAS: dict[tuple[TableSchema, str], str] = {}
@@ -187,21 +204,13 @@ def _schema(schema: TableSchema, pipeline: str) -> str:
         table = f"{pipeline}.{schema.table.database}.{schema.table.name}"
         fields = [connect_field(column) for column in schema.columns]
         row = {"type": "struct", "fields": fields, "optional": True, "name": f"{table}.Value"}
-        source = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _SOURCE]
-        _SCHEMAS[schema, pipeline] = _compact(
+        _SCHEMAS[schema, pipeline] = compact(
             {
                 "type": "struct",
                 "fields": [
                     row | {"field": "before"},
                     row | {"field": "after"},
-                    {
-                        "type": "struct",
-                        "fields": source,
-                        "optional": False,
-                        "name": "io.debezium.connector.mysql.Source",
-                        "version": 1,
-                        "field": "source",
-                    },
+                    SOURCE,
                     {
                         "type": "struct",
                         "fields": _TRANSACTION,
@@ -219,7 +228,3 @@ def _schema(schema: TableSchema, pipeline: str) -> str:
             }
         )
     return _SCHEMAS[schema, pipeline]
-
-
-def _compact(doc: Any) -> str:
-    return json.dumps(doc, ensure_ascii=False, separators=(",", ":"))

@@ -30,9 +30,9 @@ def feed(
     """
     changelog = Changelog(config, table)
     lines = (
-        DebeziumJson(changelog.schema, changelog.name, config.name, changelog.end, version).lines
+        DebeziumJson(changelog.name, config.name, changelog.end, version).lines
         if form == DEBEZIUM
-        else ChangelogJson(changelog.schema, changelog.name).lines
+        else ChangelogJson(changelog.name).lines
     )
     for part in changelog.read(since, follow=follow, stopping=stopping):
         out.write("".join(f"{line}\n" for line in lines(part)).encode())

@@ -14,6 +14,7 @@ from lakeingest import errors
 from lakeingest.commands.report import Report
 from lakeingest.commands.run import run
 from lakeingest.config import Config
+from lakeingest.config.tables import named
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Scope, Signal, State
 from lakeingest.errors import LakeIngestError, LeaseHeld, Retryable, UsageError
@@ -121,15 +122,12 @@ def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
 
     The source is asked only for a name that the lake does not have.
     """
+    known = config.tables.select(copied(open_target(config), config.target)) if names else []
     try:
-        tables = tuple(dict.fromkeys(TableId.parse(name) for name in names))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    known = set(config.tables.select(copied(open_target(config), config.target))) if tables else set()
-    if not known.issuperset(tables):
+        return tuple(dict.fromkeys(named(known, name) for name in names))
+    except UsageError:
         with connect(config.source) as connection:
             return tuple(config.tables.choose(config.tables.select(list_tables(connection)), names))
-    return tables
 
 
 def _is_open_for(signal: Signal, tables: Sequence[TableId]) -> bool:

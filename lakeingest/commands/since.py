@@ -1,16 +1,17 @@
 """`--since`: from where on someone wants the changelog, in each form that it can be given in."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pydantic import TypeAdapter
 
 from lakeingest.config.duration import Duration
-from lakeingest.core.position import FilePosition, GtidSet
+from lakeingest.core.position import FilePosition, GtidSet, Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChangelogGone, StateUnreadable, UsageError
-from lakeingest.spool.changelog import Held, StoredChangelog, gone
+from lakeingest.spool.changelog import StoredChangelog, gone
 
 Since = ReadTo | GtidSet | FilePosition | datetime
 
@@ -44,28 +45,29 @@ def parse_since(text: str, now: datetime) -> Since:
         ) from None
 
 
-def resolved(table: TableId, since: Since, log: StoredChangelog, held: Held) -> ReadTo:
-    """What a reader that asks for the changes since then has read; ChangelogGone where they are not all held."""
+def resolved(table: TableId, since: Since, log: StoredChangelog, name: str, restarted: Place | None) -> ReadTo:
+    """What a reader that asks for the changes since then has read; ChangelogGone where they are not all held.
+
+    `name` is that of the table's changelog, which began where its copy was `restarted`, if it was.
+    """
+    held, found = log.stretch(table)
     match since:
         case ReadTo():
-            if since.log not in {"", held.name}:
+            if since.log not in {"", name}:
                 raise ChangelogGone(
-                    f"{table}: position {since} is of a changelog that has ended, the spool was begun anew; read the"
-                    " changelog from its beginning, into an empty table"
+                    f"{table}: position {since} is of a changelog that has ended, the spool or the copy was begun anew;"
+                    " read the changelog from its beginning, into an empty table"
                 )
-            return _held(table, since, held)
+            read_to = replace(since, log=held.name)
         case FilePosition():
-            return _held(table, ReadTo(since.place(held.opened.epoch)), held)
-        case GtidSet():
-            place = log.place_of_gtids(held, since)
-        case datetime():
-            place = log.place_of_time(held, since)
-    if place is None:
-        raise gone(table, since, held)
-    return _held(table, ReadTo(place), held)
-
-
-def _held(table: TableId, since: ReadTo, held: Held) -> ReadTo:
-    if held.is_gone(since, table):
-        raise gone(table, since, held)
-    return since
+            read_to = ReadTo(since.place(held.opened.epoch))
+        case GtidSet() | datetime():
+            place = log.place_of_gtids(held, since) if isinstance(since, GtidSet) else log.place_of_time(held, since)
+            if place is None:
+                raise gone(table, since, found, name)
+            read_to = ReadTo(place)
+    if restarted is not None and restarted > found.start:
+        found = replace(found, start=restarted)
+    if found.lacks(read_to):
+        raise gone(table, since, found, name)
+    return read_to

@@ -25,6 +25,8 @@ def _pattern(text: str) -> str:
     return text
 
 
+_QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(?:`((?:[^`]|``)+)`|([^`]+))", re.DOTALL)
+
 Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
@@ -100,17 +102,13 @@ class Tables(BaseModel):
         )
 
     def choose(self, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
-        """The included tables that are named as `database.table`; without names, all.
+        """The included tables that are named as `database.table`, or as SQL quotes names; without names, all.
 
         UsageError for a name that is not among them; OperatorNeeded if no table is included.
         """
         if not known:
             raise OperatorNeeded(f"no table of the source matches tables.include {list(self.include)}")
-        by_name = {str(table): table for table in known}
-        for name in names:
-            if name not in by_name:
-                raise UsageError(f"{name} is not among the source's tables that tables.include names")
-        return sorted(by_name[name] for name in set(names)) or list(known)
+        return sorted({named(known, name) for name in names}) or list(known)
 
     def of(self, table: TableId) -> TableOptions:
         """The options of a table; of several patterns that match, later ones win."""
@@ -121,6 +119,22 @@ class Tables(BaseModel):
                 merged = {key: {**chosen.get(key, {}), **given[key]} for key in ("types", "properties") if key in given}
                 chosen |= given | merged
         return TableOptions(**chosen)
+
+
+def named(known: Iterable[TableId], name: str) -> TableId:
+    """The table that someone means: each of its names may stand between backquotes, as in SQL. UsageError without one.
+
+    A name with backquotes of its own, as we write it, means that table first.
+    """
+    tables = set(known)
+    found = next((table for table in tables if str(table) == name), None)
+    if found is None and (parts := _QUOTED.fullmatch(name)):
+        quoted_database, database, quoted_table, table = (part.replace("``", "`") for part in parts.groups(""))
+        meant = TableId(quoted_database or database, quoted_table or table)
+        found = meant if meant in tables else None
+    if found is None:
+        raise UsageError(f"{name} is not among the source's tables that tables.include names")
+    return found
 
 
 def _matches(pattern: str, table: TableId) -> bool:

@@ -45,13 +45,15 @@ class Alteration:
     """All that one statement changed of a table, in its order.
 
     `is_barrier`: it changed values, the key or the table itself, or nobody knows what; rows of before tell nothing.
-    `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it.
+    `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it. `text` is
+    all of it, for readers of the changelog alone: values are not for logs; '' of a barrier, and from older versions.
     """
 
     changes: tuple[Change, ...] = ()
     is_barrier: bool = False
     empties: bool = False
     statement: str = ""
+    text: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -60,6 +62,7 @@ class Alteration:
             "barrier": self.is_barrier,
             "empties": self.empties,
             "statement": self.statement,
+            "text": self.text,
         }
 
     @classmethod
@@ -67,7 +70,8 @@ class Alteration:
         """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
         barrier, empties = (doc.get(name) is True for name in ("barrier", "empties"))
-        return cls(tuple(changes), barrier, empties, str(doc.get("statement", "")))
+        statement, text = (str(doc.get(name, "")) for name in ("statement", "text"))
+        return cls(tuple(changes), barrier, empties, statement, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ class Versions(Protocol):
         Those up to the version `before` are left out: readers saw it when the copy was started over.
         """
 
+    def fingerprint(self, table: TableId, version: int) -> str:
+        """That of the definition that the rows of a published version have; '' where that version is gone."""
+
     def last(self, table: TableId) -> Staged | None:
         """The last commit, published or not; None where there is no such table."""
 

@@ -77,7 +77,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     compares = table.over_gap and (is_complete or is_worth_comparing(edges.connection, staged, table.schema))
     lift = lift_over_gap(edges.config, staged, table.schema) if compares else None
     if staged.published is not None:
-        begin_again(state, table.schema, staged.published)
+        begin_again(state, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(state, table.schema)
     for signal in signals:
         patches.remove(signal)

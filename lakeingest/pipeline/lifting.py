@@ -38,8 +38,9 @@ from lakeingest.pipeline.merge import merge
 from lakeingest.pipeline.publish import publish
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.unseen_ddl import assert_not_suspect, stop_at_unseen_ddl, suspect_unnamed
+from lakeingest.rows import constants
 from lakeingest.spark.scatter import scatter
-from lakeingest.spool.halts import Halt, halts, unread
+from lakeingest.spool.halts import Halt, halts, note_followed, unread
 from lakeingest.state.definition import definition_of, keep_next
 
 BRACKETS = 10  # tries to read a definition while nobody alters the table
@@ -103,6 +104,8 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
     if table.reading is not None:  # by a definition that is over
         table.reading.job.cancel()
         table.reading = None
+    edges.lease.assert_held()
+    note_followed(binlog.spool, halt, lift, constants(lift.after, lift.fills))  # first: a reader never lacks it
     empties = halt.alteration.empties
     step = table.progress.emptied if empties else table.progress.lifted
     commit_lift(edges, table, lift, step(halt.after, lift.after.fingerprint), empties=empties)

@@ -18,6 +18,7 @@ from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Versions
 from lakeingest.rows import laid_over
 from lakeingest.spool.collapse import Slice, collapsed, take
+from lakeingest.spool.halts import halts
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 
@@ -25,11 +26,16 @@ from lakeingest.spool.transaction_files import log_of
 def unpublished_rows(
     versions: Versions, staged: Staged, schema: TableSchema, spool: Spool
 ) -> tuple[Place, Iterator[pa.RecordBatch]]:
-    """The spool's end, and the rows as of there. SpoolGap when the spool was loaded too late for this commit."""
-    end, splits = spool.position.place, staged.progress.splits
+    """The spool's end, or the place of the first DDL that the rows are not lifted over yet, and the rows as of there.
+
+    SpoolGap when the spool was loaded too late for this commit.
+    """
+    progress = staged.progress
+    ahead = halts(spool, schema.table, progress.needed_from)
+    end, splits = ahead[0].before.place if ahead else spool.position.place, progress.splits
     if not splits.all or not (splits.ordered or splits.complete):
         return end, iter(())
-    marks = marks_of(splits, log_of(spool), max(staged.progress.covered_from, spool.start))
+    marks = marks_of(splits, log_of(spool), max(progress.covered_from, spool.start))
     wanted = [
         (split.range, mark) for split, mark in zip(splits.all, marks, strict=True) if max(split.floor, mark) <= end
     ]
@@ -38,12 +44,11 @@ def unpublished_rows(
     rows = versions.rows(schema, staged.version)
     if len(wanted) < len(splits.all):
         rows = _within(rows, schema.key, [keys for keys, _ in wanted])
-    return end, laid_over(rows, _changes(spool, schema, wanted), schema.key, schema)
+    return end, laid_over(rows, _changes(spool, schema, wanted, end), schema.key, schema)
 
 
-def _changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark]) -> list[pa.Table]:
+def _changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], end: Place) -> list[pa.Table]:
     """The last change of each key that the splits with these marks still need, whole, with whether it deletes."""
-    end = spool.position.place
     files = spool.files(schema.table, min(mark for _, mark in marks), end)
     if not files:
         return []

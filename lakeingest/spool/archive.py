@@ -16,6 +16,7 @@ from datetime import timedelta
 from itertools import groupby
 
 from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import reread_files
@@ -152,9 +153,14 @@ def _join(spool: File, epoch: int) -> None:
         archived = [(one, one.read()) for one in listed(spool)]
         if sum(one.level == level for one, _ in archived) < JOIN:
             continue
-        for is_such, group in groupby(archived, key=lambda pair: (pair[0].level == level, sorted(pair[1].tables))):
-            if is_such[0]:
+        for (is_such, *_), group in groupby(archived, key=lambda pair: _kind(pair[0], pair[1], level)):
+            if is_such:
                 _put_together(spool, epoch, list(group), level + 1)
+
+
+def _kind(one: Archived, manifest: Manifest, level: int) -> tuple[bool, bool, list[TableId]]:
+    """Neighbours of one kind are put together: of this level, with the same tables; DDL is of a kind of its own."""
+    return one.level == level, bool(manifest.alterations), sorted(manifest.tables)
 
 
 def _put_together(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:

@@ -5,7 +5,7 @@ again. Segments are found by the places that they cover, wherever they are by th
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeingest.core.history import History
 from lakeingest.core.position import Gtid, GtidSet, Place, Position
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
@@ -22,7 +23,9 @@ from lakeingest.errors import ChangelogGone, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool.archive import listed, name_of
-from lakeingest.spool.changes import BATCH_ROWS, Changes
+from lakeingest.spool.changes import BATCH_ROWS, Changes, Stored, definition_of
+from lakeingest.spool.followed import Altered
+from lakeingest.spool.held import Held, Stretch, chain
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.reread_files import RereadFolder
 from lakeingest.spool.spool import Spool
@@ -37,71 +40,19 @@ class _Moved(Exception):
     """What was listed has been moved or removed meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """All segments at one moment, in order, without a gap, up to the spool's end. `name` is that of the changelog."""
-
-    name: str
-    opened: Position  # where the spool begins, behind the archive
-    end: Position
-    segments: tuple[Manifest, ...]
-
-    @property
-    def start(self) -> Place:
-        """Every change after this place is here, of the tables that were watched then."""
-        return self._place(self.segments[0]) if self.segments else self.opened.place
-
-    def covers(self, table: TableId) -> Place:
-        """The place after which every change of the table is here, up to where it was watched last."""
-        watched = self._watched(table)
-        return self._place(watched[0]) if watched else self.end.place
-
-    def watched_to(self, table: TableId) -> Place:
-        """Where the table was watched last: the end, unless it has stopped."""
-        watched = self._watched(table)
-        return watched[-1].stop.place(self.opened.epoch) if watched else self.end.place
-
-    def is_gone(self, since: ReadTo, table: TableId) -> bool:
-        """Whether a change of the table after `since` may be no longer here."""
-        return since.order < ReadTo(self.covers(table)).order
-
-    def after(self, since: ReadTo, table: TableId) -> list[Manifest]:
-        """The segments that watched the table last, and may have changes after `since`.
-
-        That may be the rest of a transaction, whose place may be the very end of its segment.
-        """
-        epoch = self.opened.epoch
-        return [one for one in self._watched(table) if since.order < ReadTo(one.stop.place(epoch)).order]
-
-    def _watched(self, table: TableId) -> list[Manifest]:
-        """The last segments in a row that watched the table."""
-        watched: list[Manifest] = []
-        for segment in reversed(self.segments):
-            if table in segment.tables:
-                watched.append(segment)
-            elif watched:
-                break
-        return watched[::-1]
-
-    @property
-    def gtids(self) -> GtidSet:
-        """All GTIDs up to `start`: those of before the spool without those of the archive."""
-        archived = GtidSet()
-        for one in self.segments:
-            if one.stop.place(self.opened.epoch) <= self.opened.place:
-                archived |= one.gtids
-        return (self.opened.gtids or GtidSet()) - archived
-
-    def _place(self, segment: Manifest) -> Place:
-        return segment.start.place(self.opened.epoch)
-
-
 @dataclass(slots=True)
 class StoredChangelog:
-    """The changelog in a spool's folder, read beside whoever writes it."""
+    """The changelog in a spool's folder, read beside whoever writes it.
+
+    `shown` tells the newest place as of which readers of the lake see the table; None where they see none. `suffix` is
+    what positions of the table have behind the name.
+    """
 
     folder: File
+    shown: Callable[[], Place | None] = lambda: None
+    suffix: str = ""
     _known: dict[File, tuple[Hashable, Manifest]] = field(default_factory=dict)  # manifests that were read
+    _lost: set[str] = field(default_factory=set)  # files that manifests name, and that are not there
 
     def held(self) -> Held | None:
         """What is there now; None where there is no spool. StateUnreadable where it is damaged."""
@@ -125,7 +76,7 @@ class StoredChangelog:
             opened = Position.from_json(files.document(path))
         except (OSError, ValueError) as error:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
-        segments = _chain(list(found.values()), opened)
+        segments = chain(list(found.values()), opened)
         end = opened
         for one in segments:
             if one.stop.place(opened.epoch) > opened.place:
@@ -147,6 +98,28 @@ class StoredChangelog:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StateUnreadable(f"{file} of the spool cannot be read: {error}") from error
 
+    def stretch(self, table: TableId) -> tuple[Held, Stretch]:
+        """What is held now, and the part of it that has every change of the table. ChangelogGone without a spool.
+
+        Where the table is not watched up to the end, readers of the lake may see more of it than is held. Their version
+        is asked for first, and the segments are listed after it: so what was published meanwhile is no gap.
+        """
+        held = self._found(table)
+        found = held.stretch(table, lost=self._lost)
+        if found.stops or not found.segments:
+            shown = self.shown()
+            held = self._found(table)
+            found = held.stretch(table, shown, self._lost)
+        return held, found
+
+    def _found(self, table: TableId) -> Held:
+        held = self.held()
+        if held is None:
+            raise ChangelogGone(
+                f"{table}: there is no spool any more; run once, then read the changelog from its beginning"
+            )
+        return held
+
     @contextmanager
     def opened(self, table: TableId, since: ReadTo, name: str) -> Iterator[Changes]:
         """The table's changes after `since` up to the end at this moment; they stay readable within the block.
@@ -154,63 +127,88 @@ class StoredChangelog:
         ChangelogGone where not all of them are held, or the changelog is not the one of this name any more.
         """
         with ExitStack() as opened:
-            yield _persistently(lambda: self._opened(table, since, name, opened))
+            yield _persistently(lambda: self._opened(table, since, name, opened), self._lost.add)
 
     def _opened(self, table: TableId, since: ReadTo, name: str, opened: ExitStack) -> Changes:
-        held = self.held()
-        if held is None or held.name != name:
+        held, found = self.stretch(table)
+        if held.name != name:
             raise ChangelogGone(
                 f"{table}: the spool was begun anew since position {since}; read the changelog from its beginning, into"
                 " an empty table"
             )
-        if held.is_gone(since, table):
-            raise gone(table, since, held)
-        parts = []
-        for segment in held.after(since, table):
-            if entry := segment.tables[table]:
+        if found.lacks(since):
+            raise gone(table, since, found, name + self.suffix)
+        parts: list[Stored | Altered] = []
+        unmarked = ""  # the definition of rows that do not say by which one they were read
+        for segment in reversed(held.after(since, found.segments)):
+            if table in segment.followed:
+                parts.append(Altered(segment.alterations[table], segment.followed[table]))
+                unmarked = segment.followed[table].before.fingerprint
+            elif entry := segment.tables[table]:
                 try:
                     # an open file can still be read when it is removed
                     part = pq.ParquetFile(opened.enter_context(files.lasting(self.folder / entry[0])))
                 except FileNotFoundError as error:
-                    raise _Moved from error
+                    raise _Moved(entry[0]) from error
                 except (OSError, pa.ArrowException) as error:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
-                parts.append(part)
-        end = held.watched_to(table)
+                parts.append(Stored(part, definition_of(part) or unmarked))
         try:
             # after the segments: what was read again as of a place is here before any segment that begins there
-            rereads = RereadFolder.of(self.folder, table).listed(replace(since, log=name), end)
+            rereads = RereadFolder.of(self.folder, table).listed(replace(since, log=name), found.end)
         except FileNotFoundError as error:
             raise _Moved from error
         # a segment goes before what was read again as of its start: with the segment here, nothing of that was missed
-        again = self.held()
-        if again is None or again.name != name or again.is_gone(since, table):
+        again, left = self.stretch(table)
+        if again.name != name or left.lacks(since):
             raise _Moved
-        return Changes(table, since, end, tuple(parts), tuple(rereads))
+        return Changes(table, since, found.end, tuple(reversed(parts)), tuple(rereads), found.stops)
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which all transactions are in a set; None where that may be before what is held."""
         if not held.gtids <= gtids:
             return None
-        return _persistently(lambda: self._until(held, lambda batch: _lacking(batch, gtids)))
+
+        def look() -> Place | None:
+            return self._until(held, lambda batch: _lacking(batch, gtids), lambda segment: segment.gtids <= gtids)
+
+        return _persistently(look, self._lost.add)
 
     def place_of_time(self, held: Held, moment: datetime) -> Place | None:
         """The place before the first transaction that was committed after a moment; None as in `place_of_gtids`."""
         micros = int(moment.timestamp() * 1_000_000)
-        last = None if held.end.history is None else held.end.history.last
-        if last is not None and last.committed_at <= micros:
+        if _is_over(held.end.history, micros):
             return held.end.place
-        place = _persistently(
-            lambda: self._until(held, lambda batch: batch["committed_at"].cast(pa.int64()).to_numpy() > micros)
-        )
+
+        def look() -> Place | None:
+            return self._until(
+                held,
+                lambda batch: batch["committed_at"].cast(pa.int64()).to_numpy() > micros,
+                lambda segment: _is_over(segment.history, micros),
+            )
+
+        place = _persistently(look, self._lost.add)
         return None if place == held.start else place
 
-    def _until(self, held: Held, is_after: "Callable[[pa.RecordBatch], np.ndarray]") -> Place:
-        """The place of the last transaction before the first one that `is_after`."""
+    def _until(
+        self,
+        held: Held,
+        is_after: "Callable[[pa.RecordBatch], np.ndarray]",
+        is_before: Callable[[Manifest], bool],
+    ) -> Place | None:
+        """The place of the last transaction before the first one that `is_after`; None where a lost file may have it.
+
+        `is_before` tells it of a whole segment.
+        """
         place, moved = held.start, self.held()
         # what was listed may have been put together meanwhile
         segments = held.segments if moved is None or moved.start > held.start else moved.segments
         for segment in segments:
+            if segment.transactions in self._lost:
+                if not is_before(segment):
+                    return None
+                place = segment.stop.place(held.opened.epoch)
+                continue
             try:
                 with files.parquet(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
@@ -221,7 +219,7 @@ class StoredChangelog:
                         if first < len(after):
                             return place
             except FileNotFoundError as error:
-                raise _Moved from error
+                raise _Moved(segment.transactions) from error
             except (OSError, pa.ArrowException) as error:
                 raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
         return held.end.place
@@ -241,52 +239,37 @@ class StoredChangelog:
         return _persistently(load)
 
 
-def gone(table: TableId, since: object, held: Held) -> ChangelogGone:
+def gone(table: TableId, since: object, found: Stretch, name: str) -> ChangelogGone:
     """The error for a reader that is behind what is held."""
-    oldest = ReadTo(held.covers(table), log=held.name)
     return ChangelogGone(
-        f"{table}: the changes after {since} are no longer held, the oldest position is {oldest}; read the changelog"
-        " from its beginning, into an empty table"
+        f"{table}: the changes after {since} are no longer held, the oldest position is"
+        f" {ReadTo(found.start, log=name)}; read the changelog from its beginning, into an empty table"
     )
 
 
-def _chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
-    """The segments that lead to the last one without a gap; of two for one part of the binlog the larger one."""
-    epoch, chain = opened.epoch, list[Manifest]()
-    end = max([opened.place, *(_stop(one, opened) for one in segments)])
-    best: Manifest | None = None
-    for one in sorted(segments, key=lambda one: one.stop.place(epoch), reverse=True):
-        if _stop(one, opened) < end:
-            if best is None:
-                break
-            chain.append(best)
-            end, best = best.start.place(epoch), None
-            if _stop(one, opened) < end:
-                break
-        if one.start.place(epoch) < end and (best is None or one.start.place(epoch) < best.start.place(epoch)):
-            best = one
-    if best is not None:
-        chain.append(best)
-    chain.reverse()
-    return chain
+def _persistently(look: Callable[[], Result], lose: Callable[[str], None] = lambda _: None) -> Result:
+    """Look again where something was moved meanwhile. A file that is never found is lost: `lose` is called with it."""
+    lost = set[str]()
+    while True:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return look()
+            except _Moved as error:
+                name = next(iter(error.args), None)
+                if tries_left:
+                    time.sleep(_PAUSE_SECONDS)
+                elif name is None or name in lost:
+                    raise StateUnreadable(
+                        f"the spool lacks a file that it names: {error.__cause__}; run once, then try again"
+                    ) from error
+                else:
+                    lost.add(name)
+                    lose(name)
 
 
-def _stop(segment: Manifest, opened: Position) -> Place:
-    return segment.stop.place(opened.epoch)
-
-
-def _persistently(look: Callable[[], Result]) -> Result:
-    for _ in range(_TRIES - 1):
-        try:
-            return look()
-        except _Moved:
-            time.sleep(_PAUSE_SECONDS)
-    try:
-        return look()
-    except _Moved as error:
-        raise StateUnreadable(
-            f"the spool lacks a file that it names: {error.__cause__}; run once, then try again"
-        ) from error
+def _is_over(history: History | None, micros: int) -> bool:
+    """Whether the last transaction before a position was committed by then."""
+    return history is not None and history.last is not None and history.last.committed_at <= micros
 
 
 def _lacking(batch: pa.RecordBatch, gtids: GtidSet) -> "np.ndarray":

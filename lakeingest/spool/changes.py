@@ -1,4 +1,4 @@
-"""The changes of a table after a position: change rows of the binlog, and rows that were read again, in one order."""
+"""The changes of a table after a position: change rows of the binlog, DDL, and rows read again, in one order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,39 +13,59 @@ from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChangelogGone
 from lakeingest.files import file as files
+from lakeingest.rows import DEFINITION
+from lakeingest.spool.followed import Altered
 from lakeingest.spool.reread_files import RereadRows, unreadable
 
 BATCH_ROWS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A file of change rows, which is open, and the fingerprint of their definition; '' where it is not known."""
+
+    file: pq.ParquetFile
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """What comes after `since`, up to the place `end`.
 
-    The segments' `files` are open; those of `rereads` may be too many for that.
+    The files of `parts` are open; those of `rereads` may be too many for that. `stops`: the table is not watched from
+    the end on.
     """
 
     table: TableId
     since: ReadTo
     end: Place
-    files: tuple[pq.ParquetFile, ...]
+    parts: tuple[Stored | Altered, ...]
     rereads: tuple[RereadRows, ...] = ()
+    stops: bool = False
 
     @property
     def read_to(self) -> ReadTo:
         """Where someone is who has read all of it."""
         return max([ReadTo(self.end), *(one.last for one in self.rereads)], key=lambda one: one.order)
 
-    def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch]:
-        """Change rows in order, after `since` and up to `stop`, where they are given.
+    def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
+        """Change rows and DDL in order, after `since` and up to `stop`, where they are given.
 
-        Rows that were read again have no commit time; those as of `stop` come after it. ChangelogGone where they are
-        removed meanwhile: the reader is slow, and has not said that it is at work.
+        The metadata of change rows have the fingerprint of their definition (`rows.DEFINITION`). Rows that were read
+        again have no commit time; those as of `stop` come after it. ChangelogGone where they are removed meanwhile: the
+        reader is slow, and has not said that it is at work.
         """
         since, waiting = since or self.since, list(self.rereads)
-        for file in self.files:
-            for batch in file.iter_batches(BATCH_ROWS):
-                left = batch
+        for part in self.parts:
+            if isinstance(part, Altered):
+                at = part.followed.read_to
+                while waiting and waiting[0].last.order < at.order:
+                    yield from self._reread(waiting.pop(0), since, stop)
+                if since.order < at.order and (stop is None or at.place <= stop):
+                    yield part
+                continue
+            for batch in part.file.iter_batches(BATCH_ROWS):
+                left = batch.replace_schema_metadata({DEFINITION: part.definition})
                 while waiting and (after := _is_after(left, ReadTo(waiting[0].last.place))).any():
                     yield from _between(left.filter(pa.array(~after)), since, stop)
                     yield from self._reread(waiting.pop(0), since, stop)
@@ -61,10 +81,11 @@ class Changes:
         read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
             with files.parquet(rows.path) as file:
+                mark = {DEFINITION: definition_of(file) or self._definition_at(rows.last.place)}
                 for batch in file.iter_batches(BATCH_ROWS):
                     left = batch.filter(pa.array(batch[change.ORDINAL].to_numpy() > read))
                     if left.num_rows:
-                        yield left
+                        yield left.replace_schema_metadata(mark)
         except FileNotFoundError as error:
             raise ChangelogGone(
                 f"{self.table}: rows that were read again at {rows.first} are no longer held; read the changelog from"
@@ -72,6 +93,16 @@ class Changes:
             ) from error
         except (OSError, pa.ArrowException) as error:
             raise unreadable(rows.path, error) from error
+
+    def _definition_at(self, place: Place) -> str:
+        """The fingerprint of the definition as of a place, for rows that an earlier version wrote; '' if not known."""
+        followed = [part.followed for part in self.parts if isinstance(part, Altered)]
+        return next((one.before.fingerprint for one in followed if one.place > place), "")
+
+
+def definition_of(file: pq.ParquetFile) -> str:
+    """The fingerprint that a file of change rows carries; '' in one of an earlier version."""
+    return str((file.schema_arrow.metadata or {}).get(DEFINITION, b""), "ascii")
 
 
 def _between(batch: pa.RecordBatch, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:

@@ -3,12 +3,17 @@
 The segments after a halt do not watch the table until they were read again with its next definition.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from lakeingest.core.alteration import Alteration
+from lakeingest.core.lift import Lift
 from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import Segment
+from lakeingest.spool.followed import Followed
 from lakeingest.spool.spool import Spool
 
 
@@ -36,6 +41,17 @@ def halts(spool: Spool, table: TableId, after: Place) -> list[Halt]:
         for _, start, segment, stop in spool.parts()
         if table in segment.alterations and stop.place > after
     ]
+
+
+def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.Scalar]) -> None:
+    """Let readers of the changelog know how the copy is lifted at this halt; `fills` are the values of new columns."""
+    table = lift.before.table
+    for number, start, segment, stop in spool.parts():
+        if start.place == halt.before.place and table in segment.alterations:
+            last = None if stop.history is None else stop.history.last
+            followed = Followed.of(lift, fills, last, spool.folder / segment.transactions)
+            spool.put(number, replace(segment, followed={**segment.followed, table: followed}))
+            return
 
 
 def unread(spool: Spool, table: TableId, after: Place, stop: Place) -> dict[int, Segment]:

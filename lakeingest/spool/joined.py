@@ -24,8 +24,10 @@ _GROUP_BYTES = 64 << 20  # of rows that wait to be written
 def joined(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
     """One segment instead of these neighbours, which watch the same tables. Its files are written and durable.
 
-    None where a table's files differ in their columns.
+    None where a table's files differ in their columns, or one of the segments is DDL.
     """
+    if any(part.alterations for part in parts):
+        return None
     names = _written(spool, parts)
     if names is None:
         return None
@@ -47,7 +49,7 @@ def file_names(segment: Manifest) -> list[str]:
 def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
     """Write the rows of these segments, for each table into one file; the names of the files.
 
-    None where a table's files differ in their columns.
+    None where a table's files differ in their columns, or in the definition of their rows.
     """
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
@@ -58,7 +60,7 @@ def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str
                 opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _name(part, table))
             ]
             schema = found[0].schema_arrow
-            if any(not file.schema_arrow.equals(schema) for file in found):
+            if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in found):
                 return None
             with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
                 for rows in _grouped(found):

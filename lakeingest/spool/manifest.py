@@ -9,6 +9,7 @@ from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.prepared import Pending
 from lakeingest.core.schema import TableId
+from lakeingest.spool.followed import Followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,9 @@ class Manifest:
     `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
     `nulled` counts values of new rows that are NULL by the user's choice. `history` identifies the
     binlog at `stop`; None in a manifest of an older version. `alterations` names the tables that the segment alters: it
-    has no other transaction then, and does not watch them. `pending` is what is prepared (XA) at `stop`, as far as the
-    spool has seen; None in a manifest of an older version. `lacks_cascades`: the source did not log what foreign keys
-    changed, though it can.
+    has no other transaction then, and does not watch them. `followed` has those of them whose copies are lifted over
+    that. `pending` is what is prepared (XA) at `stop`, as far as the spool has seen; None in a manifest of an older
+    version. `lacks_cascades`: the source did not log what foreign keys changed, though it can.
     """
 
     start: FilePosition
@@ -33,6 +34,7 @@ class Manifest:
     alterations: Mapping[TableId, Alteration] = field(default_factory=dict)
     pending: Pending | None = None
     lacks_cascades: bool = False
+    followed: Mapping[TableId, Followed] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -48,6 +50,8 @@ class Manifest:
         altered = {str(table): alteration.to_json() for table, alteration in self.alterations.items()}
         doc |= {"alterations": altered} if altered else {}
         doc |= {"lacks_cascades": True} if self.lacks_cascades else {}
+        followed = {str(table): one.to_json() for table, one in self.followed.items()}
+        doc |= {"followed": followed} if followed else {}
         return doc | ({} if self.pending is None else {"prepared": self.pending.to_json()})
 
     @classmethod
@@ -70,4 +74,5 @@ class Manifest:
             },
             None if doc.get("prepared") is None else Pending.from_json(doc["prepared"]),
             doc.get("lacks_cascades") is True,
+            {TableId.parse(table): Followed.from_json(one) for table, one in doc.get("followed", {}).items()},
         )

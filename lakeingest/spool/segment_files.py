@@ -15,7 +15,7 @@ from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.files.file import Draft, File
-from lakeingest.rows import TRANSACTIONS, Part, change_schema
+from lakeingest.rows import TRANSACTIONS, Part, change_schema, stored
 from lakeingest.spool.manifest import Manifest
 
 _GROUP_BYTES = 64 << 20  # of buffered rows of all tables: a row group of a few rows is slow to read
@@ -91,7 +91,7 @@ class SegmentFiles:
         schema, bounds = self._schemas[table], list(self._schemas[table].key)
         few = list(change.ORIGIN)  # columns of few values, worth a dictionary
         return pq.ParquetWriter(
-            file, change_schema(schema), compression="lz4", use_dictionary=few, write_statistics=bounds
+            file, stored(change_schema(schema), schema), compression="lz4", use_dictionary=few, write_statistics=bounds
         )
 
 

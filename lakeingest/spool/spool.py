@@ -205,7 +205,7 @@ class Spool:
             nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}
             nulled |= read.nulled if is_last else {}
             wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
-            self._put(number, wider)
+            self.put(number, wider)
 
     @property
     def segments(self) -> Collection[Manifest]:
@@ -232,7 +232,7 @@ class Spool:
         )
         with store.storage_errors(self.folder):
             files.sync(self.folder / "data")
-        self._put(number, wider)
+        self.put(number, wider)
 
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Begin the spool earlier, at `opened`, with what was read from there up to its start for tables that join.
@@ -323,7 +323,7 @@ class Spool:
         """Let a segment watch these tables no longer, and remove their files."""
         segment = self._segments[number]
         watched = {table: file for table, file in segment.tables.items() if table not in tables}
-        self._put(number, replace(segment, tables=watched))
+        self.put(number, replace(segment, tables=watched))
         with store.storage_errors(self.folder):
             for file in (segment.tables[table] for table in tables):
                 if file is not None:
@@ -336,7 +336,7 @@ class Spool:
         """
         first, *others = numbers
         parts = [self._segments[number] for number in numbers]
-        self._put(first, whole)
+        self.put(first, whole)
         with store.storage_errors(self.folder):
             for number in others:
                 del self._segments[number]
@@ -348,7 +348,7 @@ class Spool:
     def _manifest(self, number: int) -> File:
         return self.folder / "segments" / f"{number:06d}.json"
 
-    def _put(self, number: int, segment: Manifest) -> None:
+    def put(self, number: int, segment: Manifest) -> None:
         """Replace a segment by the same one, with other tables or more of its neighbours."""
         store.replace(self._manifest(number), segment.to_json())
         self._segments[number] = segment

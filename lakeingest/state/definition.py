@@ -8,6 +8,7 @@ of every published copy. Each publish carries the definition, too, so that it ou
 import base64
 import binascii
 import json
+import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from lakeingest.core.file_names import file_name
-from lakeingest.core.position import FilePosition, Position
+from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
@@ -37,6 +38,8 @@ class Definition:
     `earlier` are the definitions that rows of the copy had before, the newest last: a run may have to begin there.
     `suspect`: rows may have been read by a wrong one, so all rows are to be read again before the next publish.
     `found`: the definition that they are to be read by, and where the source's binlog ended when a run found it.
+    `first_at`: the time of the first publish, in seconds since 1970; None where an earlier version did not keep it.
+    `restarted`: the place from which on the copy has all changes since it was started over. None: as `before`.
     """
 
     schema: TableSchema
@@ -45,15 +48,19 @@ class Definition:
     earlier: tuple[TableSchema, ...] = ()
     suspect: bool = False
     found: tuple[TableSchema, FilePosition] | None = None
+    first_at: int | None = None
+    restarted: Place | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         first = None if self.first is None else self.first.to_json()
-        doc = {"schema": _to_json(self.schema), "first": first}
-        earlier = {"earlier": [_to_json(one) for one in self.earlier]} if self.earlier else {}
+        doc = {"schema": schema_to_json(self.schema), "first": first}
+        earlier = {"earlier": [schema_to_json(one) for one in self.earlier]} if self.earlier else {}
         suspect = {"suspect": True} if self.suspect else {}
-        found = {} if self.found is None else {"found": {"schema": _to_json(self.found[0]), "at": str(self.found[1])}}
-        return doc | ({} if self.before is None else {"before": self.before}) | earlier | suspect | found
+        found = self.found and {"schema": schema_to_json(self.found[0]), "at": str(self.found[1])}
+        restarted = None if self.restarted is None else str(self.restarted)
+        known = {"before": self.before, "found": found, "first_at": self.first_at, "restarted": restarted}
+        return doc | earlier | suspect | {name: value for name, value in known.items() if value is not None}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -61,24 +68,30 @@ class Definition:
         try:
             first = None if doc["first"] is None else Position.from_json(doc["first"])
             before = None if doc.get("before") is None else int(doc["before"])
-            earlier = tuple(map(_from_json, doc.get("earlier", ())))
-            found = doc.get("found") and (_from_json(doc["found"]["schema"]), FilePosition.parse(doc["found"]["at"]))
-            return cls(_from_json(doc["schema"]), first, before, earlier, doc.get("suspect") is True, found)
+            earlier = tuple(map(schema_from_json, doc.get("earlier", ())))
+            found = doc.get("found")
+            found = found and (schema_from_json(found["schema"]), FilePosition.parse(found["at"]))
+            schema, suspect, first_at = schema_from_json(doc["schema"]), doc.get("suspect") is True, doc.get("first_at")
+            restarted = doc.get("restarted") and Place.parse(doc["restarted"])
+            first_at = None if first_at is None else int(first_at)
+            return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
 
-def _to_json(schema: TableSchema) -> dict[str, Any]:
+def schema_to_json(schema: TableSchema) -> dict[str, Any]:
+    """A JSON document that `schema_from_json` reads back; comments and defaults are as the source has them now."""
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]
-    for column in doc["columns"]:  # the others are in the layout, or as the source has them now
+    for column in doc["columns"]:  # the others are in the layout
         for name in UNMAPPED:
             del column[name]
     return doc
 
 
-def _from_json(given: Mapping[str, Any]) -> TableSchema:
+def schema_from_json(given: Mapping[str, Any]) -> TableSchema:
+    """The inverse of `schema_to_json`; KeyError, TypeError or ValueError for anything else."""
     unknown = ("",) * len(given["columns"])  # in documents of earlier versions
     layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | given.get("layout", {})
     known = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
@@ -194,14 +207,14 @@ def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema 
 
 def as_property(schema: TableSchema) -> str:
     """The definition as a property of a publish; compressed, because catalogs keep it with each version of a table."""
-    text = json.dumps(_to_json(schema), separators=(",", ":"))
+    text = json.dumps(schema_to_json(schema), separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def restore_definition(state: File, table: TableId, fingerprint: str, given: str) -> None:
     """Keep the definition that a publish carries, if it has this fingerprint and belongs to this table."""
     try:
-        schema = _from_json(json.loads(zlib.decompress(base64.b64decode(given, validate=True))))
+        schema = schema_from_json(json.loads(zlib.decompress(base64.b64decode(given, validate=True))))
     except (binascii.Error, zlib.error, KeyError, TypeError, ValueError, AttributeError):
         return  # it is as if the publish had none
     if schema.table == table and schema.fingerprint == fingerprint:
@@ -216,14 +229,20 @@ def keep_first(state: File, schema: TableSchema, published: int | None, position
     """
     known = None if published is None else _known(state, schema.table)
     if published is None or (known is not None and known.before == published):
-        _keep(state, Definition(schema, position and replace(position, history=None), published))
+        first = position and replace(position, history=None)
+        restarted = None if known is None else known.restarted
+        _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))
 
 
-def begin_again(state: File, schema: TableSchema, published: int) -> None:
-    """All rows of the copy are about to be read again, while readers see this version."""
+def begin_again(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
+    """All rows of the copy are about to be read again, while readers see this version.
+
+    `restarted`: with the changes after this place. None: those that differ are lines of the changelog, which goes on.
+    """
     known = _known(state, schema.table)
     earlier = () if known is None else tuple(one for one in (*known.earlier, known.schema) if one != schema)
-    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:], known is not None and known.suspect))
+    suspect, before = (False, None) if known is None else (known.suspect, known.restarted)
+    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:], suspect, restarted=restarted or before))
 
 
 def _known(state: File, table: TableId) -> Definition | None:

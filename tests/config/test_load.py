@@ -668,3 +668,24 @@ def test_each_format_has_its_ways_to_merge() -> None:
     assert found == ["row_delta", "statement"] * 2
     with pytest.raises(ConfigError, match=r"target\.merge: "):
         parse_config({**LEAST, "target": {"merge": "upsert"}}, Path("/"), {})
+
+
+def test_a_table_is_named_as_we_write_it_or_as_sql_quotes_it() -> None:
+    """One whose name has backquotes of its own is found first by how we write it."""
+    known = [TableId("shop", "orders"), TableId("d.x", "t"), TableId("shop", "`t`"), TableId("shop", "a.b")]
+    tables = Tables(include=("*.*",))
+    for name, meant in (
+        ("shop.orders", known[0]),
+        ("`shop`.`orders`", known[0]),
+        ("shop.`orders`", known[0]),
+        ("`d.x`.t", known[1]),
+        ("`d.x`.`t`", known[1]),
+        ("shop.`t`", known[2]),
+        ("shop.```t```", known[2]),
+        ("shop.a.b", known[3]),
+        ("`shop`.`a.b`", known[3]),
+    ):
+        assert tables.choose(known, [name, str(meant)]) == [meant], name
+    for name in ("orders", "d.x.t", "`shop`", "shop.orders.", "shop.`orders"):
+        with pytest.raises(UsageError, match="is not among"):
+            tables.choose(known, [name])

@@ -579,15 +579,15 @@ def test_readers_keep_rows_and_columns_while_a_table_is_read_again_after_ddl(pip
     pipe.assert_equal()
 
 
-def test_the_changelog_begins_anew_after_ddl(pipe: Pipe) -> None:
-    """From its beginning a reader gets the table with its columns of now; from before the DDL he cannot go on."""
-    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+def test_the_changelog_begins_anew_after_ddl_that_no_copy_follows(pipe: Pipe) -> None:
+    """From its beginning a reader gets the table with its columns of now; from before the DDL it cannot go on."""
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO t VALUES (1, '1'), (2, '2')")
     pipe.run()
-    pipe.sql("UPDATE t SET v = 3 WHERE id = 1")
+    pipe.sql("UPDATE t SET v = '3' WHERE id = 1")
     pipe.run()
     before = lines(pipe)
     assert replayed(before) == source(pipe)
-    pipe.sql("UPDATE t SET v = 4 WHERE id = 1", "ALTER TABLE t ADD c INT", "INSERT INTO t VALUES (5, 5, 5)")
+    pipe.sql("UPDATE t SET v = '4' WHERE id = 1", "ALTER TABLE t MODIFY v INT", "INSERT INTO t VALUES (5, 5)")
     pipe.run()
     with pytest.raises(ChangelogGone):
         lines(pipe, since=position(before[-1]))

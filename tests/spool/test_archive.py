@@ -21,7 +21,8 @@ from lakeingest.files.file import File
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import archive
-from lakeingest.spool.changelog import Held, StoredChangelog
+from lakeingest.spool.changelog import StoredChangelog
+from lakeingest.spool.held import Held
 from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import GONE_SECONDS, reading
@@ -103,7 +104,7 @@ def read(spool: Spool, since: ReadTo | None = None) -> list[int]:
     """The rows that a reader gets."""
     log = StoredChangelog(spool.folder)
     found = held(spool)
-    with log.opened(TABLE, since or ReadTo(found.covers(TABLE)), found.name) as changes:
+    with log.opened(TABLE, since or ReadTo(found.stretch(TABLE).start), found.name) as changes:
         return [row for batch in changes.rows() for row in batch["id"].to_pylist()]
 
 
@@ -204,7 +205,7 @@ def test_segments_that_watch_other_tables_are_kept_apart(spool: Spool, monkeypat
         (place(0), place(2)),
         (place(2), place(4)),
     ]
-    assert (held(spool).covers(TABLE), held(spool).covers(OTHER)) == (place(0), place(2))
+    assert (held(spool).stretch(TABLE).start, held(spool).stretch(OTHER).start) == (place(0), place(2))
 
 
 @pytest.mark.parametrize("steps", range(22))
@@ -232,7 +233,7 @@ def test_a_table_that_stopped_can_be_read_to_where_it_was_watched_last(spool: Sp
     spool.append([segment(spool, number, other=number < 3) for number in range(5)])
     spool.forget(place(5), DAY)
     log, found = StoredChangelog(spool.folder), held(spool)
-    assert (found.covers(OTHER), found.watched_to(OTHER)) == (place(0), place(3))
+    assert (found.stretch(OTHER).start, found.stretch(OTHER).end) == (place(0), place(3))
     with log.opened(OTHER, ReadTo(place(1)), found.name) as changes:
         assert changes.end == place(3)
     spool.append([segment(spool, 5, other=True)])
@@ -352,7 +353,7 @@ def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_th
     again = Spool.load(spool.folder)
     assert again is not None
     assert (again.start, again.watched_from(TABLE), again.watched_from(new)) == (place(0), place(3), place(5))
-    assert (held(again).name, held(again).covers(TABLE)) == (name, place(3))
+    assert (held(again).name, held(again).stretch(TABLE).start) == (name, place(3))
     assert read(again, ReadTo(place(3))) == rows(range(3, 5))
     with pytest.raises(ChangelogGone):
         read(again, ReadTo(place(2)))

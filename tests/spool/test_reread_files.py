@@ -20,8 +20,9 @@ from lakeingest.files import file as files
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import VECTOR, table_schema
 from lakeingest.spool import archive
-from lakeingest.spool.changelog import Held, StoredChangelog
+from lakeingest.spool.changelog import StoredChangelog
 from lakeingest.spool.changes import BATCH_ROWS
+from lakeingest.spool.held import Held
 from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.reread_files import FOLDER, RereadFolder, leftovers

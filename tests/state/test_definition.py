@@ -78,15 +78,20 @@ def test_a_comment_keeps_the_first_position(tmp_path: Path) -> None:
     assert not any("comment" in file.read_text() for file in (tmp_path / FOLDER).iterdir())
 
 
-def test_a_copy_that_is_started_over_has_another_first_position(tmp_path: Path) -> None:
-    """That of the first publish after it; a later publish is not the first one."""
+def test_a_copy_that_is_started_over_has_another_first_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the first publish after it; a later publish is not the first one. Where it was started over is kept."""
+    monkeypatch.setattr("time.time", lambda: 1_000.5)
     keep_first(tmp_path, SCHEMA, None, FIRST)
+    begin_again(tmp_path, SCHEMA, 6, FIRST.place)
     begin_again(tmp_path, SCHEMA, 7)
-    assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA, None, 7)
+    assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA, None, 7, restarted=FIRST.place)
     keep_definition(tmp_path, SCHEMA)
     keep_first(tmp_path, SCHEMA, 7, FIRST)
     known = definition(tmp_path, SCHEMA.table)
-    assert known == Definition(SCHEMA, replace(FIRST, history=None), 7)
+    first = replace(FIRST, history=None)
+    assert known == Definition(SCHEMA, first, 7, first_at=1_000, restarted=FIRST.place)
     keep_first(tmp_path, SCHEMA, 8, replace(FIRST, at=FilePosition("binlog.000009", 4)))
     assert definition(tmp_path, SCHEMA.table) == known
 

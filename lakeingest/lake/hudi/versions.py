@@ -18,7 +18,7 @@ from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.staging import files_of, is_started_over
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, timeline, writes
-from lakeingest.lake.marks import OWNER, POSITION
+from lakeingest.lake.marks import OWNER, POSITION, PROGRESS, parse_progress
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Published
 from lakeingest.rows import laid_over, source_names, source_rows
@@ -39,6 +39,16 @@ class HudiVersions:
             found = [one for one, _ in _readable(folder, table)]
         last = max((number for number, one in enumerate(found) if one.version == before), default=-1)
         return found[last + 1 :]
+
+    def fingerprint(self, table: TableId, version: int) -> str:
+        """As the progress of our commit says."""
+        folder = self._target._folder_of(table).place  # noqa: SLF001 - of the same package
+        with self._target.storage_errors():
+            for *_, file in writes(folder):
+                given = _given(file)
+                if given.get(PREFIX + VERSION) == str(version) and PREFIX + PROGRESS in given:
+                    return parse_progress(table, f"commit {version}", given[PREFIX + PROGRESS]).fingerprint
+        return ""
 
     def last(self, table: TableId) -> Staged | None:
         """The last commit of staging, or what readers see."""
@@ -82,15 +92,20 @@ def _readable(folder: File, table: TableId) -> list[tuple[Published, str]]:
     """The published commits, oldest first, each with its instant."""
     earliest, found = _earliest(folder), []
     for _, begun, file in sorted(writes(folder)):
-        try:
-            with metadata_of(file) as metadata:
-                given: Mapping[str, str] = metadata["extraMetadata"] or {}
-        except FileNotFoundError:  # a run archived it since its name was read
-            continue
+        given = _given(file)
         position = given.get(PREFIX + POSITION)
         if begun >= earliest and given.get(PREFIX + OWNER) == str(table) and position:
             found.append((Published(int(given[PREFIX + VERSION]), Place.parse(position)), begun))
     return found
+
+
+def _given(file: File) -> Mapping[str, str]:
+    """The metadata that a commit was given; none where a run archived it since its name was read."""
+    try:
+        with metadata_of(file) as metadata:
+            return metadata["extraMetadata"] or {}
+    except FileNotFoundError:
+        return {}
 
 
 def _earliest(folder: File) -> str:

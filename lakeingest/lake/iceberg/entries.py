@@ -6,6 +6,7 @@ because a published table may have the same ones. Where a table has its own name
 """
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
@@ -53,12 +54,12 @@ class Entries:
 
     def all_names(self) -> set[tuple[str, str]]:
         """The namespace and the name of every table, of ours also before their first publish."""
-        found = [name for space in self._catalog.list_namespaces() for name in self._catalog.list_tables(space)]
+        found = [name for space in self._namespaces() for name in self._catalog.list_tables(space)]
         return {(".".join(space), own_name(name)) for *space, name in found}
 
     def has(self, uuid: str) -> bool:
         """Whether the catalog has the Iceberg table with this UUID, under any name; True if one cannot be read."""
-        for space in self._catalog.list_namespaces():
+        for space in self._namespaces():
             for name in self._catalog.list_tables(space):
                 try:
                     found = str(self._catalog.load_table(name).metadata.table_uuid)
@@ -69,6 +70,12 @@ class Entries:
                 if found == uuid:
                     return True
         return False
+
+    def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        """All namespaces: for some catalogs one whose name has a dot is in another one."""
+        for space in self._catalog.list_namespaces(within):
+            yield space
+            yield from self._namespaces(space)
 
     def names(self, table: TableId) -> tuple[Name, ...]:
         """The table's own name, and those that runs have built it under."""

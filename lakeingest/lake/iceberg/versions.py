@@ -11,8 +11,9 @@ from lakeingest.lake.errors import unreadable
 from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
 from lakeingest.lake.iceberg.history import is_marked, published_snapshot
 from lakeingest.lake.iceberg.metadata import TableFiles
+from lakeingest.lake.iceberg.staged_schema import as_staged
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.marks import POSITION
+from lakeingest.lake.marks import POSITION, PROGRESS, parse_progress
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Published
 from lakeingest.rows import source_names, source_rows
@@ -42,6 +43,15 @@ class IcebergVersions:
                 found.clear()
         return sorted(found.values(), key=lambda one: one.place)
 
+    def fingerprint(self, table: TableId, version: int) -> str:
+        """As the progress of our snapshot says."""
+        loaded = self._loaded(table)
+        snapshot = None if loaded is None else loaded.metadata.snapshot_by_id(version)
+        if snapshot is None or snapshot.summary is None:
+            return ""
+        text = snapshot.summary.additional_properties[PROGRESS]
+        return parse_progress(table, f"snapshot {version}", text).fingerprint
+
     def last(self, table: TableId) -> Staged | None:
         """The last commit on staging, or what readers see where there is none."""
         return self._target.inspect(table) if self._target.exists() else None
@@ -53,6 +63,7 @@ class IcebergVersions:
             loaded = self._loaded(table)
             if loaded is None or loaded.metadata.snapshot_by_id(version) is None:
                 raise unreadable(str(table), f"snapshot {version} has expired")
+            loaded = as_staged(loaded, version)  # an older version has the columns of its own definition
             files, tasks = TableFiles.of(loaded), list(loaded.scan(snapshot_id=version).plan_files())
             dead = read_deletes(files, {one.file_path: one for task in tasks for one in task.delete_files}.values())
             for task in tasks:

@@ -192,7 +192,8 @@ def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: 
     found = [alteration_of(query, schema) for schema in schemas.values()]
     if len(found) != 1 or found[0] is None:
         return dict.fromkeys(schemas, Alteration(is_barrier=True, statement=excerpt))
-    return dict.fromkeys(schemas, replace(found[0], statement=excerpt))
+    text = query.text.encode(errors="backslashreplace").decode()  # a statement may have any bytes
+    return dict.fromkeys(schemas, replace(found[0], statement=excerpt, text=text))
 
 
 def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:

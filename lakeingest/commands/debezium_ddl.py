@@ -1,0 +1,155 @@
+"""Schema change events of debezium-json, as Debezium's connector for MySQL writes them to its schema change topic.
+
+Two parts are ours, because Debezium's reader has to parse the statement for them: `previousName` of a column is its
+name before, null if it is new; `fill` has what the rows that are there have in each new column. What the spool does not
+have is null. Source: Debezium's documentation of the MySQL connector, "Schema change topic", and `SchemaFactory`.
+"""
+
+import json
+import time
+from typing import Any
+
+from lakeingest.commands.change_lines import fills, statement
+from lakeingest.commands.debezium_types import connect_field, encoder
+from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.spool.followed import Altered
+
+_COLUMN: tuple[tuple[str, str, bool], ...] = (
+    ("name", "string", False),
+    ("jdbcType", "int32", False),
+    ("nativeType", "int32", True),
+    ("typeName", "string", False),
+    ("typeExpression", "string", True),
+    ("charsetName", "string", True),
+    ("length", "int32", True),
+    ("scale", "int32", True),
+    ("position", "int32", False),
+    ("optional", "boolean", True),
+    ("autoIncremented", "boolean", True),
+    ("generated", "boolean", True),
+    ("comment", "string", True),
+    ("defaultValueExpression", "string", True),
+    ("previousName", "string", True),
+)
+_TEXTS = {"type": "array", "items": {"type": "string", "optional": False}, "optional": True}
+
+# Constants of java.sql.Types
+_JDBC_TYPES = {
+    Kind.INT32: 4,
+    Kind.INT64: -5,
+    Kind.UINT64: -5,
+    Kind.DECIMAL: 3,
+    Kind.NUMERAL: 3,
+    Kind.FLOAT: 7,
+    Kind.DOUBLE: 8,
+    Kind.DATE: 91,
+    Kind.DATETIME: 93,
+    Kind.TIMESTAMP: 2014,
+    Kind.TIME: 92,
+    Kind.MICROS: 92,
+    Kind.BOOLEAN: -7,
+    Kind.BINARY: -3,
+    Kind.JSON: 1111,
+    Kind.VECTOR: 1111,
+}
+_VARCHAR = 12
+
+
+def compact(doc: Any) -> str:
+    """A document in one line."""
+    return json.dumps(doc, ensure_ascii=False, separators=(",", ":"))
+
+
+def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
+    """The payload of the event: the statement, and the table as it is from here on."""
+    followed = part.followed
+    after, columns = followed.after, {column.name: column for column in followed.after.columns}
+    table = {
+        "defaultCharsetName": None,
+        "primaryKeyColumnNames": list(after.key),
+        "columns": [
+            _column(column, number, was, is_generated=column.name in after.generated)
+            for number, (column, was) in enumerate(zip(after.columns, followed.origins, strict=True), start=1)
+        ],
+        "comment": None,
+    }
+    filled = {
+        name: None if value is None else json.loads(encoder(columns[name])(value))
+        for name, value in fills(part).items()
+    }
+    return {
+        "source": source,
+        "ts_ms": time.time_ns() // 1_000_000,
+        "databaseName": after.table.database,
+        "schemaName": None,
+        "ddl": statement(part),
+        "tableChanges": [{"type": "ALTER", "id": _id(after), "table": table}],
+        "fill": filled or None,
+    }
+
+
+def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
+    """The schema of that payload."""
+    column = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _COLUMN]
+    after, new = part.followed.after, fills(part)
+    table = [
+        {"type": "string", "optional": True, "field": "defaultCharsetName"},
+        _TEXTS | {"field": "primaryKeyColumnNames"},
+        {
+            "type": "array",
+            "items": _struct("io.debezium.connector.schema.Column", [*column, _TEXTS | {"field": "enumValues"}]),
+            "optional": False,
+            "field": "columns",
+        },
+        {"type": "string", "optional": True, "field": "comment"},
+    ]
+    change = [
+        {"type": "string", "optional": False, "field": "type"},
+        {"type": "string", "optional": False, "field": "id"},
+        _struct("io.debezium.connector.schema.Table", table, optional=True) | {"field": "table"},
+    ]
+    filled = [connect_field(one) | {"optional": True} for one in after.columns if one.name in new]
+    fields = [
+        source,
+        {"type": "int64", "optional": False, "field": "ts_ms"},
+        *({"type": "string", "optional": True, "field": name} for name in ("databaseName", "schemaName", "ddl")),
+        {
+            "type": "array",
+            "items": _struct("io.debezium.connector.schema.Change", change),
+            "optional": False,
+            "field": "tableChanges",
+        },
+        {"type": "struct", "fields": filled, "optional": True, "field": "fill"},
+    ]
+    return _struct("io.debezium.connector.mysql.SchemaChangeValue", fields)
+
+
+def _struct(name: str, fields: list[dict[str, Any]], *, optional: bool = False) -> dict[str, Any]:
+    return {"type": "struct", "fields": fields, "optional": optional, "name": name, "version": 1}
+
+
+def _column(column: Column, number: int, was: str | None, *, is_generated: bool) -> dict[str, Any]:
+    source = column.source_type
+    return {
+        "name": column.name,
+        "jdbcType": _JDBC_TYPES.get(column.kind, _VARCHAR),
+        "nativeType": None,
+        "typeName": f"{source.name}{' unsigned' if source.unsigned else ''}".upper(),
+        "typeExpression": source.text,
+        "charsetName": column.charset or None,
+        "length": column.precision or source.size or None,
+        "scale": column.scale if column.kind in {Kind.DECIMAL, Kind.NUMERAL} else None,
+        "position": number,
+        "optional": column.nullable,
+        "autoIncremented": None,
+        "generated": is_generated,
+        "comment": None,
+        "defaultValueExpression": None,
+        "previousName": was,
+        "enumValues": list(column.members) or None,
+    }
+
+
+def _id(schema: TableSchema) -> str:
+    """Debezium's name of a table: its parts in double quotes."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (schema.table.database, schema.table.name))
