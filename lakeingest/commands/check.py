@@ -15,6 +15,7 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, gone, unread
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
+from lakeingest.core.position import is_in_one_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import (
@@ -30,17 +31,20 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.formats import governed, open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
+from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes
 from lakeingest.mysql.key_space import estimated_bytes
 from lakeingest.mysql.preflight.foreign_keys import missing_cascades
 from lakeingest.mysql.preflight.server import retention, row_metadata, service
 from lakeingest.mysql.schema_reader import list_tables, list_views
+from lakeingest.mysql.statements_ahead import statement_ahead
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.absent_tables import known_tables
 from lakeingest.pipeline.clocks import disagreement
 from lakeingest.pipeline.executors import tasks_at_once
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.resume import asked_anew, owner, resumption
+from lakeingest.pipeline.watching import is_exact
 from lakeingest.spool.spool import Spool
 from lakeingest.state.owner import owner_of
 
@@ -124,6 +128,7 @@ def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> 
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         Checked("clocks", disagreement(connection, held.staged), fatal=False),
         _retained(config, connection, progress.values()),
+        Checked("statements in the unread binlog", _statements(config, connection, schemas), fatal=False),
         _unchanged(changed, follows=config.evolves),
         _left(known.left),
         suites_of(config, tables),
@@ -144,6 +149,23 @@ def _retained(config: Config, connection: pymysql.Connection, copied: Iterable[P
         return Checked(name, gone(lost))
     left = [kept.left(config, position) for position in dict.fromkeys(needed.values())]
     return Checked(name, kept.warning([seconds for seconds in left if seconds is not None]), fatal=False)
+
+
+def _statements(config: Config, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """A warning where the binlog has a statement that stops tables; what the next run reads of it is looked at.
+
+    A first run reads the current file, unless the place of a read view is known there.
+    """
+    try:
+        spool = Spool.load(state_of(config) / "spool")
+        if spool is None and (is_exact(connection) or server_state(connection).executed is not None):
+            return None
+        start = None if spool is None else spool.position.at
+        known = None if start is None or not is_in_one_of(start, file_sizes(connection)) else start
+        finding = statement_ahead(config.source, known, schemas)
+    except LakeIngestError:  # other conditions report the spool, the rights, the settings and the binlog
+        return None
+    return None if finding is None else f"the next run stops tables: {finding}"
 
 
 def _saved(

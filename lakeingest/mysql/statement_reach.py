@@ -6,6 +6,7 @@ functions. Sources: MySQL manual, "INFORMATION_SCHEMA Tables", "The TRIGGER Priv
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from lakeingest.mysql.wire.ddl import folded
 from lakeingest.mysql.wire.dml import Change
 
 _GLOBAL = re.compile(r"GRANT (.*) ON \*\.\* TO ", re.DOTALL)
+_TAKEN = re.compile(r"REVOKE (.*) ON `((?:[^`]|``)*)`\.\* FROM ", re.DOTALL)  # a part of a global right
 _NEEDED = {"SELECT", "TRIGGER"}  # without them the server hides triggers, views and functions
 _NO_RIGHTS = "the user cannot see whether it fires triggers: grant SELECT and TRIGGER ON *.* to it"
 _ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
@@ -24,12 +26,18 @@ Name = tuple[str, ...]  # of a table or of anything else, folded
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """What a source has. `others` are views and stored functions; `is_complete`: the user sees all of it."""
+    """What a source has. `others` are views and stored functions.
 
-    is_complete: bool
+    `hidden` are the databases of which the user does not see all of that; None: that is so for every database.
+    `parents` are the tables with which foreign keys change others, `referenced` all parents: to see these keys a user
+    needs no more than SELECT on their tables.
+    """
+
+    hidden: frozenset[str] | None
     base_tables: set[Name]
     with_triggers: set[Name]
     parents: set[Name]
+    referenced: set[Name]
     others: set[Name]
 
 
@@ -43,8 +51,8 @@ class StatementReach:
         """Why the statement may change rows of other tables, too; empty where it does not."""
         objects = self._objects
         table = change.database, change.table
-        if not objects.is_complete:
-            return _NO_RIGHTS
+        if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
+            return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
         if table in objects.with_triggers:
@@ -62,7 +70,7 @@ class StatementReach:
                 return {tuple(folded(str(value)) for value in row) for row in query(connection, sql)}
 
             return _Objects(
-                is_complete=_sees_all(query(connection, "SHOW GRANTS")),
+                hidden=hidden_by(grant for (grant,) in query(connection, "SHOW GRANTS")),
                 base_tables=found(
                     "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE'"
                 ),
@@ -72,6 +80,10 @@ class StatementReach:
                     " FROM information_schema.REFERENTIAL_CONSTRAINTS"
                     f" WHERE UPDATE_RULE IN {_ACTIONS} OR DELETE_RULE IN {_ACTIONS}"
                 ),
+                referenced=found(
+                    "SELECT REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE"
+                    " WHERE REFERENCED_TABLE_NAME IS NOT NULL"
+                ),
                 others=found(
                     "SELECT TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA <> 'sys'"
                     " UNION SELECT ROUTINE_NAME FROM information_schema.ROUTINES"
@@ -80,9 +92,16 @@ class StatementReach:
             )
 
 
-def _sees_all(grants: list[tuple[str, ...]]) -> bool:
-    """Whether these grants show the user everything; a REVOKE takes a part of a global right away."""
-    lists = [found[1].upper().split(", ") for (grant,) in grants if (found := _GLOBAL.match(grant))]
-    rights = {right for one in lists for right in one}
-    is_partial = any(grant.startswith("REVOKE") for (grant,) in grants)
-    return not is_partial and (rights >= _NEEDED or "ALL PRIVILEGES" in rights)
+def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
+    """The databases, folded, of which these grants do not show the user everything; None: they show all of none."""
+    rights, hidden = set[str](), set[str]()
+    for grant in grants:
+        if found := _GLOBAL.match(grant):
+            rights.update(found[1].upper().split(", "))
+        elif grant.startswith("REVOKE"):
+            taken = _TAKEN.match(grant)
+            if taken is None:
+                return None
+            if not _NEEDED.isdisjoint(taken[1].upper().split(", ")):
+                hidden.add(folded(taken[2].replace("``", "`")))
+    return frozenset(hidden) if rights >= _NEEDED or "ALL PRIVILEGES" in rights else None

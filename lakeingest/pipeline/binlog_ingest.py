@@ -98,16 +98,16 @@ class _Reading:
     def __init__(self, task: SpoolSegment) -> None:
         self._task, self._left = task, task.segment
         self._watched, self._waiting = dict(task.schemas), dict(task.waiting)
+        self._ddl: Ddl | None = None  # the next DDL of tables that are followed, once it was met
         self.manifests, self.profile = list[Manifest](), Profile()
         self.stopped, self.refused = dict[TableId, LakeIngestError](), dict[TableId, LakeIngestError]()
         self.met = set[TableId]()
         self.is_over = False
 
     def go_on(self) -> None:
-        """Read what is left, or up to the first thing in it that is not read with the others."""
+        """Read what is left, or up to the DDL that was met, or that DDL; whatever concerns some tables is met here."""
         try:
-            self._read(self._left, self._watched, self._waiting)
-            self.is_over = True
+            self._go_on()
         except LakeIngestError as error:
             tables = error.tables & (self._watched.keys() | self._waiting.keys())
             if not tables:
@@ -115,19 +115,27 @@ class _Reading:
             ddl = error.ddl if isinstance(error, UnsupportedEvent) else None
             others = tables if ddl is None else tables - self._task.follows
             if ddl is None or others:
+                self._ddl = None  # it may be of these tables, too
                 self._leave(others, error)
             else:
-                self._cut(ddl)
+                self._ddl = ddl
 
-    def _cut(self, ddl: Ddl) -> None:
-        """Make the DDL a segment of its own. The table waits in the segments after it."""
-        if ddl.start != self._left.start:
+    def _go_on(self) -> None:
+        """The DDL becomes a segment of its own. The table waits in the segments after it."""
+        ddl = self._ddl
+        if ddl is None:
+            self._read(self._left, self._watched, self._waiting)
+            self.is_over = True
+        elif ddl.start != self._left.start:
             self._read(replace(self._left, stop=ddl.start), self._watched, self._waiting)
             self._left = replace(self._left, start=ddl.start, history=None)
-        self._waiting |= {table: self._watched.pop(table) for table in ddl.alterations if table in self._watched}
-        self._read(replace(self._left, stop=ddl.stop), self._watched, {}, ddl)
-        self._left = replace(self._left, start=ddl.stop, history=None)
-        self.is_over = self._left.empty
+        else:
+            watched = {table: schema for table, schema in self._watched.items() if table not in ddl.alterations}
+            self._read(replace(self._left, stop=ddl.stop), watched, {}, ddl)
+            self._waiting |= {table: self._watched[table] for table in self._watched.keys() & ddl.alterations.keys()}
+            self._watched, self._ddl = watched, None
+            self._left = replace(self._left, start=ddl.stop, history=None)
+            self.is_over = self._left.empty
 
     def _leave(self, tables: Collection[TableId], error: LakeIngestError) -> None:
         """The tables are not read any more; of those whose rows cannot be decoded DDL is still looked for."""

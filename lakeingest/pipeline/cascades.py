@@ -254,9 +254,9 @@ def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
 
 def _before_rotation(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
     return SplitUnstable(
-        f"{table.id}: foreign keys may have changed its rows since the source began its binlog file"
-        f" {binlog.spool.position.at.file}, and without GTIDs no read is known to have that before the next file;"
-        " FLUSH BINARY LOGS begins one, then run the same command again"
+        f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
+        f" its rows since the binlog file {binlog.spool.position.at.file} began, and without GTIDs no read is known to"
+        " have that before the next file"
     )
 
 

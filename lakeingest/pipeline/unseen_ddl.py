@@ -83,8 +83,8 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
     at = written_position(edges.connection)
     if in_same_file(at, keep_found(state_of(edges.config), schema, at)):
         raise SplitUnstable(
-            f"{table.id}: the source's binlog file {at.file} may have rows of another definition, which without GTIDs"
-            " would be read by the one of now; FLUSH BINARY LOGS begins another file, then run the same command again"
+            f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: the binlog file {at.file}"
+            " may have rows of another definition, which without GTIDs would be read by the one of now"
         )
 
 

@@ -1,6 +1,7 @@
 """From where on the spool watches tables that join, and which changes later low watermarks may lack."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -62,9 +63,9 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
         run = binlog.tables[parent]
         if run.watch is Watch.WATCHED and since < _cover(edges, binlog, run):
             raise SplitUnstable(
-                f"{table.id}: foreign keys change its rows with those of {parent}, which has DDL in the source's binlog"
-                f" file {position.at.file}, and without GTIDs a read may lack them until the source begins its next"
-                " file; FLUSH BINARY LOGS begins one, then run the same command again"
+                f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
+                f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}, and without GTIDs"
+                " a read may lack them until the source begins its next file"
             )
     return since
 
@@ -87,9 +88,9 @@ def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     binlog.searched[table.id] = position.at, at
     if at is None:
         raise SplitUnstable(
-            f"{table.id}: DDL in the source's binlog file {start.at.file} may have run beside changes of the table, and"
-            " without GTIDs a read may lack them until the source begins its next file; FLUSH BINARY LOGS begins one,"
-            " then run the same command again"
+            f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: DDL in the binlog file"
+            f" {start.at.file} may have run beside changes of the table, and without GTIDs a read may lack them until"
+            " the source begins its next file"
         )
     since = at.place(start.epoch)
     if since < binlog.spool.watched_from(table.id):
@@ -126,7 +127,17 @@ def _extend(
     for at, tables in groups.items():
         if tables and begins.at != position.at:
             spool.widen(read(begins, position.at, at))
-    return stopped
+    return {table: _with_way_out(table, error, start.at) for table, error in stopped.items()}
+
+
+def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -> LakeIngestError:
+    """The error for changes that are read only because they are in the source's current binlog file."""
+    longer = copy(error)
+    longer.args = (
+        f"{table}: FLUSH BINARY LOGS on the source, then run the same command again: without GTIDs its changes are read"
+        f" from the start of the binlog file {start.file} on, and {error}",
+    )
+    return longer
 
 
 def _with_tables_of(part: Manifest, other: Manifest) -> Manifest:

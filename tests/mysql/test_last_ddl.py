@@ -4,7 +4,7 @@ import pytest
 from lakeingest.core.position import FilePosition
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.last_ddl import last_ddl
-from lakeingest.mysql.wire.ddl import has_alone
+from lakeingest.mysql.wire.locking import has_alone
 from lakeingest.mysql.wire.query import Query
 from tests.mysql.database import Db
 
@@ -36,6 +36,10 @@ ALONE = [
     "RENAME TABLE t TO t_old, u TO t",
     "rename /* gh-ost */ table `{name}`.`t` to `{name}`.`_t_del`, `{name}`.`u` to `{name}`.`t`",
     "DROP TABLE u, t",
+    "CREATE UNIQUE INDEX i ON t (v)",
+    "CREATE UNIQUE INDEX i USING BTREE ON t (v) ALGORITHM = INPLACE LOCK = NONE",
+    "DROP DATABASE IF EXISTS {name}",
+    "DROP SCHEMA `{name}`",
 ]
 # DDL that shares it, or of which that is not known
 SHARED = [
@@ -43,9 +47,14 @@ SHARED = [
     "ALTER TABLE t CHECK PARTITION q",
     "ALTER TABLE T ADD c INT",
     "ALTER TABLE elsewhere.t ADD c INT",
-    "ALTER TABLE u RENAME TO t",
-    "DROP DATABASE {name}",
-    "CREATE UNIQUE INDEX i ON t (v)",
+    "ALTER TABLE u RENAME TO T",
+    "ALTER TABLE u RENAME TO elsewhere.t",
+    "ALTER TABLE u EXCHANGE PARTITION p WITH TABLE elsewhere.t",
+    "ALTER TABLE u UNION = (t)",
+    "DROP DATABASE elsewhere",
+    "CREATE UNIQUE INDEX i ON T (v)",
+    "DROP INDEX i ON elsewhere.t",
+    "CREATE TABLE t (id INT)",
     "REPAIR TABLE t",
     "ALTER TABLE t ADD c INT DEFAULT 'unfinished",
 ]
@@ -59,6 +68,44 @@ def test_ddl_that_has_a_table_for_itself_waits_for_a_transaction_that_has_change
     if " PARTITION" in statement or "REMOVE" in statement:
         db.run(f"ALTER TABLE t {PARTITIONS}")
     text = statement.format(name=db.name)
+    assert has_alone(Query(db.name, text), schema)
+    with db.session() as writer:
+        query(writer, "BEGIN")
+        query(writer, "INSERT INTO t VALUES (20, 1, 'a')")
+        db.run("SET SESSION lock_wait_timeout = 1")
+        with pytest.raises(pymysql.err.OperationalError) as refused:
+            db.run(text)
+        assert refused.value.args[0] == LOCK_WAIT_TIMEOUT
+        query(writer, "COMMIT")
+    db.run(text, f"CREATE DATABASE IF NOT EXISTS {db.name}")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["ALTER TABLE u RENAME TO t", "ALTER TABLE {name}.u RENAME {name}.t, COMMENT 'x'", "RENAME TABLE u TO t"],
+)
+def test_ddl_that_gives_a_table_its_name_waits_for_transactions_that_have_changed_it(db: Db, statement: str) -> None:
+    """They changed it under its name of before."""
+    db.table("u", COLUMNS)
+    with db.session() as writer:
+        query(writer, "BEGIN")
+        query(writer, "INSERT INTO u VALUES (20, 1, 'a')")
+        db.run("SET SESSION lock_wait_timeout = 1")
+        text = statement.format(name=db.name)
+        with pytest.raises(pymysql.err.OperationalError) as refused:
+            db.run(text)
+        assert refused.value.args[0] == LOCK_WAIT_TIMEOUT
+        query(writer, "COMMIT")
+    db.run(text, "RENAME TABLE t TO v")
+    assert has_alone(Query(db.name, text), db.table("t", COLUMNS))
+
+
+def test_a_table_that_exchanges_its_rows_with_a_partition_has_them_alone(db: Db) -> None:
+    """The exchange waits for transactions that have changed the table, not only those of the partition."""
+    schema = db.table("t", COLUMNS)
+    db.table("u", COLUMNS)
+    db.run(f"ALTER TABLE u {PARTITIONS}")
+    text = "ALTER TABLE u EXCHANGE PARTITION q WITH TABLE t"
     assert has_alone(Query(db.name, text), schema)
     with db.session() as writer:
         query(writer, "BEGIN")
@@ -91,6 +138,6 @@ def test_the_last_ddl_of_each_table_counts(db: Db) -> None:
     found = {table.name: at for table, at in last_ddl(db.source, segment, schemas).items()}
     assert found == {**ends, "o": found["o"]}
     assert found["o"] is not None
-    db.run("ALTER TABLE o ANALYZE PARTITION q", "DROP TABLE IF EXISTS nowhere")
+    db.run("ALTER TABLE o REPAIR PARTITION q", "DROP TABLE IF EXISTS nowhere")
     found = {table.name: at for table, at in last_ddl(db.source, db.segment(start), schemas).items()}
     assert found == {**ends, "o": None}

@@ -21,7 +21,7 @@ _OPTIONS = {
     *("ROW_FORMAT", "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES"),
 }
 _INDEX = ("INDEX", "KEY")
-_ADMINISTERED = ("ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")  # partitions, while others may change the table
+_MAINTAINED = ("ANALYZE", "CHECK", "OPTIMIZE", "REBUILD")  # partitions, whose rows stay as they are
 _IGNORED_ENDINGS = {"RESTRICT", "CASCADE", "WAIT", "NOWAIT"}  # after the list of tables of a DROP TABLE
 
 Tables = Mapping[TableId, TableSchema]
@@ -37,18 +37,6 @@ def may_change(query: Query, copied: Tables) -> bool:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
     except Unclear:
         return _is_near(query, copied)
-
-
-def has_alone(query: Query, schema: TableSchema) -> bool:
-    """Whether a DDL statement certainly had the table for itself before it was in the binlog; in doubt, False.
-
-    ALTER, DROP, RENAME and TRUNCATE TABLE take an exclusive metadata lock, which waits for the end of each transaction
-    that has changed the table, and is kept until the statement is in force (MySQL manual, "Metadata Locking").
-    """
-    try:
-        return all(_ExactReader(tokens, query.database, {schema.table: schema}).locks() for tokens in readings(query))
-    except Unclear:
-        return False
 
 
 class DdlReader:
@@ -141,6 +129,8 @@ class DdlReader:
         self._skip_all("IF", "EXISTS")
         found = self._table()
         self._skip_wait()
+        if Action(self._tokens[self._at :], self._database, self._copied).maintains_partitions():
+            return False
         actions = [Action(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
         if not found:
             return any(action.may_change_another() for action in actions)
@@ -232,44 +222,42 @@ class DdlReader:
         return any(token.sort is Sort.WORD and token.text.upper() in words for token in self._tokens)
 
 
-class _ExactReader(DdlReader):
-    """Takes no table of another spelling for a copied one: it may be another table."""
-
-    def locks(self) -> bool:
-        """Whether the statement is one that locks the copied table."""
-        match self._word():
-            case "ALTER":
-                self._expect("TABLE")
-                return bool(self._table()) and not (self._has("PARTITION") and self._has(*_ADMINISTERED))
-            case "DROP":
-                self._expect("TABLE")
-                self._skip_all("IF", "EXISTS")
-                return self._any_of_list()
-            case "RENAME":
-                self._expect("TABLE")
-                return self._rename()
-            case "TRUNCATE":
-                self._skip("TABLE")
-                return bool(self._table())
-        return False
-
-    def _table(self) -> list[TableSchema]:
-        named = self._table_id()
-        return [schema for table, schema in self._copied.items() if table == named]
-
-
 class Action(DdlReader):
     """Reads one action of an ALTER TABLE."""
 
-    def may_change_another(self) -> bool:
-        """Whether it may change a copied table although the altered table is not copied."""
-        if self._skip("RENAME") and self._peek() not in {*_INDEX, "COLUMN"}:
+    def maintains_partitions(self) -> bool:
+        """Whether it only maintains partitions, of which it may have a list."""
+        maintains = self._skip(*_MAINTAINED)
+        self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
+        return maintains and self._skip("PARTITION")
+
+    def others(self) -> list[TableSchema] | None:
+        """The copied tables whose name or rows it gives to the altered table; None where it does nothing of that."""
+        if self._skip("RENAME"):
+            if self._peek() in {*_INDEX, "COLUMN"}:
+                return None
             if not self._skip("TO", "AS") and self._is_sign("="):
                 self._at += 1
-            found = bool(self._table())
+            found = self._table()
             if not self._is_over:
                 raise Unclear("it does more than rename a table")
             return found
+        if self._skip("EXCHANGE"):
+            self._expect("PARTITION")
+            self._name()
+            self._expect("WITH")
+        elif not self._skip("CONVERT"):
+            return None
+        elif self._skip("PARTITION"):
+            self._name()
+            self._expect("TO")
+        return self._table() if self._skip("TABLE") else None
+
+    def may_change_another(self) -> bool:
+        """Whether it may change a copied table although the altered table is not copied."""
+        others = self.others()
+        if others is not None:
+            return bool(others)
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         return self._has("TABLE", "UNION") and not names.isdisjoint(folded(table.name) for table in self._copied)
 

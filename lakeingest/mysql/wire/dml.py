@@ -10,16 +10,32 @@ from dataclasses import dataclass
 
 from lakeingest.mysql.wire.ddl import DdlReader, folded
 from lakeingest.mysql.wire.query import Query
-from lakeingest.mysql.wire.tokens import Sort, Unclear, readings
+from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings
+
+SYSTEM = "mysql"  # the database in which servers allow no triggers (error 1465)
+# Words before a parenthesis that call no stored function: keywords, and built-in functions, which come before stored
+# ones of that name. Not those that are stored ones where a blank follows, such as NOW (the manuals, "Function Name
+# Parsing and Resolution").
+_CALLS_NOTHING = {
+    *("VALUES", "VALUE", "SET", "AND", "OR", "XOR", "NOT", "IN", "WHERE", "INTERVAL", "IF"),
+    *("UTC_TIMESTAMP", "UNIX_TIMESTAMP", "CURRENT_TIMESTAMP", "UTC_DATE", "IFNULL", "COALESCE", "GREATEST", "LEAST"),
+    *("CONCAT", "UUID", "CONNECTION_ID"),
+}
+_OPEN, _DOT = Token(Sort.SIGN, "("), Token(Sort.SIGN, ".")
+_READS = {"SELECT", "TABLE", "WITH", "NEXT"}  # words with which a statement names something else than its table
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A statement that changes rows of one table. All its words and names are in `names`, `folded` as the table's."""
+    """A statement that changes rows of one table. All its words and names are in `names`, `folded` as the table's.
+
+    Its default database is among them. `in_system`: its only table is in SYSTEM, and it calls no stored function.
+    """
 
     database: str
     table: str
     names: frozenset[str]
+    in_system: bool = False
 
 
 Reach = Callable[[Change], str]  # why a statement may change rows of other tables, too; empty: it does not
@@ -51,16 +67,29 @@ class DmlReader(DdlReader):
                 pass
             case _:
                 raise Unclear("it is no change of one table")
+        named = self._at
         database, table = self._database, self._name()
         if self._is_sign("."):
             self._sign(".")
-            database, table = table, self._name()
+            named, database, table = self._at, table, self._name()
         if verb == "UPDATE":
             self._alias("SET")
         elif verb == "DELETE" and not self._is_over:
             self._alias("WHERE", "ORDER", "LIMIT", "RETURNING")
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
-        return Change(folded(database), folded(table), frozenset(names))
+        names.add(folded(self._database))
+        # its name has to be spelled so: on some servers another spelling is another database
+        in_system = database == SYSTEM and self._names_nothing_else(named)
+        return Change(folded(database), folded(table), frozenset(names), in_system)
+
+    def _names_nothing_else(self, named: int) -> bool:
+        """Whether nothing after its table's name, the token `named`, may be a table or call a stored function."""
+        rest = self._tokens[named + 1 :]
+        for qualifier, before, token in zip([_OPEN, *rest], rest, rest[1:], strict=False):
+            is_keyword = before.sort is Sort.WORD and before.text.upper() in _CALLS_NOTHING and qualifier != _DOT
+            if token == _OPEN and before.sort is not Sort.SIGN and not is_keyword:
+                return False
+        return not self._has(*_READS)
 
     def _alias(self, *words: str) -> None:
         """Skip another name of the table; one of the words comes next."""

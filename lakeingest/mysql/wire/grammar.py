@@ -11,9 +11,10 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
 from lakeingest.mysql.wire.alter import alteration_of
-from lakeingest.mysql.wire.ddl import folded, has_alone, may_change
+from lakeingest.mysql.wire.ddl import folded, may_change
 from lakeingest.mysql.wire.dml import Change, Reach, change_of
 from lakeingest.mysql.wire.events import Beginning, Damaged, Event
+from lakeingest.mysql.wire.locking import has_alone
 from lakeingest.mysql.wire.query import Query, read_query
 from lakeingest.mysql.wire.statements import REFUSED, Statement, classify
 
@@ -135,7 +136,13 @@ class Watched:
 
 
 def sign_of(
-    event: Event, watched: Watched, begins: FilePosition, *, has_rows: bool, begun: FilePosition | None = None
+    event: Event,
+    watched: Watched,
+    begins: FilePosition,
+    *,
+    has_rows: bool,
+    begun: FilePosition | None = None,
+    is_mariadb: bool = False,
 ) -> Sign:
     """The sign of a QUERY event; UnsupportedEvent, with the tables that stop, for a statement that cannot be replayed.
 
@@ -144,9 +151,9 @@ def sign_of(
     that is this statement alone; then the error for DDL of a copied table has its place.
     """
     schemas, tables = watched.schemas, {**watched.schemas, **watched.waiting}
-    query = read_query(event)
+    query = read_query(event, is_mariadb=is_mariadb)
     database, text = query.database, query.text
-    meaning = classify(text)
+    meaning = classify(query)
     if not schemas and meaning in {*REFUSED, Statement.DML}:
         return Sign.PASSED
     if meaning in REFUSED:
@@ -155,7 +162,7 @@ def sign_of(
         _require_elsewhere(query, watched, begins)
     if meaning is Statement.DDL and may_change(query, tables):
         excerpt = " ".join(text.partition("'")[0].split())[:200]
-        what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'})"
+        what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
         error = refusal(what, "let it end", begins)
         error.tables = frozenset(table for table, schema in tables.items() if may_change(query, {table: schema}))
         error.alterations = _alterations(query, {table: tables[table] for table in error.tables}, excerpt)
@@ -170,7 +177,11 @@ def sign_of(
 
 def _require_elsewhere(query: Query, watched: Watched, at: FilePosition) -> None:
     """UnsupportedEvent unless a change in statement format leaves the rows of all watched tables as they are."""
-    change, schemas = change_of(query), watched.schemas
+    schemas = watched.schemas
+    copied = {folded(table.database) for table in schemas}
+    if query.databases is not None and copied.isdisjoint(map(folded, query.databases)):
+        return
+    change = change_of(query)
     why = watched.reach(change) if change is not None else "it may change several tables"
     if change is None or why:
         raise _unclear(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
@@ -182,9 +193,14 @@ def _require_elsewhere(query: Query, watched: Watched, at: FilePosition) -> None
 def _unclear(query: Query, what: str, fix: str, tables: Iterable[TableId], at: FilePosition) -> UnsupportedEvent:
     """The error for a statement that may change these tables."""
     first = "".join(query.text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
-    error = refusal(f"{what} ({first} … in database {query.database or '-'})", fix, at)
+    error = refusal(f"{what} ({first} … in database {query.database or '-'}{_unread(query)})", fix, at)
     error.tables = frozenset(tables)
     return error
+
+
+def _unread(query: Query) -> str:
+    """What of the event this version cannot read, for a message; empty if there is nothing."""
+    return "" if query.unknown is None else f", with the unknown status variable {query.unknown}"
 
 
 def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: str) -> dict[TableId, Alteration]:

@@ -1,49 +1,95 @@
 """QUERY events: a statement, and the settings that decide how its session read it. Pure.
 
-Source: MySQL's source documentation, "Query_event" (status variables).
+The status variables are those that MySQL 8.0 to 9.7 and MariaDB 10.11 to 12.3 write. Sources: MySQL's source,
+"statement_events.cpp"; MariaDB's source, "log_event.cc" and "lex_charset.h".
 """
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakeingest.mysql.wire.events import Cursor, Event
+from lakeingest.mysql.wire.events import Event
 
 
 class _Status(enum.IntEnum):
-    """The status variables that come first in an event; all others come after them."""
+    """The status variables; those from 128 on are MariaDB's."""
 
     FLAGS = 0
     SQL_MODE = 1
+    ENDED_CATALOG = 2  # with a NUL at its end
     AUTO_INCREMENT = 3
     CHARSET = 4
+    TIME_ZONE = 5
     CATALOG = 6
+    MONTH_NAMES = 7
+    DATABASE_CHARSET = 8
+    TABLES = 9
+    WRITTEN_BYTES = 10
+    INVOKER = 11
+    DATABASES = 12
+    MICROSECONDS = 13
+    TIMESTAMP_DEFAULTS = 16
+    DDL_XID = 17
+    UTF8MB4_COLLATION = 18
+    REQUIRES_KEY = 19
+    ENCRYPTION = 20
+    CASCADE_TRIGGERS = 21
+    SECOND_PART = 128
+    XID = 129
+    GTID_FLAGS = 130
+    COLLATIONS = 131
 
 
-_BYTES: dict[int, int] = {_Status.FLAGS: 4, _Status.SQL_MODE: 8, _Status.AUTO_INCREMENT: 4, _Status.CHARSET: 6}
-_UNKNOWN = 1 << 16  # more bytes than all variables have
+_BYTES: dict[int, int] = {
+    _Status.FLAGS: 4,
+    _Status.SQL_MODE: 8,
+    _Status.AUTO_INCREMENT: 4,
+    _Status.CHARSET: 6,
+    _Status.MONTH_NAMES: 2,
+    _Status.DATABASE_CHARSET: 2,
+    _Status.TABLES: 8,
+    _Status.WRITTEN_BYTES: 4,
+    _Status.MICROSECONDS: 3,
+    _Status.TIMESTAMP_DEFAULTS: 1,
+    _Status.DDL_XID: 8,
+    _Status.UTF8MB4_COLLATION: 2,
+    _Status.REQUIRES_KEY: 1,
+    _Status.ENCRYPTION: 1,
+    _Status.CASCADE_TRIGGERS: 1,
+    _Status.SECOND_PART: 3,
+    _Status.XID: 8,
+}
 _CLIENT_BYTES = 2  # the client's collation is the first of three
+_DATABASES_MAX = 16  # a greater number stands for databases that the server could not tell
+_ALTER_ENDS = 4 | 8  # of the GTID flags: a sequence number follows
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A statement with its default database; bytes that are not UTF-8 become lone surrogates in both.
 
-    `sql_mode` is that of the session, `collation` that of its client; None where the event has none.
+    `sql_mode` is that of the session, `collation` that of its client; None where the event has none. `databases` are
+    those of all tables that the statement has opened, as MySQL writes them for its parallel replicas; None where it
+    could not tell, as for the parents of foreign keys, and on MariaDB. `unknown` is the status variable of the event
+    that is not known, or is cut: the settings after it are not read.
     """
 
     database: str
     text: str
     sql_mode: int | None = None
     collation: int | None = None
+    is_mariadb: bool = False
+    databases: frozenset[str] | None = None
+    unknown: int | None = None
 
 
-def read_query(event: Event) -> Query:
+def read_query(event: Event, *, is_mariadb: bool = False) -> Query:
     """The statement of a QUERY event; Damaged where it is cut."""
     body = event.body
     body.take(8)
     database_length = body.number(1)
     body.take(2)
-    variables = _read_variables(Cursor(body.take(body.number(2))))
+    variables, unknown = _read_variables(body.take(body.number(2)))
     database = body.take(database_length).decode(errors="surrogateescape")
     body.take(1)
     text = body.take(body.left).decode(errors="surrogateescape")
@@ -53,16 +99,63 @@ def read_query(event: Event) -> Query:
         text,
         None if mode is None else int.from_bytes(mode, "little"),
         None if charset is None else int.from_bytes(charset[:_CLIENT_BYTES], "little"),
+        is_mariadb,
+        _databases(variables.get(_Status.DATABASES, b"")),
+        unknown,
     )
 
 
-def _read_variables(body: Cursor) -> dict[int, bytes]:
-    """The status variables, up to the first that is cut or unknown."""
+def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
+    """The status variables, up to the first that is cut or unknown, which is named."""
     found: dict[int, bytes] = {}
-    while body.left:
-        variable = body.number(1)
-        size = body.number(1) if variable == _Status.CATALOG and body.left else _BYTES.get(variable, _UNKNOWN)
-        if size > body.left:
-            break
-        found[variable] = body.take(size)
-    return found
+    at = 0
+    while at < len(data):
+        variable, at = data[at], at + 1
+        size = _size(variable, data[at:])
+        if size is None or size > len(data) - at:
+            return found, variable
+        found[variable], at = data[at : at + size], at + size
+    return found, None
+
+
+def _size(variable: int, data: bytes) -> int | None:
+    """How many of these bytes the value of a status variable takes; None where that is not known."""
+    size = _SIZES.get(variable)
+    if size is None:
+        return _BYTES.get(variable)
+    return size(data) if data else 1
+
+
+def _invoker(data: bytes) -> int:
+    """A user and a host, each with its length before it."""
+    host = 1 + data[0]
+    return host + 1 + (data[host] if host < len(data) else 0)
+
+
+def _named_databases(data: bytes) -> int:
+    """A number of names, each with a NUL at its end."""
+    if data[0] > _DATABASES_MAX:
+        return 1
+    end = 0
+    for _ in range(data[0]):
+        end = data.find(0, end + 1)
+        if end < 0:
+            return len(data) + 1
+    return end + 1
+
+
+_SIZES: dict[int, Callable[[bytes], int]] = {
+    _Status.ENDED_CATALOG: lambda data: data[0] + 2,
+    _Status.TIME_ZONE: lambda data: data[0] + 1,
+    _Status.CATALOG: lambda data: data[0] + 1,
+    _Status.INVOKER: _invoker,
+    _Status.DATABASES: _named_databases,
+    _Status.GTID_FLAGS: lambda data: 9 if data[0] & _ALTER_ENDS else 1,
+    _Status.COLLATIONS: lambda data: 4 * data[0] + 1,
+}
+
+
+def _databases(data: bytes) -> frozenset[str] | None:
+    if not data or not 0 < data[0] <= _DATABASES_MAX:
+        return None
+    return frozenset(name.decode(errors="surrogateescape") for name in data[1:-1].split(b"\0"))

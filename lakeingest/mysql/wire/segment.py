@@ -267,7 +267,8 @@ class SegmentDecoder:
 
     def _query(self, event: Event) -> Iterator[Part]:
         begun, has_rows = self._begun if self._state is State.BEGUN else None, bool(self.reader[ReaderState.HAS_ROWS])
-        sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun)
+        is_mariadb = not self.reader[ReaderState.ENDS]
+        sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun, is_mariadb=is_mariadb)
         yield from self._rows_of(self.xa.state(event, sign, self._begun))
         self._move(sign, event)
 

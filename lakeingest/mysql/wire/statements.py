@@ -6,6 +6,9 @@ Fail closed: a statement whose beginning is not in the table is UNKNOWN. `wire.d
 import enum
 import re
 
+from lakeingest.mysql.wire.query import Query
+from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings
+
 
 class Statement(enum.Enum):
     """The kinds of statements that matter for the replay of rows."""
@@ -35,6 +38,7 @@ REFUSED: dict[Statement, tuple[str, str]] = {
 _COMMENT = re.compile(r"/\*(?!M?!).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
 _MARIADB_COMMENT = re.compile(r"/\*M!.*?\*/", re.DOTALL)  # to MySQL it is a comment
 _EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # the marks around text that the server executes
+_SETTINGS = re.compile(r"set\s+statement\b", re.IGNORECASE)
 _NAME = r"(?:`(?:[^`]|``)*`|[\w$]+)"
 _USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)"""
 _OPTION = rf"""(?:or\s+replace|algorithm\s*=\s*\w+|definer\s*=\s*{_USER}(?:\s*@\s*{_USER}|\s*\(\s*\))?
@@ -72,9 +76,15 @@ _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
 _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for beginning, meaning in _BEGINNINGS]
 
 
-def classify(text: str) -> Statement:
-    """The kind of a statement, by its beginning."""
-    found = {_of(_plain(version)) for version in (text, _MARIADB_COMMENT.sub(" ", text))}
+def classify(query: Query) -> Statement:
+    """The kind of a statement, by its beginning, as the server that wrote it has read it."""
+    plain = _plain(query.text if query.is_mariadb else _MARIADB_COMMENT.sub(" ", query.text))
+    if not (query.is_mariadb and _SETTINGS.match(plain)):
+        return _of(plain)
+    try:
+        found = {_of(" ".join(map(_written, tokens))) for tokens in readings(query)}
+    except Unclear:
+        return Statement.UNKNOWN
     return found.pop() if len(found) == 1 else Statement.UNKNOWN
 
 
@@ -85,3 +95,13 @@ def _of(beginning: str) -> Statement:
 def _plain(text: str) -> str:
     """The text without comments. It also cuts comments out of strings, so only its beginning is reliable."""
     return _EXECUTED.sub(" ", _COMMENT.sub(" ", text)).strip().removesuffix(";")
+
+
+def _written(token: Token) -> str:
+    """A token as a statement has it; a text without its quotes inside, since only the beginning counts."""
+    match token.sort:
+        case Sort.NAME:
+            return f"`{token.text.replace('`', '``')}`"
+        case Sort.TEXT:
+            return "'{}'".format(token.text.replace("'", ""))
+    return token.text

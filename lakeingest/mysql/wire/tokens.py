@@ -1,7 +1,8 @@
 """The tokens of a statement in the binlog: words, quoted names, texts and signs, without comments. Pure.
 
 Sources: MySQL manual, "Schema Object Names", "Comments", "String Literals"; MariaDB documentation, "Comment Syntax".
-A version comment (`/*!50000 … */`) in the binlog was executed: the server rewrites the others to plain comments.
+A version comment (`/*!50000 … */`) in the binlog was executed: the server rewrites the others to plain comments. One of
+MariaDB (`/*M!100300 … */`) is a plain comment to MySQL.
 """
 
 import enum
@@ -55,11 +56,11 @@ _SINGLE_PLAIN, _DOUBLE_PLAIN = r"[^']|''", r'[^"]|""'
 def readings(query: Query) -> Iterator[list[Token]]:
     """The tokens of a statement, for each way in which the server may have read it; Unclear where that is unknown.
 
-    The ways differ by the session's charset, and by whether the server is MariaDB (`/*M! … */`).
+    The ways differ by the session's charset. Of `SET STATEMENT … FOR …` only the statement that follows is answered.
     """
     for text in _texts(query):
-        for is_mariadb in (False, True) if "/*M!" in text else (False,):
-            yield list(_tokens(text, query.sql_mode, is_mariadb=is_mariadb))
+        tokens = list(_tokens(text, query.sql_mode, is_mariadb=query.is_mariadb))
+        yield _without_settings(tokens, text) if query.is_mariadb else tokens
 
 
 def is_in_utf8(query: Query) -> bool:
@@ -69,6 +70,29 @@ def is_in_utf8(query: Query) -> bool:
         return whole.isascii() or (query.collation is not None and charset_of(query.collation) in _UTF8)
     except (UnicodeEncodeError, UnknownCharset):
         return False
+
+
+def _without_settings(tokens: list[Token], text: str) -> list[Token]:
+    """The tokens after MariaDB's settings for this statement alone.
+
+    The event has the sql_mode that they set. The session's own one, by which the text was read, is not known then.
+    """
+    while [token.text.upper() for token in tokens[:2] if token.sort is Sort.WORD] == ["SET", "STATEMENT"]:
+        if "sql_mode" in text.casefold() and ('"' in text or "\\" in text):
+            raise Unclear("its sql_mode, which says how to read quotes, is unknown")
+        tokens = tokens[_end_of_settings(tokens) :]
+    return tokens
+
+
+def _end_of_settings(tokens: list[Token]) -> int:
+    """Where the statement begins after the settings that the tokens begin with: after a FOR outside of parentheses."""
+    depth = 0
+    for at, token in enumerate(tokens, start=1):
+        if token.sort is Sort.SIGN:
+            depth += {"(": 1, ")": -1}.get(token.text, 0)
+        elif token.sort is Sort.WORD and token.text.upper() == "FOR" and not depth:
+            return at
+    raise Unclear("it has settings, and no statement after them")
 
 
 def _texts(query: Query) -> set[str]:

@@ -57,7 +57,6 @@ HARMFUL = [
     "ALTER TABLE orders ADD c INT COMMENT 'it''s', COMMENT='\\'', ADD INDEX i (c)",
     "ALTER TABLE orders COMMENT 'a' /*!50000 , ADD c INT */",
     "ALTER TABLE orders COMMENT 'a' /*!080000 , ADD c INT */",
-    "ALTER TABLE orders COMMENT 'a' /*M!100100 , ADD c INT */",
     "ALTER TABLE orders SOMETHING NEW",
     "ALTER TABLE x RENAME orders",
     "ALTER TABLE x RENAME TO `Orders`",
@@ -67,6 +66,11 @@ HARMFUL = [
     "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE orders",
     "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE shop.`order items` WITHOUT VALIDATION",
     "ALTER TABLE x CONVERT TABLE orders TO PARTITION p VALUES LESS THAN (5)",
+    "ALTER TABLE x CONVERT PARTITION p TO TABLE orders",
+    "ALTER TABLE hr.x EXCHANGE PARTITION p WITH TABLE shop.orders",
+    "ALTER TABLE orders REPAIR PARTITION p",
+    "ALTER TABLE orders COALESCE PARTITION 1",
+    "ALTER TABLE x UNION = (orders, y)",
     "ALTER TABLE shop . orders ADD c INT",
     "ALTER TABLE `shop`.`orders` ADD c INT",
     "ALTER TABLE/**/orders/**/ADD c INT",
@@ -102,6 +106,17 @@ HARMFUL = [
 ]
 
 HARMLESS = [
+    "ALTER TABLE orders ANALYZE PARTITION p, q",
+    "ALTER TABLE orders CHECK PARTITION ALL FOR UPGRADE",
+    "ALTER TABLE orders OPTIMIZE LOCAL PARTITION p",
+    "ALTER TABLE orders REBUILD PARTITION p, orders",
+    "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE hr.orders",
+    "ALTER TABLE hr.x EXCHANGE PARTITION p WITH TABLE hr.orders WITHOUT VALIDATION",
+    "ALTER TABLE x EXCHANGE PARTITION orders WITH TABLE y",
+    "ALTER TABLE x CONVERT TABLE hr.orders TO PARTITION p VALUES LESS THAN (5)",
+    "ALTER TABLE x CONVERT PARTITION orders TO TABLE y",
+    "ALTER TABLE x CONVERT TO CHARACTER SET utf8mb4",
+    "ALTER TABLE orders COMMENT 'a' /*M!100100 , ADD c INT */",
     "ALTER TABLE orders ADD INDEX i (c)",
     "ALTER TABLE orders ADD KEY (a, b), ADD FULLTEXT INDEX f (c), ADD SPATIAL KEY (d)",
     "ALTER TABLE orders ADD INDEX IF NOT EXISTS i (a(10) DESC) COMMENT 'it''s' INVISIBLE, ALGORITHM=INPLACE, LOCK=NONE",
@@ -281,3 +296,26 @@ def test_a_statement_that_is_cut_never_raises_an_error(text: str) -> None:
     """After any token, it is parsed or treated as unknown."""
     for end in range(len(text)):
         assert may_change(query(text[:end]), COPIED) in {True, False}
+
+
+PREFIX = "SET STATEMENT lock_wait_timeout=5, x=LENGTH(' FOR DROP TABLE orders') FOR"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (f"{PREFIX} ALTER TABLE orders ADD c INT", True),
+        (f"{PREFIX} ALTER TABLE other ADD c INT", False),
+        (f"/*M!100300 {PREFIX} ALTER TABLE orders ADD c INT */", True),
+        (f"SET STATEMENT a=1 FOR {PREFIX} DROP TABLE other", False),
+        ("/*M!100300 ALTER TABLE orders ADD c INT */", True),
+        ("/*M!100300 ALTER TABLE other ADD c INT */", False),
+        ("ALTER TABLE orders COMMENT 'a' /*M!100100 , ADD c INT */", True),
+        ("ALTER TABLE orders COMMENT 'a' /*M 990000 , ADD c INT */", False),
+        ("SET STATEMENT sql_mode='' FOR ALTER TABLE other ADD c INT COMMENT \"x\"", True),  # how it is read is unknown
+        ("SET STATEMENT sql_mode='' FOR ALTER TABLE other ADD c INT COMMENT 'x'", False),
+    ],
+)
+def test_ddl_is_read_as_mariadb_reads_it(text: str, changes: bool) -> None:  # noqa: FBT001
+    """Without its settings for this statement alone, and with its own comments."""
+    assert may_change(replace(query(text), is_mariadb=True), COPIED) is changes

@@ -377,12 +377,68 @@ def test_a_query_is_read_after_its_status_variables() -> None:
     assert found == Query("shop", "ALTER TABLE x\udce9", 0, 33)
 
 
+def query_with(status: bytes) -> Query:
+    """A query with these status variables."""
+    body = struct.pack("<IIBHH", 1, 0, 4, 0, len(status)) + status + b"shop\0BEGIN"
+    return read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
+
+
 @pytest.mark.parametrize("status", [b"", b"\1\0", b"\1" + bytes(8) + b"\6", b"\6\7std", b"\x7f\1" + bytes(8)])
 def test_settings_that_a_query_event_lacks_are_unknown(status: bytes) -> None:
-    """Where a status variable is missing, cut, or after an unknown one."""
-    body = struct.pack("<IIBHH", 1, 0, 4, 0, len(status)) + status + b"shop\0BEGIN"
-    found = read_query(Event.parse(event(Type.QUERY, body, 500), checksums=True))
-    assert found == Query("shop", "BEGIN", 0 if len(status) > 9 and status[0] == 1 else None, None)
+    """Where a status variable is missing, cut, or after an unknown one, which is named."""
+    has_mode = len(status) > 9 and status[0] == 1
+    unknown = None if not status else 6 if has_mode else status[0]
+    assert query_with(status) == Query("shop", "BEGIN", 0 if has_mode else None, None, unknown=unknown)
+
+
+# Each status variable that is not a setting, as MySQL 8.0 to 9.7 and MariaDB 10.11 to 12.3 write it
+VARIABLES = {
+    "flags": "00 00000000",
+    "catalog of 5.0": "02 03 73746400",
+    "auto-increment": "03 01000100",
+    "time zone": "05 06 53595354454d",
+    "catalog": "06 03 737464",
+    "no catalog": "06 00",
+    "names of months": "07 0100",
+    "charset of the database": "08 2d00",
+    "changed tables": "09 0100000000000000",
+    "bytes": "0a 00000000",
+    "invoker": "0b 04 726f6f74 09 3132372e302e302e31",
+    "no invoker": "0b 00 00",
+    "many databases": "0c fe",
+    "microseconds": "0d 1c8900",
+    "defaults of timestamps": "10 01",
+    "xid of DDL": "11 0800000000000000",
+    "collation of utf8mb4": "12 ff00",
+    "primary key": "13 00",
+    "encryption": "14 00",
+    "cascades": "15 00",
+    "part of a second": "80 1c8900",
+    "xid": "81 0800000000000000",
+    "flags of the GTID": "82 01",
+    "end of an ALTER": "82 04 0800000000000000",
+    "collations": "83 05 21000008 2300000a 2d000009 3600000b 3c00000c",
+    "no collations": "83 00",
+}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_settings_after_any_status_variable_are_read(name: str) -> None:
+    """In any order: MariaDB writes the collations of charsets before the charset of the client."""
+    before, mode, charset = bytes.fromhex(VARIABLES[name]), b"\1\4" + bytes(7), b"\4" + b"\x21\0" * 3
+    assert query_with(before + mode + charset) == Query("shop", "BEGIN", 4, 33)
+    assert query_with(before + b"\x7f" + mode) == Query("shop", "BEGIN", unknown=0x7F)
+    for size in range(1, len(before)):
+        assert query_with(before[:size]).unknown == before[0]
+
+
+def test_the_databases_of_a_statement_are_read() -> None:
+    """Up to 16 of them; more, or those of the parents of foreign keys, are not known."""
+    names = b"\x0c\2shop\0my\xc3\xa9\0" + b"\4" + b"\x21\0" * 3
+    assert query_with(names) == Query("shop", "BEGIN", None, 33, databases=frozenset({"shop", "my\u00e9"}))
+    assert query_with(b"\x0c\1mysql\0").databases == {"mysql"}
+    assert query_with(b"\x0c\xfe").databases is None
+    assert query_with(b"\x0c\0").databases is None
 
 
 @given(st.binary(max_size=60))

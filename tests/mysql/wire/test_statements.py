@@ -1,5 +1,6 @@
 import pytest
 
+from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.statements import Statement, classify
 
 
@@ -69,7 +70,7 @@ from lakeingest.mysql.wire.statements import Statement, classify
         ("ALTER ONLINE IGNORE TABLE t ADD c INT", Statement.DDL),
         ("CREATE OR REPLACE UNIQUE INDEX i ON t (c)", Statement.DDL),
         ("/*Made by a tool*/ DROP TABLE t", Statement.DDL),
-        ("/*M!100100 DROP */ TABLE t", Statement.UNKNOWN),  # to MySQL it is TABLE t
+        ("/*M!100100 DROP */ TABLE t", Statement.DML),  # to MySQL it is TABLE t
         ("DROP /*M!100100 TABLE IF EXISTS */ t", Statement.UNKNOWN),
         ("ALTER TABLE t /*M!100100 ADD c INT */", Statement.DDL),
         ("", Statement.UNKNOWN),
@@ -77,4 +78,48 @@ from lakeingest.mysql.wire.statements import Statement, classify
 )
 def test_the_beginning_of_a_statement_decides_its_kind(text: str, meaning: Statement) -> None:
     """Case, blanks and comments do not matter; a beginning that is not in the table is unknown."""
-    assert classify(text) is meaning
+    assert classify(Query("shop", text)) is meaning
+
+
+PREFIX = "SET STATEMENT max_statement_time=60 FOR"
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("/*M!100100 DROP */ TABLE t", Statement.DDL),
+        ("/*M!100300 ALTER TABLE t ADD c INT */", Statement.DDL),
+        ("DROP /*M!100100 TABLE IF EXISTS */ t", Statement.DDL),
+        ("/*M! INSERT INTO t VALUES (1) */", Statement.DML),
+        ("/*! ALTER TABLE t ADD c INT */", Statement.DDL),
+        ("ALTER TABLE t /* 80000 , ADD b INT */ ADD c INT", Statement.DDL),
+        (f"{PREFIX} ALTER TABLE t ADD c INT", Statement.DDL),
+        (f"{PREFIX} RENAME TABLES a TO b, c TO d", Statement.DDL),
+        (f"{PREFIX} CREATE TABLE t (id INT)", Statement.CREATE_TABLE),
+        (f"{PREFIX} INSERT INTO mysql.rds_heartbeat2(id, value) values (1,2)", Statement.DML),
+        (f"{PREFIX} flush table", Statement.HARMLESS),
+        (f"{PREFIX} ANALYZE TABLE t", Statement.HARMLESS),
+        (
+            f"{PREFIX} CREATE DEFINER=`root`@`localhost` TRIGGER t BEFORE INSERT ON x FOR EACH ROW SET @a=1",
+            Statement.HARMLESS,
+        ),
+        (f"{PREFIX} CREATE DEFINER='it''s'@'%' VIEW v AS SELECT 1", Statement.HARMLESS),
+        ("/* a */ SET /* b */ STATEMENT a=1 /* FOR DROP TABLE t */ FOR # FOR\n FLUSH TABLES", Statement.HARMLESS),
+        ("/*M!100300 SET STATEMENT a=1 FOR ALTER TABLE t ADD c INT */", Statement.DDL),
+        ("set statement a=1, b=CHAR_LENGTH(' FOR DROP TABLE t') for insert into t values (1)", Statement.DML),
+        ("SET STATEMENT a=LENGTH(SUBSTRING('abc' FROM 1 FOR 2)) FOR DROP TABLE t", Statement.DDL),
+        ("SET STATEMENT a=1 FOR SET STATEMENT b=2 FOR DROP TABLE t", Statement.DDL),
+        ("SET STATEMENT `for`=1 FOR DROP TABLE t", Statement.DDL),
+        ("SET STATEMENT a='FOR\\' FOR ' FOR DROP TABLE t", Statement.DDL),
+        (f"{PREFIX} SOMETHING NEW", Statement.UNKNOWN),
+        ("SET STATEMENT a=1", Statement.UNKNOWN),
+        ("SET STATEMENT a='1 FOR DROP TABLE t", Statement.UNKNOWN),
+        ("SET STATEMENT sql_mode='' FOR DROP TABLE t", Statement.DDL),
+        ("SET STATEMENT sql_mode='ANSI_QUOTES' FOR ALTER TABLE t ADD c INT COMMENT \"x\"", Statement.UNKNOWN),
+    ],
+)
+def test_a_statement_is_read_as_mariadb_reads_it(text: str, meaning: Statement) -> None:
+    """Its own comments are executed, and settings for one statement come before that statement, in any wording."""
+    assert classify(Query("shop", text, 0, is_mariadb=True)) is meaning
+    if text.lower().startswith("set"):
+        assert classify(Query("shop", text, 0)) is Statement.UNKNOWN

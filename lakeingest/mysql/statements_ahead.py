@@ -1,0 +1,57 @@
+"""The first statement in the unread binlog that would stop copied tables. No row is decoded."""
+
+from collections.abc import Mapping
+
+from lakeingest.config import Source
+from lakeingest.core.position import FilePosition, file_start
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import UnsupportedEvent
+from lakeingest.mysql.binlog_reader import can_begin_at, dump_events
+from lakeingest.mysql.connection import beside, free_server_id, written_position
+from lakeingest.mysql.dialect import MARIADB, dialect
+from lakeingest.mysql.statement_reach import StatementReach
+from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_rotate
+from lakeingest.mysql.wire.grammar import Watched, sign_of
+
+_BYTES = 16 << 20  # that are looked at: services write their statements every few minutes, or each second
+
+
+def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """What a statement would stop tables with: one that cannot be replayed, and is no DDL; None where there is none.
+
+    The binlog is looked at from `start` on, or from the start of the current file. Transactions that are compressed,
+    and what is after the first bytes, are not looked at.
+    """
+    if not schemas:
+        return None
+    try:
+        return _first(source, start, schemas)
+    except Damaged as damage:
+        return f"the binlog is damaged: {damage}"
+
+
+def _first(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    with beside(source) as connection:
+        at = start or file_start(written_position(connection).file)
+        at = at if can_begin_at(at) else at.start_of_file
+        watched = Watched(schemas, reach=StatementReach(source))
+        is_mariadb = dialect(connection) is MARIADB
+        left, checksums = _BYTES, True
+        for raw in dump_events(connection, at, free_server_id(connection, source)):
+            event = Event.parse(raw, checksums=checksums)
+            if event.type == Type.FORMAT_DESCRIPTION:
+                checksums = has_checksums(raw)
+            elif event.type == Type.ROTATE and event.is_made_up:
+                at = FilePosition(*read_rotate(event))
+            elif event.type == Type.QUERY:
+                try:
+                    sign_of(event, watched, at, has_rows=False, is_mariadb=is_mariadb)
+                except UnsupportedEvent as error:
+                    if error.alterations is None:
+                        return str(error)
+            if not event.is_made_up:
+                at = FilePosition(at.file, max(at.pos, event.end))
+            left -= event.size
+            if left < 0:
+                break
+    return None
