@@ -6,12 +6,12 @@ from lakeingest.core.cascades import ForeignKeys
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved
-from lakeingest.pipeline.absent_tables import stop_hidden
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.cascades import remove_read, settle
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.foreign_keys import parents_first
+from lakeingest.pipeline.hidden_tables import stop_hidden
 from lakeingest.pipeline.lifting import merge_over_halts, reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.publish import publish

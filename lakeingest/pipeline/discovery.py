@@ -7,7 +7,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, SchemaChanged
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline import signals
-from lakeingest.pipeline.absent_tables import stop_hidden
+from lakeingest.pipeline.hidden_tables import stop_hidden
 from lakeingest.pipeline.joining import join
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.preconditions import joinable

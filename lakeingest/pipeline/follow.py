@@ -17,7 +17,6 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import CatalogAway, GateFailed, NotOurTable, Retryable, SourceAway, SparkLost, StorageAway
 from lakeingest.mysql.connection import reopen, written_position
 from lakeingest.mysql.continuity import still_there
-from lakeingest.pipeline.absent_tables import stop_hidden
 from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
@@ -30,6 +29,7 @@ from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.events import SourceLost
 from lakeingest.pipeline.foreign_keys import is_changed_above, parents_first
+from lakeingest.pipeline.hidden_tables import stop_hidden
 from lakeingest.pipeline.lifting import reload
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.signals import drop, look, serve

@@ -16,10 +16,10 @@ from lakeingest.files.file import state_of
 from lakeingest.mysql.connection import query, written_position
 from lakeingest.mysql.schema_reader import read_schemas
 from lakeingest.mysql.visibility import is_hidden
-from lakeingest.pipeline.absent_tables import stop_as_hidden
 from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
+from lakeingest.pipeline.hidden_tables import stop_as_hidden
 from lakeingest.pipeline.stopping import working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.watching import is_read_from_file_start

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from lakeingest.core.default import Default, Value
 
 from lakeingest.config import Source
 from lakeingest.core import lift, widening
+from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.mysql import schema_reader

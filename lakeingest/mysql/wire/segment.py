@@ -60,8 +60,7 @@ class SegmentDecoder:
     ) -> None:
         self._segment, self._schemas, self._watched = segment, schemas, grammar.Watched(schemas, waiting, reach)
         self._replay, self._is_committed = replay if schemas else None, stamp is not None
-        self.xa = xa.Preparing(self._replay, schemas)
-        self.reader = np.zeros(len(ReaderState), np.int64)
+        self.xa, self.reader = xa.Preparing(self._replay, schemas), np.zeros(len(ReaderState), np.int64)
         self.reader[ReaderState.GTIDS] = gtids
         self._began: int | None = None  # the second in which the file was begun, from its FORMAT_DESCRIPTION event
         self._last: Committed | None = None
@@ -266,8 +265,8 @@ class SegmentDecoder:
         return State(self.reader[ReaderState.STATE])
 
     def _query(self, event: Event) -> Iterator[Part]:
-        begun, has_rows = self._begun if self._state is State.BEGUN else None, bool(self.reader[ReaderState.HAS_ROWS])
-        is_mariadb = not self.reader[ReaderState.ENDS]
+        is_mariadb, has_rows = not self.reader[ReaderState.ENDS], bool(self.reader[ReaderState.HAS_ROWS])
+        begun = self._begun if self._state is State.BEGUN else None
         sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun, is_mariadb=is_mariadb)
         yield from self._rows_of(self.xa.state(event, sign, self._begun))
         self._move(sign, event)
