@@ -224,7 +224,7 @@ def verify(
 
     compare = repairing.repaired if repair else stage.compared
     results = compare(loaded_config(config, overrides), tables or ())
-    print_result(results, as_json, console.verification_lines(results))
+    print_result(results, as_json, [*console.verification_lines(results), *results.note.splitlines()])
     unequal = [str(result.table) for result in results if not result.equal]
     if unequal:
         raise VerificationFailed(f"source ≠ target: {', '.join(unequal)}")

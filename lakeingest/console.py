@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakeingest.commands.run import RunResult
     from lakeingest.commands.signal import SignalResult
     from lakeingest.commands.submit import Submission
-    from lakeingest.commands.verify import Verifications
+    from lakeingest.commands.verify import TableVerification
     from lakeingest.config import Config
 
 KEYS_SHOWN = 20
@@ -313,7 +313,7 @@ def submission_lines(result: "Submission") -> Iterator[str]:
     yield f"{result.service.operation} {json.dumps(result.request, indent=2)}"
 
 
-def verification_lines(results: "Verifications") -> Iterator[str]:
+def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
     """The result of a verification: a line for each table, and a line for each of the first keys that differ."""
     for result in results:
         yield from _differences(result.table, result.repaired, ", repaired")
@@ -325,8 +325,6 @@ def verification_lines(results: "Verifications") -> Iterator[str]:
             f" {result.target.rows:,} rows, checksum {result.target} in the target"
         )
         yield from _differences(result.table, result.differences)
-    if results.note:
-        yield results.note
 
 
 def _differences(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:

@@ -197,7 +197,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             signals=signals.of(table),
             paused=signals.paused(config, table, one.position),
             stopped=stopped,
-            gate={"success": False, "message": stopped.message} if _is_of_gate(stopped) else one.gate,
+            gate=_failed(stopped) or one.gate,
             in_source=None if offline or source.error or table in excluded else table in source.tables,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
@@ -213,9 +213,10 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     return statuses
 
 
-def _is_of_gate(stopped: Stopped | None) -> bool:
-    """Whether a table stopped because a gate failed."""
-    return stopped is not None and stopped.error == GateFailed.__name__
+def _failed(stopped: Stopped | None) -> dict[str, Any] | None:
+    """The result of the last gate of a table that stopped because the gate failed; None for any other table."""
+    is_gate = stopped is not None and stopped.error == GateFailed.__name__
+    return {"success": False, "message": stopped.message} if stopped is not None and is_gate else None
 
 
 def _is_ours(target: Target, table: TableId) -> bool:

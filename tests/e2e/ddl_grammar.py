@@ -6,6 +6,7 @@ the server says of the table then (`Known`).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -102,7 +103,10 @@ class Grammar:
             columns += [self._generated(self._new_name(), names) for _ in range(self._pick([0, 0, 1, 2]))]
             yield self._statement("CREATE TABLE {t} (", columns, f"){self._table_options()}")
         for number in range(self._pick([1, 3, KEYS, KEYS])):
-            yield from self._tried(lambda number=number: iter([self.insert("INSERT", number, wholly=True)]))
+            yield from self._tried(partial(self._inserted, number))
+
+    def _inserted(self, number: int) -> Iterator[Statement]:
+        yield self.insert("INSERT", number, wholly=True)
 
     def round(self) -> Iterator[Statement]:
         """What comes between two comparisons: some DDL, with some DML around it."""

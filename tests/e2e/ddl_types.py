@@ -203,8 +203,8 @@ def draw_related(chance: Random, known: str, members: Sequence[str]) -> str:
         return pick([*BITS][[*BITS].index(name) :]) + pick([sign, sign, sign, " UNSIGNED", ""])
     match name:
         case "decimal":
-            longer = pick([0, 0, 1, 6])
-            return f"DECIMAL({min(65, size[0] + longer)},{size[1] + pick([0, 0, 0, min(1, longer)])}){sign}"
+            more = pick([0, 0, 1, 6])
+            return f"DECIMAL({min(65, size[0] + more)},{size[1] + pick([0, 0, 0, min(1, more)])}){sign}"
         case "float" | "double":
             return pick([name, "DOUBLE", "FLOAT(12,4)"]) + sign
         case "varchar" | "char" | "tinytext" | "text" | "mediumtext" | "longtext":

@@ -11,6 +11,7 @@ from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.mysql import schema_reader
+from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.wire import alter
 from lakeingest.pipeline import lifting
 
@@ -27,7 +28,7 @@ def _default_becomes(change: Callable[[Column, object], object]) -> Callable[[py
     """The value of each default that a lift fills in is changed."""
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
-        read = lifting.with_default_values
+        read = with_default_values
 
         def changed(source: Source, schema: TableSchema, names: Collection[str]) -> TableSchema:
             columns = (
@@ -71,7 +72,7 @@ def _serial_is_a_type(patch: pytest.MonkeyPatch) -> None:
 
 def _is_not_looked_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
     """A property of columns does not decide whether a lift is exact."""
-    return lambda patch: patch.setitem(widening.RULES, name, lambda _before, _after: True)  # type: ignore[arg-type]
+    return lambda patch: patch.setitem(widening.RULES, name, lambda _before, _after: True)
 
 
 def _members_are_as_shown(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from lakeingest.commands.check import check
 from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed
+from lakeingest.mysql.connection import query
 from lakeingest.pipeline import discovery
 from lakeingest.pipeline.events import LeftAsItIs
 from tests.accounts import statements
@@ -38,7 +39,7 @@ REVOKED = {
 def own_user(pipe: Pipe, *tables: str) -> Iterator[str]:
     """Let the pipeline have a user of its own, with the documented rights, and SELECT on these tables alone."""
     user = f"u_{pipe.database}"[:32]
-    is_mariadb = "MariaDB" in pipe.connection.get_server_info()
+    is_mariadb = "MariaDB" in str(query(pipe.connection, "SELECT VERSION()")[0][0])
     pipe.sql(f"CREATE USER {user} IDENTIFIED BY '{PASSWORD}'")
     _, binlog = statements(is_mariadb=is_mariadb, user=user)
     pipe.sql(binlog, *(f"GRANT SELECT ON {one} TO {user}" for one in tables))

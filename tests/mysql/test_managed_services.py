@@ -188,6 +188,6 @@ def test_the_databases_that_grants_hide() -> None:
     assert hidden_by(["GRANT SELECT ON *.* TO `u`@`%`", "GRANT TRIGGER ON *.* TO `r`@`%`"]) == frozenset()
     assert hidden_by(["GRANT ALL PRIVILEGES ON *.* TO `u`@`%` WITH GRANT OPTION"]) == frozenset()
     assert hidden_by(["GRANT SELECT ON *.* TO `u`@`%`", "GRANT TRIGGER ON `a`.* TO `u`@`%`"]) is None
-    assert hidden_by([both, "REVOKE TRIGGER ON `a``B`.* FROM `u`@`%`"]) == {"a`b"}
+    assert hidden_by([both, "REVOKE TRIGGER ON `a``B`.* FROM `u`@`%`"]) == frozenset({"a`b"})
     assert hidden_by([both, "REVOKE INSERT ON `a`.* FROM `u`@`%`"]) == frozenset()
     assert hidden_by([both, "REVOKE TRIGGER ON SOMETHING NEW"]) is None

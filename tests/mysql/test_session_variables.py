@@ -156,7 +156,7 @@ def answers(db: Db, start: FilePosition) -> dict[str, object]:
             found |= {
                 f"{what} of {schema.table.name}": answer for what, answer in of_table(db, connection, schema, uuid)
             }
-    written = db.read(db.segment(start), *schemas.values())
+    written = db.read(db.segment(start), *(one for one in schemas.values() if isinstance(one, TableSchema)))
     found |= {f"changes of {table.name}": shown(rows) for table, rows in written.tables.items()}
     return found
 

@@ -54,6 +54,8 @@ def test_what_is_held_goes_on_over_ddl_that_the_copy_has_followed(spool: Spool) 
         with StoredChangelog(spool.folder).opened(TABLE, ReadTo(place(0)), found.name) as changes:
             before, altered, after = changes.rows()
         assert isinstance(altered, Altered)
+        assert not isinstance(before, Altered)
+        assert not isinstance(after, Altered)
         assert (altered.alteration, altered.followed.after) == (ALTERATION, WIDER)
         assert altered.followed.fills["z"].as_py() == 4
         assert altered.followed.committed_at == START + timedelta(minutes=1)

@@ -27,7 +27,7 @@ from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.reread_files import FOLDER, RereadFolder, leftovers
 from lakeingest.spool.spool import Spool
-from tests.spool.test_archive import DAY, OPENED, SCHEMA, TABLE, grow, held, place, read, rows, segment, spool
+from tests.spool.test_archive import DAY, OPENED, SCHEMA, TABLE, grow, held, ids, place, read, rows, segment, spool
 from tests.stores import forget_kept
 
 __all__ = ["spool"]
@@ -96,7 +96,7 @@ def test_those_of_one_stop_are_numbered_on(spool: Spool) -> None:
         reread(spool, 1, [number, 10 + number])
         with log.opened(TABLE, since, archive.name_of(spool.folder)) as changes:
             assert changes.end == place(1)
-            got += [row for batch in changes.rows() for row in batch["id"].to_pylist()]
+            got += ids(changes.rows())
             since = changes.read_to
     assert got == [0, 10, 1, 11, 2, 12]
     assert since == replace(at(1, 5), log=archive.name_of(spool.folder))
@@ -110,8 +110,8 @@ def test_a_part_up_to_a_place_ends_before_what_was_read_again_there(spool: Spool
     spool.append([segment(spool, 0), segment(spool, 1)])
     reread(spool, 2, [7])
     with StoredChangelog(spool.folder).opened(TABLE, ReadTo(place(0)), archive.name_of(spool.folder)) as changes:
-        before = [row for batch in changes.rows(stop=place(2)) for row in batch["id"].to_pylist()]
-        after = [row for batch in changes.rows(ReadTo(place(2))) for row in batch["id"].to_pylist()]
+        before = ids(changes.rows(stop=place(2)))
+        after = ids(changes.rows(ReadTo(place(2))))
     assert (before, after) == (rows(range(2)), [7])
 
 
@@ -231,7 +231,7 @@ def test_what_comes_while_a_reader_lists_is_for_the_next_time(spool: Spool, monk
     reread(spool, 2, [2])
     monkeypatch.setattr(StoredChangelog, "held", early)
     with StoredChangelog(spool.folder).opened(TABLE, ReadTo(place(0)), found.name) as changes:
-        assert [row for batch in changes.rows() for row in batch["id"].to_pylist()] == rows(range(1))
+        assert ids(changes.rows()) == rows(range(1))
         assert changes.read_to == ReadTo(place(1))
     assert read(spool, changes.read_to) == [*rows(range(1, 2)), 2]
 

@@ -169,14 +169,15 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
         return
     with suppress(OSError, ValueError):
         if gone := unfinished(loaded, waiting):
-            metadata, files = loaded.metadata, [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)]
+            files = [*_unneeded(loaded, gone), *(one.manifest_list for one in gone)]
+            number = max((_number(one) for one in loaded.metadata.snapshots), default=0)
             of = {
-                "table": str(metadata.table_uuid),
-                "number": metadata.last_sequence_number,
+                "table": str(loaded.metadata.table_uuid),
+                "number": number,
                 "snapshots": [one.snapshot_id for one in gone],
                 "files": [file for file in files if is_below(loaded, file)],
             }
-            waiting.add(f"{metadata.last_sequence_number:012d}{_suffix(_removed_last(loaded))}", of)
+            waiting.add(f"{number:012d}{_suffix(_removed_last(loaded))}", of)
         for removal in waiting.due(None if all_due else REMOVALS):
             _remove(loaded, removal)
             removal.drop()

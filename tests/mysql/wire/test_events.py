@@ -436,7 +436,7 @@ def test_the_databases_of_a_statement_are_read() -> None:
     """Up to 16 of them; more, or those of the parents of foreign keys, are not known."""
     names = b"\x0c\2shop\0my\xc3\xa9\0" + b"\4" + b"\x21\0" * 3
     assert query_with(names) == Query("shop", "BEGIN", None, 33, databases=frozenset({"shop", "my\u00e9"}))
-    assert query_with(b"\x0c\1mysql\0").databases == {"mysql"}
+    assert query_with(b"\x0c\1mysql\0").databases == frozenset({"mysql"})
     assert query_with(b"\x0c\xfe").databases is None
     assert query_with(b"\x0c\0").databases is None
 
