@@ -27,8 +27,8 @@ RUNBOOKS = {path.stem: path.read_text() for path in (ROOT / "lakeingest" / "runb
 INDEX = RUNBOOKS.pop("README")
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))}
 README_LINES_MAX = 120
-PAGES = "cli", "configuration", "ddl", "platforms", "session-variables", "types"
-GENERATED = {f"docs/reference/{name}.md" for name in PAGES}
+REFERENCE = "cli", "configuration", "ddl", "platforms", "session-variables", "types"
+GENERATED = {f"docs/reference/{name}.md" for name in REFERENCE}
 TEXTS = {
     name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md")
 } | PAGES

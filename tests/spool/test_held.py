@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakeingest.core.alteration import Act, Alteration, Change
+from lakeingest.core.default import Value
 from lakeingest.core.lift import Lift
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind
@@ -21,11 +22,12 @@ from lakeingest.spool.held import Stretch
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from tests.spool.test_archive import DAY, OTHER, SCHEMA, START, TABLE, grow, held, place, read, rows, segment, spool
+from tests.stores import forget_kept
 
 __all__ = ["spool"]  # the fixture
 
 ALTERATION = Alteration((Change(Act.ADD, "z", "z"),), statement="ALTER TABLE t ADD z", text="ALTER TABLE t ADD z INT")
-WIDER = replace(SCHEMA, columns=(*SCHEMA.columns, Column("z", Kind.INT32, source_type("int"))))
+WIDER = replace(SCHEMA, columns=(*SCHEMA.columns, Column("z", Kind.INT32, source_type("int"), default=Value(4))))
 LIFT = Lift(SCHEMA, WIDER, ("id", None))
 
 
@@ -97,6 +99,7 @@ def test_changes_in_a_file_that_is_lost_are_gone(spool: Spool, monkeypatch: pyte
     entry = lost.tables[TABLE]
     assert entry is not None
     files.delete(spool.folder / entry[0])
+    forget_kept()
     log = StoredChangelog(spool.folder)
     with (
         pytest.raises(ChangelogGone, match=f"the oldest position is {place(2)}"),
@@ -111,6 +114,7 @@ def test_changes_in_a_file_that_is_lost_are_gone(spool: Spool, monkeypatch: pyte
         segment_place(3),
     ]
     files.delete(spool.folder / lost.transactions)
+    forget_kept()
     log = StoredChangelog(spool.folder)
     assert [log.place_of_time(held(spool), one) for one in moments] == [None, None, None]
     assert log.place_of_gtids(held(spool), held(spool).end.gtids or lost.gtids) == place(5)

@@ -272,7 +272,7 @@ def test_what_a_killed_merge_left_is_swept(spool: Spool) -> None:
     assert read(spool) == [*rows(range(1)), 1]
     assert list(leftovers(spool.folder)) == [left]
     assert sweep(spool, timedelta(hours=1)) == (0, 0)
-    time.sleep(0.01)
+    time.sleep(1.1)  # a store tells seconds
     assert sweep(spool, timedelta(0)) == (1, 10)
     assert read(spool) == [*rows(range(1)), 1]
     assert not isinstance(spool.folder, Path) or (spool.folder / FOLDER).is_dir()
