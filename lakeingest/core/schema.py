@@ -234,6 +234,11 @@ class TableSchema:
         stored = self.stored or (() if self.skipped else self.names)
         return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
+    @property
+    def hides(self) -> bool:
+        """Whether rows in the binlog are known to have columns that no question about the table shows."""
+        return not {*self.stored} <= {*self.names, *self.skipped}
+
     def reads_as(self, other: Self) -> bool:
         """Whether a row in the binlog that names no columns is the same by both, as far as both layouts are known."""
         if self.fingerprint != other.fingerprint:

@@ -219,3 +219,13 @@ def test_columns_that_another_session_may_compute_anew_are_told() -> None:
     computed = [replace(text, name=name, generation=what) for name, what in (("f", "`id` + 1"), ("h", "hour(`id`)"))]
     assert replace(LAID_OUT, columns=(id_, *computed), generated=("f", "h")).bound == ("h",)
     assert LAID_OUT.bound == ()
+
+
+def test_a_definition_hides_columns_that_are_only_stored() -> None:
+    """Those that are skipped are not hidden, and where nothing is known nothing is."""
+    stored = ("note", "line", "sum", "id", "price")
+    skips = replace(ORDERS, skipped=("sum",))
+    assert not ORDERS.hides
+    assert not replace(skips, stored=stored).hides
+    assert replace(skips, stored=(*stored, "DB_ROW_HASH_1")).hides
+    assert replace(ORDERS, stored=(*ORDERS.names, "DB_ROW_HASH_1")).layout[0][-1] == "DB_ROW_HASH_1"

@@ -9,8 +9,9 @@ Sources: MySQL manual, "Data Definition Statements"; MariaDB documentation, "Dat
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
-from lakeingest.core.schema import PRIMARY, TableId, TableSchema
+from lakeingest.core.schema import PRIMARY, Column, Kind, TableId, TableSchema
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, is_in_utf8, readings
 
@@ -21,6 +22,8 @@ _OPTIONS = {
     *("ROW_FORMAT", "STATS_AUTO_RECALC", "STATS_PERSISTENT", "STATS_SAMPLE_PAGES"),
 }
 _INDEX = ("INDEX", "KEY")
+_INDEX_BYTES = 3072  # of InnoDB with pages of 16 KiB
+_CHARACTER_BYTES, _NUMBER_BYTES = 4, 8  # at most
 _MAINTAINED = ("ANALYZE", "CHECK", "OPTIMIZE", "REBUILD")  # partitions, whose rows stay as they are
 _IGNORED_ENDINGS = {"RESTRICT", "CASCADE", "WAIT", "NOWAIT"}  # after the list of tables of a DROP TABLE
 
@@ -88,7 +91,9 @@ class DdlReader:
             self._name()
         self._expect("ON")
         return any(
-            schema.bound or (is_unique and not _keeps_its_key(schema)) or (replaces and _may_be_key(schema, name))
+            schema.bound
+            or (is_unique and (not _keeps_its_key(schema) or self._may_hide(schema)))
+            or (replaces and _may_be_key(schema, name))
             for schema in self._table()
         )
 
@@ -218,6 +223,17 @@ class DdlReader:
         self._at += 1
         return self._tokens[self._at - 1].text
 
+    def _may_hide(self, schema: TableSchema) -> bool:
+        """Whether MariaDB may keep a unique key on the columns that are named next as a hash, in a hidden column.
+
+        It does so where they take more bytes than an index may have. A column with a length behind its name takes few.
+        """
+        rest = self._tokens[self._at :]
+        named = [one for one, then in zip_longest(rest, rest[1:]) if then != Token(Sort.SIGN, "(")]
+        names = {folded(one.text) for one in named if one.sort in {Sort.WORD, Sort.NAME}}
+        size = sum(_bytes(one) for one in schema.columns if folded(one.name) in names)
+        return size > _INDEX_BYTES or self._has("HASH")
+
     def _has(self, *words: str) -> bool:
         return any(token.sort is Sort.WORD and token.text.upper() in words for token in self._tokens)
 
@@ -292,7 +308,7 @@ class Action(DdlReader):
         if self._skip("CONSTRAINT") and self._peek() not in {"CHECK", "UNIQUE", "PRIMARY", "FOREIGN"}:
             self._name()
         if self._skip("UNIQUE"):
-            return _keeps_its_key(schema)
+            return _keeps_its_key(schema) and not self._may_hide(schema)
         return self._skip(*_INDEX, "FULLTEXT", "SPATIAL", "CHECK")
 
     def _index_name(self) -> str:
@@ -319,14 +335,24 @@ def folded(name: str) -> str:
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
+def _bytes(column: Column) -> int:
+    """The most bytes that a value of a column takes in an index; for those without an end more than it may have."""
+    source = column.source_type
+    if source.name in {"varchar", "char"}:
+        return source.size * _CHARACTER_BYTES
+    if source.name in {"varbinary", "binary"}:
+        return source.size
+    return _INDEX_BYTES + 1 if column.kind in {Kind.STRING, Kind.BINARY, Kind.JSON} else _NUMBER_BYTES
+
+
 def _keeps_its_key(schema: TableSchema) -> bool:
     """Whether no other unique index can replace the key (see `mysql.key_choice`)."""
     return schema.declared or schema.index == PRIMARY
 
 
 def _may_be_key(schema: TableSchema, index: str) -> bool:
-    """Whether the index of that name may be the index of the key."""
-    return not schema.declared and (not schema.index or folded(schema.index) == folded(index))
+    """Whether the index of that name may be the index of the key, or have a hidden column."""
+    return schema.hides or (not schema.declared and (not schema.index or folded(schema.index) == folded(index)))
 
 
 def split(tokens: Sequence[Token]) -> Iterable[Sequence[Token]]:
