@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,12 +57,12 @@ def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Calla
     return make
 
 
-def test_snapshots_that_are_due_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_that_are_due_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in SQLite: by the next commit. Someone moves a tag to one of them right before: that one stays."""
     monkeypatch.setattr(expiry, "WORTH", 4)
     history = lake.settings.history.model_validate({"keep": "0s", "least": 1})
     settings = lake.settings.model_copy(update={"history": history})
-    target = IcebergTarget(settings)
+    target = IcebergTarget(settings, waiting=tmp_path)
     others = open_catalog(settings)
     moved: list[int] = []
 

@@ -1,6 +1,7 @@
 """Files of copies that were begun and discarded: `maintain` deletes them, and no others that look like them."""
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -28,7 +29,11 @@ DAY = timedelta(days=1)
 def lake_on(settings: Target) -> Lake:
     """A table; no step of these tests needs Spark."""
     schema = TableSchema(TableId(*NAME), PLAIN, ("id",))
-    return Lake(settings, lambda: IcebergTarget(settings), cast("SparkSession", None), schema, BOUNDARIES)
+    history = settings.history.model_validate({"readers": "0s"})  # files wait for no query
+    settings, waiting = settings.model_copy(update={"history": history}), Path(tempfile.mkdtemp())
+    return Lake(
+        settings, lambda: IcebergTarget(settings, waiting=waiting), cast("SparkSession", None), schema, BOUNDARIES
+    )
 
 
 @pytest.fixture

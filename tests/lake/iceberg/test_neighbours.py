@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -31,10 +32,15 @@ DAY = timedelta(days=1)
 Made = Callable[..., Lake]
 
 
+def on_disk(folder: Path) -> Target:
+    """A warehouse in a folder, where files wait for no query."""
+    return config.Target(warehouse=Place.of(folder), history=config.History.model_validate({"readers": "0s"}))
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Target:
     """A warehouse on this machine's disk."""
-    return config.Target(warehouse=Place.of(tmp_path / "warehouse"))
+    return on_disk(tmp_path / "warehouse")
 
 
 @pytest.fixture
@@ -44,7 +50,9 @@ def made(settings: Target) -> Made:
     def make(name: str, location: str | None = None, on: Target = settings) -> Lake:
         schema = TableSchema(TableId("shop", name), PLAIN, ("id",))
         options = TableOptions(location=location)
-        return Lake(on, lambda: IcebergTarget(on, lambda _: options), cast("SparkSession", None), schema, BOUNDARIES)
+        waiting = on.warehouse.path.parent / "waiting"
+        opened = partial(IcebergTarget, on, lambda _: options, waiting=waiting)
+        return Lake(on, opened, cast("SparkSession", None), schema, BOUNDARIES)
 
     return make
 
@@ -148,7 +156,7 @@ def test_a_table_in_a_folder_behind_a_link_keeps_its_files(made: Made, tmp_path:
     """Its files have two names: the one that the table knows, and the one without the link."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    linked = made("a", on=config.Target(warehouse=Place.of(tmp_path / "link")))
+    linked = made("a", on=on_disk(tmp_path / "link"))
     linked.published((1, "a"))
     left = leave(linked)
     age(config.Target(warehouse=Place.of(tmp_path / "disk")))
@@ -257,9 +265,10 @@ def test_folders_of_new_tables_that_contain_each_other_are_refused(
 
 def test_expiry_deletes_no_file_outside_of_the_tables_folder(made: Made, catalog: Catalog) -> None:
     """Someone had added a file of another table, and rolled main back."""
-    short = config.History.model_validate({"keep": "0s", "least": 1})
+    short = config.History.model_validate({"keep": "0s", "least": 1, "readers": "0s"})
     lake = made("a")
-    lake = replace(lake, open=lambda: IcebergTarget(lake.settings.model_copy(update={"history": short})))
+    settings, waiting = lake.settings.model_copy(update={"history": short}), lake.settings.warehouse.path.parent / "w"
+    lake = replace(lake, open=lambda: IcebergTarget(settings, waiting=waiting))
     lake.published((1, "a"))
     made("b").published((7, "theirs"))
     theirs = next(iter(catalog.load_table("shop.b").scan().plan_files())).file.file_path
