@@ -108,7 +108,8 @@ def test_a_table_whose_ddl_cannot_be_followed_is_read_again(pipe: Pipe, names: t
         pipe.sql(f"DELETE FROM {name} LIMIT 1", f"ALTER TABLE {name} ADD last INT DEFAULT 3 FIRST")
     assert pipe.run().stopped == ()
     pipe.assert_equal(*names, OTHER)
-    assert pipe.seen(StartedOver) == []
+    # without a row the source does not tell the value of a default
+    assert {one.table.name for one in pipe.seen(StartedOver) if isinstance(one, StartedOver)} == {"emptied"}
 
 
 @pytest.mark.formats
