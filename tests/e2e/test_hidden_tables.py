@@ -18,7 +18,13 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
 from tests.e2e.test_gone_in_between import stopped
 
-pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.any_format,
+    pytest.mark.mysql,
+    pytest.mark.spark,
+    pytest.mark.long("the same on another version", only=("MariaDB 10.11",)),
+]
 
 PASSWORD = "of one test"
 # What is taken from the user of `hidden`, and what gives it back. {t} is the table, {user} the user.

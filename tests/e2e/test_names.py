@@ -17,6 +17,7 @@ LONG_FOR_ICEBERG = "★" * 45, "Накладные и счета за первы
 
 
 @pytest.mark.any_format
+@pytest.mark.long("the same on other servers", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_tables_with_long_names_are_copied(any_pipe: Pipe) -> None:
     """A character beyond ASCII takes up to nine bytes in the name of a file."""
     names = LONG if any_pipe.config.target.format == "hudi" else LONG + LONG_FOR_ICEBERG

@@ -108,12 +108,13 @@ def in_code() -> Iterator[tuple[str, str]]:
                 yield text, re.sub("\0|\\\\{[a-z]*\\\\}", "(?s:.*)", re.escape(text))
 
 
+@pytest.mark.long("asks each question of many runs three times")
 @pytest.mark.parametrize(
     "flavor",
     [
         pytest.param(MYSQL, id="MySQL"),
         pytest.param(MARIADB_11_4, id="MariaDB 11.4"),
-        pytest.param(MARIADB_10_11, id="MariaDB 10.11", marks=pytest.mark.long("a variant")),
+        pytest.param(MARIADB_10_11, id="MariaDB 10.11"),
     ],
 )
 def test_no_answer_depends_on_rights_unnoticed(

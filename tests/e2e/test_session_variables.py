@@ -19,12 +19,11 @@ from tests.session_variables import COPIER, OTHER, PASSWORD, imposed, make_copie
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
 ALIKE = "p" * 80  # the beginning of the text keys
-HARMLESS = pytest.param("harmless", marks=pytest.mark.long("more values, which other tests try one by one"))
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("part", ["pinned", HARMLESS])
-@pytest.mark.long("another version of what runs on a pinned MariaDB", only=("MariaDB 10.11", "MariaDB 11.8"))
+@pytest.mark.parametrize("part", ["pinned", "harmless"])
+@pytest.mark.long("runs on servers of their own, whose settings are unusual")
 def test_a_copy_is_whole_whatever_a_server_imposes_on_sessions(
     server_of: Callable[..., LocalServer], any_server: LocalServer, pipe_on: Callable[..., Pipe], part: str
 ) -> None:
