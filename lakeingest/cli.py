@@ -168,7 +168,8 @@ def run(
 
     loaded = loaded_config(config, overrides)
     committed = console.Committed()
-    changed = {"set": [override.partition("=")[0] for override in overrides or ()]}  # not the values: some are secrets
+    names = [override.partition("=")[0] for override in overrides or ()]  # not the values: some are secrets
+    changed: dict[str, Any] = {"set": names} if names else {}
 
     stopping = drain() if follow else lambda: False
     try:

@@ -276,7 +276,7 @@ def test_a_source_that_is_away_is_retried_later(
 def test_a_wrong_password_needs_a_person(lakeingest: Command, on_server: Path) -> None:
     """The server refuses us: exit code 3, the user is named, the password is not."""
     done = lakeingest("status", "--set", "source.password=wrong-pass")
-    assert_error(done, 3, "refuses user root", "REPLICATION SLAVE")
+    assert_error(done, 3, "refuses user root", "correct source.user and source.password")
     assert "wrong-pass" not in done.stderr
 
 

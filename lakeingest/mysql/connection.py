@@ -236,7 +236,8 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
     if code in _AWAY or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code == ER.ACCESS_DENIED_ERROR:
-        why = "no password was given; set MYSQL_PASSWORD or source.password" if source.password is None else ""
+        given = source.password is not None and source.password.get_secret_value()
+        why = "" if given else "no password was given; set MYSQL_PASSWORD or source.password"
         fix = why or "correct source.user and source.password, or the account's host in the server"
         return OperatorNeeded(f"the source {where} refuses user {source.user}: {text}; {fix}")
     if code in DENIED:

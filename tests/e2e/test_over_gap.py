@@ -288,6 +288,7 @@ def test_where_rows_cannot_be_compared_deleted_rows_are_not_lost(
 def test_gaps_are_closed_table_by_table_where_another_table_was_altered(market: Pipe) -> None:
     """The one that is not asked for has another definition, and its changes are lost, too; it goes on later."""
     market.sql("ALTER TABLE beans ADD n INT DEFAULT 3", "INSERT INTO apples VALUES (900, 'x', NULL)")
+    market.sql("FLUSH BINARY LOGS")
     market.purge()
     for name in ("apples", "beans"):
         ask(market.config, "resnapshot", [f"{market.database}.{name}"], scope=OVER_GAP, spark=market.spark)
@@ -297,6 +298,7 @@ def test_gaps_are_closed_table_by_table_where_another_table_was_altered(market: 
 def test_several_tables_are_read_again_by_one_command(market: Pipe) -> None:
     """Each by a signal of its own."""
     market.sql("INSERT INTO apples VALUES (900, 'x', NULL)", "INSERT INTO beans VALUES (900, 'x', NULL)")
+    market.sql("FLUSH BINARY LOGS")
     market.purge()
     names = [f"{market.database}.{name}" for name in ("apples", "beans")]
     found = ask(market.config, "resnapshot", names, scope=OVER_GAP, spark=market.spark)

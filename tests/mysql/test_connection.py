@@ -138,11 +138,11 @@ def test_a_query_may_take_longer_than_the_greeting(source: Source, monkeypatch: 
 
 
 def test_a_wrong_password_needs_an_operator_and_names_the_user(mysql_server: LocalServer) -> None:
-    """The message has the user and the rights that are needed, and not the password."""
+    """The message has the user and what to correct, and not the password."""
     error = error_of(source_of(mysql_server, password="wrong-secret"), "SELECT 1")
     assert isinstance(error, OperatorNeeded)
     assert mysql_server.user in str(error)
-    assert "REPLICATION CLIENT" in str(error)
+    assert "correct source.user and source.password" in str(error)
     assert "wrong-secret" not in str(error)
 
 
