@@ -15,7 +15,7 @@ _NAME = re.compile(r"DB_ROW_HASH_[1-9]\d*")
 
 def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """The hidden columns of a table with these columns, in their order; `indexes` are rows of information_schema."""
-    hashes = {str(row["index_name"]) for row in indexes if not row["non_unique"] and row["index_type"] == "HASH"}
+    hashes = {str(row["index_name"]) for row in indexes if not int(row["non_unique"]) and row["index_type"] == "HASH"}
     taken = {name.upper() for name in columns}
     free = (name for number in count(1) if (name := f"DB_ROW_HASH_{number}") not in taken)
     return tuple(islice(free, len(hashes)))
