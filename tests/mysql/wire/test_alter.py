@@ -100,7 +100,6 @@ def test_the_columns_and_their_places_are_read(text: str, changes: list[Change])
         "ALTER TABLE orders ALTER c SET DEFAULT 1",
         "ALTER IGNORE TABLE orders ADD c INT",
         "ALTER TABLE others ADD c INT",
-        "ALTER TABLE orders ADD c INT /*M!100100 , ADD d INT */",
         "TRUNCATE others",
         "TRUNCATE orders, others",
         "RENAME TABLE orders TO x",
