@@ -54,7 +54,7 @@ def statement(part: Altered) -> str:
 
 
 def fills(part: Altered) -> dict[str, Any]:
-    """The values that rows of before have in each new column, by its name."""
+    """By the name of each new column, the value that older rows have in it."""
     followed = part.followed
     new = (name for name, was in zip(followed.after.names, followed.origins, strict=True) if was is None)
     return {name: followed.fills[name].as_py() if name in followed.fills else None for name in new}

@@ -1,7 +1,6 @@
 """Changelog: every row of a table as of one position, then its changes, in order. Needs no source, no Spark, no lease.
 
-DDL that the copy has followed is a part of it, at its place: rows before it have the columns of before, and rows after
-it the new ones.
+DDL that the copy has followed is a part of it. Rows before the DDL have the old columns, rows after it the new ones.
 
 A reader that begins gets a *copy*, all rows of the oldest published version whose later changes are all held, and then
 these changes: so it is complete, however long changes are kept. A reader that names a position gets the changes after

@@ -39,7 +39,7 @@ class Retention:
         return cls(str(uuid), files, seconds, clock(connection))
 
     def lacks(self, position: Position) -> bool:
-        """Whether the binlog after a position is gone; not known, and so False, for one of another server."""
+        """Whether the server has dropped the binlog after a position; False for a position of another server."""
         return position.server_uuid == self.server_uuid and not is_in_one_of(position.at, self.files)
 
     def left(self, config: Config, position: Position) -> int | None:
@@ -70,7 +70,7 @@ class Retention:
 
 
 def gone(tables: Iterable[TableId]) -> str:
-    """What is wrong where the source no longer has the binlog that these tables need."""
+    """The message for tables whose binlog the source has dropped before it was read."""
     return (
         f"the source no longer has the binlog that the next run needs of {', '.join(map(str, tables))}: changes"
         " are lost; `lakeingest explain BinlogGone` says what to do"

@@ -215,8 +215,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
 
 def _failed(stopped: Stopped | None) -> dict[str, Any] | None:
     """The result of the last gate of a table that stopped because the gate failed; None for any other table."""
-    is_gate = stopped is not None and stopped.error == GateFailed.__name__
-    return {"success": False, "message": stopped.message} if stopped is not None and is_gate else None
+    if stopped is None or stopped.error != GateFailed.__name__:
+        return None
+    return {"success": False, "message": stopped.message}
 
 
 def _is_ours(target: Target, table: TableId) -> bool:
