@@ -254,7 +254,7 @@ def test_a_source_that_never_logs_them(
 
 @pytest.mark.formats
 @pytest.mark.long("publishes of both formats", only=("hudi",))
-def test_a_time_in_which_the_source_did_not_log_them(pipe_on: Callable[..., Pipe], mortal: Mortal) -> None:
+def test_a_time_in_which_the_source_did_not_log_them(mortal: Mortal, pipe_on: Callable[..., Pipe]) -> None:
     """Its setting was another one between two runs, as after an upgrade from 8.4: row events show that."""
     pipe = pipe_on(mortal.server)
     family(pipe)

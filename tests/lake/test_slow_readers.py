@@ -64,6 +64,7 @@ def begun_on_iceberg(lake: Lake, *, by_spark: bool) -> Query:
     if by_spark:
         name = f"{lake.settings.catalog.name}.{lake.table.database}.{lake.table.name}"
         rows = lake.spark.sql(f"SELECT id, v FROM {name} VERSION AS OF {snapshot.snapshot_id}")
+        rows._jdf.queryExecution().executedPlan()  # noqa: SLF001 - a query that runs has its plan
         return lambda: sorted(tuple(row) for row in rows.collect())
     # a query holds its own snapshot alone
     alone = {"snapshots": [snapshot], "snapshot_log": [], "metadata_log": []}
