@@ -22,7 +22,7 @@ from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.errors import OperatorNeeded, StorageFailed
 from lakeingest.spark.jars import fetched
 from lakeingest.spark.loss import abandon, is_gone
-from lakeingest.spark.settings import SUBMITTED, executors_python, runs_here, settings, work_folder
+from lakeingest.spark.settings import SUBMITTED, executors_python, public_settings, runs_here, settings, work_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +102,7 @@ def _started(config: Config) -> "SparkSession":
         _start_errors(folder),
         fetched(config, settings(config)) as given,
     ):
+        _launched(config, given)
         for key, value in given.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
@@ -110,6 +111,27 @@ def _started(config: Config) -> "SparkSession":
     server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - PySpark has no public way
     server.handle_error = lambda *_: None
     return session
+
+
+def _launched(config: Config, given: Mapping[str, str]) -> None:
+    """Start the JVM, if none is there, before it is told a secret: every user of the machine can read its arguments.
+
+    Its arguments are the settings without a secret; its environment, which the SQL of a session can read, lacks the
+    password of the source. The session gets all settings over its own connection.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    public = public_settings(config, given)
+    password = config.source.password.get_secret_value()
+    hidden = {name: value for name, value in os.environ.items() if value and value == password}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        SparkContext._ensure_initialized(  # noqa: SLF001 - PySpark has no public way
+            conf=SparkConf(loadDefaults=False).setAll(list(public.items()))
+        )
+    finally:
+        os.environ.update(hidden)
 
 
 def _assert_answers(master: str) -> None:

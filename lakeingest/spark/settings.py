@@ -1,8 +1,10 @@
 """The settings of a Spark session: what every session needs, and what fits a Spark on this machine alone."""
 
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from lakeingest.config import FORMATS, Config
@@ -43,6 +45,12 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
     elif config.spark.jars != "provided":
         ours["spark.jars"] = ",".join(config.spark.jars)
     return ours | config.target.spark_properties() | config.spark.conf
+
+
+def public_settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
+    """Those of the given settings that everyone may see: none of catalogs and stores, none whose name is a secret's."""
+    private = config.target.spark_properties()
+    return {key: value for key, value in given.items() if key not in private and not re.search(f"(?i){SECRETS}", key)}
 
 
 def runs_here(config: Config, master: str | None = None) -> bool:
