@@ -126,16 +126,28 @@ def check(
     parity: Annotated[
         bool, typer.Option("--parity", help="Also read rows as the snapshot and as the binlog does, and compare them.")
     ] = False,
+    untrusted: Annotated[
+        bool,
+        typer.Option(
+            "--untrusted",
+            help="Only validate the file, and name what a run of it would read, ask and load; ask nobody.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
     """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
-    loaded = loaded_config(config, overrides)
-    _begin(loaded, as_json)
-    from lakeingest.commands import check as stage
+    if untrusted:
+        from lakeingest.commands.untrusted import untrusted as looked_at
 
-    result = stage.check(loaded, parity=parity)
+        result = looked_at(config, overrides or ())
+    else:
+        loaded = loaded_config(config, overrides)
+        _begin(loaded, as_json)
+        from lakeingest.commands import check as stage
+
+        result = stage.check(loaded, parity=parity)
     print_result(result, as_json, console.check_lines(result))
     if not result.ok:
         raise CheckFailed(f"not ready: {', '.join(problem.name for problem in result.problems)}")

@@ -2,7 +2,8 @@
 
 from lakeingest.config.catalogs import CATALOG, Catalog
 from lakeingest.config.formats import FORMATS
-from lakeingest.config.load import SUITES, Config, Quality, load_config, parse_config
+from lakeingest.config.load import SUITES, Config, load_config, parse_config
+from lakeingest.config.quality import Quality
 from lakeingest.config.source import Source, Tls
 from lakeingest.config.spark import Spark
 from lakeingest.config.target import History, Target

@@ -25,8 +25,9 @@ from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.place import Place
+from lakeingest.config.quality import Quality
 from lakeingest.config.schema_changes import SchemaChanges
-from lakeingest.config.secrets import with_secrets
+from lakeingest.config.secrets import is_reference, with_secrets
 from lakeingest.config.source import Source, Ssh, Tls
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
 from lakeingest.config.storage import Storage
@@ -47,18 +48,6 @@ _NOT_BUILT = (
     "points",
     "throttle",
 )
-
-
-class Quality(Frozen):
-    """The folder of the users' suites, None if no such folder exists, and what happens to rows that fail."""
-
-    suites: Place | None = None
-    on_failure: Literal["stop", "quarantine"] = "stop"
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the users' suites."""
-        return None if self.suites is None else self.suites.path
 
 
 class Config(Frozen):
@@ -222,6 +211,14 @@ def load_config(
     `cluster`: Spark runs on a cluster, so warehouse and state are URIs. `offline`: the command does not ask the source,
     so the variable of the password need not be set.
     """
+    doc = read_document(path, overrides)
+    if offline and isinstance(doc.get("source"), dict):
+        doc["source"].pop("password", None)
+    return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)
+
+
+def read_document(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The keys of a pipeline.yml as they are written, with overrides; ConfigError if the file has none."""
     try:
         doc = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -232,9 +229,7 @@ def load_config(
         raise ConfigError(f"{path} holds no keys")
     for override in overrides:
         _set(doc, override)
-    if offline and isinstance(doc.get("source"), dict):
-        doc["source"].pop("password", None)
-    return parse_config(doc, path.parent.resolve(), os.environ if environment is None else environment, cluster=cluster)
+    return doc
 
 
 def parse_config(
@@ -245,8 +240,39 @@ def parse_config(
     Secrets that it refers to are fetched, but not for a `cluster`: there the job fetches them.
     """
     filled = _fill(doc, environment)
-    if not cluster:
-        filled = with_secrets(filled)
+    return _validated(filled if cluster else with_secrets(filled), cluster=cluster).below(folder)
+
+
+def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
+    """Validate a document whose variables and secrets stay unread; ConfigError names what is wrong in any case.
+
+    None where a key needs more than a text of an unread variable, such as a number, and nothing else is wrong.
+    """
+    filled = _fill(doc, _Unread())
+    try:
+        return _validated(filled, unread=True).below(folder)
+    except _NotTold:
+        return None
+
+
+def references(doc: Mapping[str, Any]) -> tuple[str, ...]:
+    """The values with a variable or a reference to a secret, each with its dotted key."""
+    found = [(key.replace(_DOT, "."), value) for key, value in _texts(doc)]
+    return tuple(f"{key}: {value}" for key, value in found if is_reference(value) or _VARIABLE.search(value))
+
+
+class _Unread(dict[str, str]):
+    """An environment that nobody looks at: a variable is its default, or stands for itself."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return f"${{{name}}}" if default is None else default
+
+
+class _NotTold(Exception):
+    """Only what an unread variable may be decides whether the document is right."""
+
+
+def _validated(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
     later = [key for key in _keys(filled) if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT)]
     refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in later]
     config = None
@@ -254,12 +280,15 @@ def parse_config(
         config = Config.model_validate(_without(filled, later), context=cluster)
     except ValidationError as error:
         # mistakes come first: a key that is not built yet must not hide a typo
-        if wrong := [_explain(detail) for detail in error.errors() if not _is_later(detail)]:
+        known = [detail for detail in error.errors() if not (unread and _is_of_variable(detail))]
+        if wrong := [_explain(detail) for detail in known if not _is_later(detail)]:
             raise ConfigError("; ".join([*wrong, *refused])) from None
-        refused += [str(detail["ctx"]["error"]) for detail in error.errors()]
+        if not known:
+            raise _NotTold from None
+        refused += [str(detail["ctx"]["error"]) for detail in known]
     if refused or config is None:
         raise NotBuiltYet("; ".join(refused))
-    return config.below(folder)
+    return config
 
 
 def _set(doc: dict[str, Any], override: str) -> None:
@@ -295,6 +324,18 @@ def _fill(value: Any, environment: Mapping[str, str]) -> Any:
     return _VARIABLE.sub(variable, value)
 
 
+def _texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """The texts of a document, each with its key as `_keys` has it; those of a list have the key of the list."""
+    if isinstance(doc, Mapping):
+        for key, value in doc.items():
+            yield from _texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))
+    elif isinstance(doc, list):
+        for value in doc:
+            yield from _texts(value, prefix)
+    elif isinstance(doc, str):
+        yield prefix, doc
+
+
 def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
     if isinstance(doc, Mapping):
         for key, value in doc.items():
@@ -314,6 +355,11 @@ def _without(doc: Any, keys: Collection[str], prefix: str = "") -> Any:
 def _is_later(detail: Any) -> bool:
     """Whether a value is refused only because it is not built yet."""
     return isinstance(detail.get("ctx", {}).get("error"), NotBuiltYet)
+
+
+def _is_of_variable(detail: Any) -> bool:
+    """Whether a value is refused that an unread variable is a part of."""
+    return detail["type"] not in {"missing", "extra_forbidden"} and _VARIABLE.search(str(detail["input"])) is not None
 
 
 def _explain(detail: Any) -> str:

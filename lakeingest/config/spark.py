@@ -1,5 +1,6 @@
 """Spark: `spark` of pipeline.yml, and whether its tasks run on this machine."""
 
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from pydantic import Field
@@ -7,6 +8,32 @@ from pydantic import Field
 from lakeingest.config.frozen import Frozen
 
 MASTER = "spark.master"
+# settings that name a program, a class, a jar or options of the JVM: who writes them runs code as the user of the run
+_CODE = (
+    "spark.jars*",
+    "spark.files*",
+    "spark.archives",
+    "spark.submit.pyFiles",
+    "spark.plugins*",
+    "spark.*JavaOptions",
+    "spark.*ClassPath",
+    "spark.*LibraryPath",
+    "spark.*Listeners",
+    "spark.*.discoveryScript",
+    "spark.pyspark.*",
+    "spark.python.*.module",
+    "spark.*Env.*",
+    "spark.yarn.dist.*",
+    "spark.kubernetes.*",
+    "spark.metrics.*",
+    "spark.serializer",
+    "spark.kryo.*",
+    "spark.shuffle.manager",
+    "spark.sql.extensions",
+    "spark.sql.catalog.*",
+    "spark.sql.*.class",
+    "spark.hadoop.*",
+)
 
 
 class Spark(Frozen):
@@ -19,6 +46,12 @@ class Spark(Frozen):
     def master(self) -> str | None:
         """The cluster that pipeline.yml names; None where it names none."""
         return self.conf.get(MASTER)
+
+    @property
+    def loads_code(self) -> tuple[str, ...]:
+        """The settings that start programs or load code, by their keys in pipeline.yml."""
+        jars = ("spark.jars",) if isinstance(self.jars, tuple) else ()
+        return *jars, *(f"spark.conf.{key}" for key in self.conf if any(fnmatchcase(key, one) for one in _CODE))
 
 
 def is_on_this_machine(master: str) -> bool:

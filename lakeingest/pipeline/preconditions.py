@@ -173,7 +173,7 @@ class Preflight:
             usable,
             self.generated.checked(schemas.values()),
             _typed(self.target, schemas.values()),
-            Checked("columns in quality suites", suites.unknown_columns(self.config.quality.folder, schemas)),
+            Checked("columns in quality suites", suites.unknown_columns(self.config.quality, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             table_conditions.keys_with_several_codes(self.server, new),
             table_conditions.zero_date_defaults(self.server, schemas.values()),
@@ -194,7 +194,7 @@ def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
     """Whether the users' suites can be read, and each names a table that is copied."""
-    return Checked("quality suites", suites.finding(config.quality.folder, tables))
+    return Checked("quality suites", suites.finding(config.quality, tables))
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:

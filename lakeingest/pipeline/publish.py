@@ -33,7 +33,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     if staged.visible or staged.progress.gap or not table.is_settled:
         return
     expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
-    suites = user_suites(edges.config.quality.folder, table.id)
+    suites = user_suites(edges.config.quality, table.id)
     sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
 
     def rows() -> "DataFrame":

@@ -26,6 +26,19 @@ def expectation(document: Mapping[str, Any]) -> "Expectation":
         raise ValueError(" ".join(str(error).split())) from error
 
 
+def sql_of(found: "Expectation") -> list[str]:
+    """The parameters of an expectation that Spark evaluates as SQL: own queries, and conditions in Spark's language."""
+    queries = [name for name in found.__fields__ if name.endswith("_query")]
+    return queries + (["row_condition"] if _is_sql(getattr(found, "row_condition", None)) else [])
+
+
+def _is_sql(condition: Any) -> bool:
+    from great_expectations.expectations.row_conditions import PassThroughCondition
+
+    parts = getattr(condition, "conditions", ())
+    return isinstance(condition, str | PassThroughCondition) or any(map(_is_sql, parts))
+
+
 def batch(rows: "DataFrame") -> "Batch":
     """The rows as a batch to validate; each query reads them again, and they are neither cached nor changed."""
     return _rows(rows.sparkSession.sparkContext.applicationId).get_batch({"dataframe": rows})

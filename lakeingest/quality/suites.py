@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from lakeingest.config.quality import Quality
 from lakeingest.config.tables import Tables
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
@@ -47,43 +48,43 @@ def default_suite(schema: TableSchema, rows: int) -> Suite:
     return Suite(SCHEMA, (_expect(ROW_COUNT, value=rows), unique, *columns))
 
 
-def user_suites(folder: Path | None, table: TableId) -> tuple[Suite, ...]:
-    """The suites whose files name the table; ConfigError for one that cannot be read."""
-    return tuple(_read(path) for path in _files(folder) if _tables_of(path, [table]))
+def user_suites(quality: Quality, table: TableId) -> tuple[Suite, ...]:
+    """The suites whose files name the table; ConfigError for one that cannot be read, or may not be evaluated."""
+    return tuple(_read(quality, path) for path in _files(quality) if _tables_of(path, [table]))
 
 
-def finding(folder: Path | None, tables: Sequence[TableId]) -> str | None:
+def finding(quality: Quality, tables: Sequence[TableId] | None) -> str | None:
     """What is wrong with the users' suites: one cannot be read, or names no table. None if nothing is wrong.
 
-    Great Expectations is imported only if a suite exists.
+    `tables` None: nobody knows which there are. Great Expectations is imported only if a suite exists.
     """
     try:
-        files = _files(folder)
+        files = _files(quality)
     except ConfigError as error:
         return str(error)
     wrong: list[str] = []
     for path in files:
         try:
-            _read(path)
+            _read(quality, path)
         except ConfigError as error:
             wrong.append(str(error))
             continue
-        if not _tables_of(path, tables):
+        if tables is not None and not _tables_of(path, tables):
             wrong.append(f"{path} names no table that is copied; call it <database>.<table>{path.suffix}, or remove it")
     return "; ".join(wrong) or None
 
 
-def unknown_columns(folder: Path | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
+def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) -> str | None:
     """Which columns the users' suites name that their tables do not have; None if all exist.
 
     Suites that cannot be read are left to `finding`.
     """
     wrong: list[str] = []
     with suppress(ConfigError):
-        for path in _files(folder):
+        for path in _files(quality):
             with suppress(ConfigError):
                 named = _tables_of(path, list(schemas))
-                suite = _read(path) if named else None
+                suite = _read(quality, path) if named else None
                 wrong += [one for table in named if suite for one in _unknown_columns(path, suite, schemas[table])]
     return "; ".join(wrong) or None
 
@@ -112,7 +113,8 @@ def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
         yield _expect("expect_column_values_to_be_between", column=column.name, **bounds)
 
 
-def _files(folder: Path | None) -> list[Path]:
+def _files(quality: Quality) -> list[Path]:
+    folder = quality.folder
     if folder is None:
         return []
     try:
@@ -127,7 +129,7 @@ def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
     return Tables(include=(path.stem,)).select(tables)
 
 
-def _read(path: Path) -> Suite:
+def _read(quality: Quality, path: Path) -> Suite:
     """The suite in a file, if Great Expectations knows all of it; ConfigError names the file and the expectation."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -140,21 +142,27 @@ def _read(path: Path) -> Suite:
         raise ConfigError(f"{path} is no suite: wanted `expectations`, a list of `type` and `kwargs`")
     if unknown := doc.keys() - _KEYS:
         raise ConfigError(f"{path}: unknown key {', '.join(map(str, unknown))}; known are {', '.join(sorted(_KEYS))}")
-    return Suite(path.name, tuple(_checked(path, number, one) for number, one in enumerate(doc["expectations"], 1)))
+    numbered = enumerate(doc["expectations"], 1)
+    return Suite(path.name, tuple(_checked(quality, path, number, one) for number, one in numbered))
 
 
-def _checked(path: Path, number: int, written: Any) -> Document:
+def _checked(quality: Quality, path: Path, number: int, written: Any) -> Document:
     if not isinstance(written, dict):
         raise ConfigError(f"{path}: expectation {number} is no `type` and `kwargs`")
     # the id belongs to the place that it was exported from
     document = {str(key): value for key, value in written.items() if key != "id"}
     named = f"{path}: expectation {number}, {document.get('type', 'without type')}"
     try:
-        library.expectation(document)
+        known = library.expectation(document)
     except ValueError as error:
         raise ConfigError(f"{named}: {error}") from error
     if "$PARAMETER" in str(document["kwargs"]):
         raise ConfigError(f"{named}: parameters have no values here; write the value itself")
+    if quality.sql != "allow" and (texts := library.sql_of(known)):
+        raise ConfigError(
+            f"{named}: {', '.join(texts)} is SQL, which can read the files and the secrets of a run; set"
+            " quality: {sql: allow} if you trust who writes these suites"
+        )
     return document
 
 

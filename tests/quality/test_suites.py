@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.config import Quality
+from lakeingest.config.place import Place
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
 from lakeingest.mysql.source_types import source_type
@@ -28,9 +30,14 @@ def written(folder: Path, **files: str) -> Path:
     return folder
 
 
+def of(folder: Path, **keys: str) -> Quality:
+    """What pipeline.yml says of a folder of suites."""
+    return Quality.model_validate({"suites": Place.of(folder), **keys})
+
+
 def found(folder: Path) -> str | None:
     """What is wrong in the folder, where the shop has two tables."""
-    return finding(folder, [ITEMS, ORDERS]) or unknown_columns(folder, SCHEMAS)
+    return finding(of(folder), [ITEMS, ORDERS]) or unknown_columns(of(folder), SCHEMAS)
 
 
 def test_a_suite_is_of_the_tables_that_its_file_names(tmp_path: Path) -> None:
@@ -42,14 +49,14 @@ def test_a_suite_is_of_the_tables_that_its_file_names(tmp_path: Path) -> None:
     )
     (tmp_path / "README.md").write_text("ours")
     assert found(tmp_path) is None
-    assert [suite.name for suite in user_suites(tmp_path, ORDERS)] == ["sh*.*.yml", "shop.orders.yml"]
-    assert [suite.name for suite in user_suites(tmp_path, ITEMS)] == ["sh*.*.yml", "shop.items.json"]
-    assert user_suites(tmp_path, ITEMS)[1].expectations == (
+    assert [suite.name for suite in user_suites(of(tmp_path), ORDERS)] == ["sh*.*.yml", "shop.orders.yml"]
+    assert [suite.name for suite in user_suites(of(tmp_path), ITEMS)] == ["sh*.*.yml", "shop.items.json"]
+    assert user_suites(of(tmp_path), ITEMS)[1].expectations == (
         {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 1}, "severity": "warning"},
     )
-    assert user_suites(tmp_path, TableId("other", "orders")) == ()
-    assert (user_suites(None, ORDERS), finding(None, [ORDERS])) == ((), None)
-    assert unknown_columns(None, SCHEMAS) is None
+    assert user_suites(of(tmp_path), TableId("other", "orders")) == ()
+    assert (user_suites(Quality(), ORDERS), finding(Quality(), [ORDERS])) == ((), None)
+    assert unknown_columns(Quality(), SCHEMAS) is None
 
 
 @pytest.mark.parametrize(
@@ -89,7 +96,7 @@ def test_a_suite_that_cannot_be_evaluated_is_named(tmp_path: Path, text: str, sa
     assert said in finding
     assert "\n" not in finding
     with pytest.raises(ConfigError) as refused:
-        user_suites(tmp_path, ORDERS)
+        user_suites(of(tmp_path), ORDERS)
     assert str(refused.value) == finding
 
 
@@ -112,7 +119,29 @@ def test_a_file_that_names_no_table_is_named(tmp_path: Path) -> None:
     assert "shop.order.yml names no table that is copied; call it <database>.<table>.yml, or remove it; " in finding
     assert "shop.yml names no table" in finding
     assert "shop.items.yml cannot be read" in finding
-    assert unknown_columns(tmp_path, SCHEMAS) is None
+    assert unknown_columns(of(tmp_path), SCHEMAS) is None
+
+
+QUERY = "{type: unexpected_rows_expectation, kwargs: {unexpected_rows_query: 'SELECT 1 FROM {batch}'}}"
+CONDITION = "{type: expect_column_values_to_not_be_null, kwargs: {column: id, row_condition: %s, condition_parser: %s}}"
+
+
+@pytest.mark.parametrize(
+    ("expectation", "named"),
+    [
+        (QUERY, "expectation 1, unexpected_rows_expectation: unexpected_rows_query is SQL"),
+        (CONDITION % ("id > 1", "spark"), "row_condition is SQL"),
+        (CONDITION % ("'col(\"id\") > 1'", "great_expectations"), None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_sql_in_suites_is_refused_unless_it_is_allowed(tmp_path: Path, expectation: str, named: str | None) -> None:
+    """SQL can call Java and read files; the conditions of Great Expectations cannot."""
+    written(tmp_path, **{"shop.orders": f"expectations: [{expectation}]"})
+    finding = found(tmp_path)
+    assert (finding is None) == (named is None)
+    assert named is None or named in str(finding)
+    assert len(user_suites(of(tmp_path, sql="allow"), ORDERS)) == 1
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -132,7 +161,7 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 import lakeingest, lakeingest.cli, lakeingest.commands.run, lakeingest.commands.check, lakeingest.commands.status
 from lakeingest.quality import great_expectations as library, suites
-suites.finding(None, [])
+suites.finding(lakeingest.config.Quality(), [])
 assert not {"great_expectations", "pandas"} & set(sys.modules)
 library.expectation({"type": "expect_column_to_exist", "kwargs": {"column": "id"}})
 context = library._context()

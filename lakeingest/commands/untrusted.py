@@ -1,0 +1,53 @@
+"""`check --untrusted`: what a pipeline.yml of somebody else says and would do, without doing any of it.
+
+No server is asked, no variable and no secret is read.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lakeingest.commands.check import CheckResult, named
+from lakeingest.config import Config
+from lakeingest.config.load import read_document, references, validate
+from lakeingest.core.condition import Checked
+from lakeingest.errors import ConfigError, NotBuiltYet
+from lakeingest.quality import suites
+
+
+def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
+    """Validate the file and the suites beside it, and name what a run of it would read, ask and load."""
+    checked: list[Checked] = []
+    try:
+        doc = read_document(path, overrides)
+        config = validate(doc, path.parent.resolve())
+    except (ConfigError, NotBuiltYet) as error:
+        return CheckResult((Checked("pipeline.yml", str(error)),))
+    if config is None:
+        unread = "it depends on variables, which are not read; give those keys values with --set to see the rest"
+        checked.append(Checked("pipeline.yml", unread, fatal=False))
+    else:
+        checked += [Checked("pipeline.yml", None), *_of(config)]
+    return CheckResult((*checked, named("variables and secrets that a run reads", references(doc))))
+
+
+def _of(config: Config) -> Iterator[Checked]:
+    yield Checked("quality suites", suites.finding(config.quality, None))
+    yield named("servers that a run logs in to", [f"{key}: {server}" for key, server in _servers(config).items()])
+    yield named("code that Spark loads", config.spark.loads_code)
+    allowed = ["quality.sql: allow"] if config.quality.sql == "allow" else []
+    yield named("SQL in suites", allowed)
+
+
+def _servers(config: Config) -> Mapping[str, Any]:
+    source, target = config.source, config.target
+    servers = {
+        "source.host": f"{source.host}:{source.port}",
+        "source.replica": source.replica and f"{source.replica.host}:{source.replica.port}",
+        "source.ssh": source.ssh and f"{source.ssh.host}:{source.ssh.port}",
+        "target.catalog.uri": target.catalog.without_secrets,
+        "target.storage.endpoint": target.storage.endpoint,
+        "target.warehouse": target.warehouse if target.warehouse.scheme else None,
+        "state": config.state if config.state.scheme else None,
+    }
+    return {key: server for key, server in servers.items() if server}

@@ -1,0 +1,23 @@
+"""`quality` of pipeline.yml: the users' suites, and what happens when rows fail them."""
+
+from pathlib import Path
+from typing import Literal
+
+from lakeingest.config.frozen import Frozen
+from lakeingest.config.place import Place
+
+
+class Quality(Frozen):
+    """The folder of the users' suites, None if no such folder exists, and what happens to rows that fail.
+
+    `sql`: whether suites may hold SQL, which can call any function of the JVM and read any file of the machine.
+    """
+
+    suites: Place | None = None
+    on_failure: Literal["stop", "quarantine"] = "stop"
+    sql: Literal["refuse", "allow"] = "refuse"
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the users' suites."""
+        return None if self.suites is None else self.suites.path
