@@ -11,11 +11,13 @@ class Quality(Frozen):
     """The folder of the users' suites, None if no such folder exists, and what happens to rows that fail.
 
     `sql`: whether suites may hold SQL, which can call any function of the JVM and read any file of the machine.
+    `samples`: whether the pages of gates have values of rows that fail, or their keys alone.
     """
 
     suites: Place | None = None
     on_failure: Literal["stop", "quarantine"] = "stop"
     sql: Literal["refuse", "allow"] = "refuse"
+    samples: bool = True
 
     @property
     def folder(self) -> Path | None:

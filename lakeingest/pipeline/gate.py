@@ -36,18 +36,22 @@ def gate(
     Rows that are marked as deleted count for the definition, which expects so many rows, but not for the given suites.
     `sound`: the rows are known to pass the suite of the definition, so only the given suites are checked.
     """
+
+    def evaluated(found: "DataFrame", asked: Sequence[Suite]) -> GateReport:
+        return run_gate(title, found, key, asked, samples=edges.config.quality.samples)
+
     began = time.monotonic()
     key, title = table.schema.key, f"{table.id} {stage}"
     of_definition = default_suite(table.schema, expected_rows)
     with edges.profile.stage("gates"):
         if sound:
-            report = passed(of_definition, run_gate(title, live(rows(), table.schema), key, suites) if suites else None)
+            report = passed(of_definition, evaluated(live(rows(), table.schema), suites) if suites else None)
         elif table.schema.keeps_deleted and suites:
             found = rows()
-            report = run_gate(title, found, key, [of_definition])
-            report = joined(report, run_gate(title, live(found, table.schema), key, suites))
+            report = evaluated(found, [of_definition])
+            report = joined(report, evaluated(live(found, table.schema), suites))
         else:
-            report = run_gate(title, rows(), key, [of_definition, *suites])
+            report = evaluated(rows(), [of_definition, *suites])
         page = save_report(state_of(edges.config), table.id, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began

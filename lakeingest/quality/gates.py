@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = 5  # of the rows that an expectation fails on
 _TEXT = 80  # characters of a value in a line
+_ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # in a result
 _SUITE = "suite"  # in an expectation's meta
 
 
@@ -23,14 +24,16 @@ _SUITE = "suite"  # in an expectation's meta
 class Outcome:
     """The result of one expectation.
 
-    For an expectation about rows, `unexpected` counts the rows it fails on and `examples` has some of them. For an
-    expectation about the table, `observed` is the value it found. `error` says why it could not be evaluated.
+    For an expectation about rows, `unexpected` counts the rows it fails on; `keys` has the keys of some of them, and
+    `examples` the same with the values that fail. For an expectation about the table, `observed` is the value it found.
+    `error` says why it could not be evaluated. Its text goes to terminals and logs, so no value is in it but keys.
     """
 
     suite: str
     document: Mapping[str, Any]
     success: bool
     unexpected: int | None = None
+    keys: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     observed: Any = None
     error: str | None = None
@@ -44,13 +47,13 @@ class Outcome:
         kind, kwargs = self.document["type"], self.document["kwargs"]
         if self.error is None and (self.suite, kind) == (SCHEMA, ROW_COUNT):
             return f"{self.observed} rows are staged, {kwargs['value']} were written"
-        of = ", ".join(str(kwargs[key]) for key in ("column", "column_A", "column_B", "column_list") if key in kwargs)
+        of = ", ".join(str(kwargs[key]) for key in COLUMN_KEYS if key in kwargs)
         named = f"{kind}({of}) of {self.suite}"
         if self.error is not None:
             return f"{named} cannot be evaluated: {self.error}"
-        if self.unexpected is None:
-            return f"{named} fails, observed {_shortened(self.observed)}"
-        return f"{named} fails on {self.unexpected} rows" + (f", such as {self.examples[0]}" if self.examples else "")
+        if self.unexpected is not None:
+            return f"{named} fails on {self.unexpected} rows" + (f", such as {self.keys[0]}" if self.keys else "")
+        return f"{named} fails" + ("" if of else f", observed {_shortened(self.observed)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,12 @@ class GateReport:
         return tuple(outcome for outcome in self.outcomes if not outcome.success and not outcome.stops)
 
 
-def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[Suite]) -> GateReport:
+def run_gate(
+    name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[Suite], *, samples: bool = True
+) -> GateReport:
     """Evaluate all suites in few passes over the rows; only failures are evaluated again, for counts and examples.
 
+    Without `samples` the report has no value of a row but keys.
     An expectation that raises has failed. But if the rows cannot be read, Spark's error is raised.
     """
     plain_names = {name: _plain_name(name) for name in rows.columns}
@@ -93,8 +99,8 @@ def run_gate(name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[
         result.results = [one for one in result.results if one not in failed] + again
         for one in again:
             one.success = False  # also if the second evaluation passes
-            one.result = _plain(one.result)
-    outcomes = tuple(_outcome(one) for one in result.results)
+            one.result = _plain(one.result) if samples else _without_values(one, key)
+    outcomes = tuple(_outcome(one, key) for one in result.results)
     if any(one.error for one in outcomes):
         rows.write.format("noop").mode("overwrite").save()
     document: Mapping[str, Any] = result.to_json_dict()  # type: ignore[no-untyped-call]
@@ -149,21 +155,38 @@ def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
     return {"type": asked.type, "kwargs": kwargs, "severity": asked.severity.value, "meta": asked.meta}
 
 
-def _outcome(result: "ExpectationValidationResult") -> Outcome:
+def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outcome:
     document, found = _document(result), result.result
-    rows = found.get("partial_unexpected_index_list") or [
-        {"value": value} for value in found.get("partial_unexpected_list", ())
-    ]
-    examples = tuple(", ".join(f"{name}={_shortened(value)}" for name, value in row.items()) for row in rows)
+    rows = found.get(_ROWS, ())
+    examples = [_line(row) for row in rows] or [f"value={_shortened(value)}" for value in found.get(_VALUES, ())]
     return Outcome(
         document["meta"][_SUITE],
         document,
         bool(result.success),
         found.get("unexpected_count"),
-        examples[:EXAMPLES],
+        tuple(_line(_of_key(row, key)) for row in rows[:EXAMPLES]),
+        tuple(examples[:EXAMPLES]),
         found.get("observed_value"),
         _error(result.exception_info),
     )
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_shortened(value)}" for name, value in row.items())
+
+
+def _of_key(row: Mapping[str, Any], key: Sequence[str]) -> dict[str, Any]:
+    return {name: row[name] for name in key if name in row}
+
+
+def _without_values(found: "ExpectationValidationResult", key: Sequence[str]) -> dict[str, Any]:
+    """A result with its counts, and the keys of the rows that fail; any other value is one of a row."""
+    result = _plain(found.result)
+    known = (
+        set() if _document(found)["kwargs"].keys() & set(COLUMN_KEYS) else {"observed_value"}
+    )  # of the table as a whole
+    counts = {name: value for name, value in result.items() if name.endswith(("_count", "_percent")) or name in known}
+    return counts | {_ROWS: [_of_key(row, key) for row in result.get(_ROWS, ())]}
 
 
 def _error(info: Any) -> str | None:

@@ -50,7 +50,7 @@ def _row(outcome: Outcome) -> str:
     found = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
     if outcome.error is not None:
         found = f"cannot be evaluated: {outcome.error}"
-    elif not outcome.success and outcome.unexpected is None:
+    elif not outcome.success and outcome.unexpected is None and outcome.observed is not None:
         found = f"observed {outcome.observed}"
     named, long = (outcome.suite, outcome.document["type"]), (arguments, found)
     samples = "<br>".join(map(escape, outcome.examples))
