@@ -18,6 +18,7 @@ from lakeingest.cluster.service import Job
 from lakeingest.config import load_config
 from lakeingest.config.submit import Dataproc
 from lakeingest.errors import OperatorNeeded, Retryable
+from lakeingest.lake.marks import BUILDING
 
 INFRA = Path(__file__).parents[2] / "infra"
 AWS = sorted((INFRA / "aws").glob("*.yml"))
@@ -63,6 +64,28 @@ def test_no_role_may_do_more_than_a_job_does(path: Path) -> None:
         assert {"iam:PassRole"}.isdisjoint(actions) or "Condition" in statement
 
 
+@pytest.mark.parametrize("path", AWS, ids=lambda path: path.stem)
+def test_a_job_may_drop_no_table_that_readers_see(path: Path) -> None:
+    """Only tables that are being built, whose names are ours; the databases are named by whoever makes the stack."""
+    template = yaml.load(path.read_text(), _Template)  # noqa: S506 - a SafeLoader
+    assert "Default" not in template["Parameters"]["GlueDatabases"]
+    [drops] = [one for one in statements(path) if "glue:DeleteTable" in one["Action"]]
+    assert drops["Action"] == "glue:DeleteTable"
+    [tables] = [resource for resource in drops["Resource"] if ":table/" in resource]
+    assert tables.endswith("/*" + BUILDING + "*")
+
+
+def test_what_others_publish_is_pinned() -> None:
+    """Actions by a commit, images by a version or a digest: a tag that moves would run code that nobody has seen."""
+    workflows = "".join(path.read_text() for path in (INFRA.parent / ".github" / "workflows").glob("*.yml"))
+    actions = re.findall(r"uses: (\S+)", workflows)
+    assert actions
+    assert all(re.search(r"@[0-9a-f]{40}$", action) for action in actions)
+    services = yaml.safe_load((INFRA / "play" / "docker-compose.yml").read_text())["services"]
+    images = [service["image"] for service in services.values() if "image" in service]
+    assert all(re.search(r":v?\d+\.\d+(\.\d+)?$|@sha256:", image) for image in images)
+
+
 def test_dataproc_takes_the_workflow_template() -> None:
     """It is of Google's own type, and its job has the settings that `submit dataproc` gives a job."""
     doc = yaml.safe_load((INFRA / "gcp" / "workflow-template.yml").read_text())
@@ -106,6 +129,14 @@ def test_the_cronjob_runs_a_pipeline() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     assert container["args"][0] == "run"
     assert not {"requests", "limits"} - container["resources"].keys()
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "@sha256:" in container["image"]
+    assert not pod["automountServiceAccountToken"]
 
 
 def test_the_image_copies_what_is_there() -> None:
