@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slice test-newer-spark lint docs bench lock clean
+.PHONY: help demo test test-all test-slice test-newer-spark lint docs bench lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
@@ -59,8 +59,14 @@ lock: ## resolve pyproject.toml anew into the two lock files
 	$(COMPILE) --group build --output-file requirements.lock
 	$(COMPILE) --group build --group dev --constraints requirements.lock --output-file requirements-dev.lock
 
+sbom: .venv/package.stamp ## list all packages of .venv with their versions and licences, as CycloneDX, in build/sbom.json
+	$(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/pip install --quiet cyclonedx-bom==7.5.0
+	@mkdir -p build
+	.venv-sbom/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json .venv/bin/python
+
 clean: ## remove what make built and the tools' caches, but no lake
-	rm -rf .venv .venv-spark4 .venv-lock build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 SPARK4 = pyspark==4.1.4
