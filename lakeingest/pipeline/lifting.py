@@ -170,8 +170,10 @@ def _ahead(binlog: BinlogRun, table: TableRun, halt: Halt) -> list[Alteration]:
 def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> TableSchema:
     """The definition after all DDL of the table that the spool has, with the values of defaults that this DDL needs.
 
-    SplitUnstable where it changes all the time.
+    SplitUnstable where it changes all the time; the error that the table stops with where the binlog has DDL that is
+    not known.
     """
+    earlier = table.stop  # a table that is tried again has one still
     for _ in range(BRACKETS):
         since = binlog.spool.position.place
         with of_table():
@@ -179,8 +181,8 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) ->
             now = with_default_values(edges.config.source, now, added(table.schema, _ahead(binlog, table, halt), now))
         with of_pipeline():
             spool_to_now(edges, binlog)
-        if table.stop is not None:  # the binlog has DDL that is not known
-            raise SchemaChanged(str(table.stop.error))
+        if table.stop is not None and table.stop is not earlier:
+            raise table.stop.error
         if not halts(binlog.spool, table.id, since):
             return now
     raise SplitUnstable(f"{table.id}: its definition changes all the time; run the same command again")

@@ -19,11 +19,12 @@ from lakeingest.errors import (
     LakeIngestError,
     PreflightFailed,
     SchemaChanged,
+    SplitUnstable,
     StateUnreadable,
 )
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.pipeline import follow
+from lakeingest.pipeline import follow, lifting
 from lakeingest.pipeline.events import Published, StartedOver, TableStopped
 from lakeingest.spool import thinning
 from lakeingest.spool.spool import Spool
@@ -280,6 +281,29 @@ def test_a_run_that_follows_goes_on_and_tries_a_failed_gate_again(
         shown(pipe, "beans")
 
     assert follow_while(pipe, work).stopped == ()
+    pipe.assert_equal()
+
+
+@pytest.mark.formats
+@pytest.mark.long("the same on Hudi", only=("hudi",))
+def test_a_table_whose_definition_was_unsettled_goes_on_by_itself(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, lake_format: str
+) -> None:
+    """It stopped because its definition changed all the time; once that is over, the same run follows its DDL."""
+    monkeypatch.setattr(follow, "RETRY_SECONDS", 1.0)
+    pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    pipe.run()
+
+    def work() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lifting, "BRACKETS", 0)  # no look at it is settled
+            pipe.sql("ALTER TABLE t ADD v INT DEFAULT 7", "INSERT INTO t VALUES (2, 8)")
+            soon(lambda: bool(pipe.seen(TableStopped)))
+        shown(pipe, "t")
+
+    assert follow_while(pipe, work).stopped == ()
+    assert [type(one.error) for one in pipe.seen(TableStopped) if isinstance(one, TableStopped)] == [SplitUnstable]
+    assert pipe.seen(StartedOver) == []
     pipe.assert_equal()
 
 
