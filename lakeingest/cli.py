@@ -271,7 +271,7 @@ def status(
 
 @app.command()
 def changelog(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="database.table")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")],
     form: Annotated[Literal["changelog-json", "debezium-json"], typer.Option("--format")] = "changelog-json",
     since: Annotated[str | None, typer.Option(help="Only what comes after this position, time or duration.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as changes come, until SIGTERM.")] = False,
