@@ -75,19 +75,12 @@ def test_every_command_takes_names_as_sql_quotes_them(tmp_path: Path, mysql_serv
     )
     try:
         for command in COMMANDS:
-            code, said = said_by(job, command, *names)
+            code, said = job.call(command, *names)
             assert (code, "unnamed" in said) == (0, False), (command, said)
         for name in names:
-            code, said = said_by(job, "approve", name)
+            code, said = job.call("approve", name)
             assert (code, "waits before no DDL" in said) == (2, True), said
-        assert said_by(job, "changelog", names[0])[1].count('"+I"') == 1
-        assert said_by(job, "changelog", names[1]) == (0, "")
+        assert job.call("changelog", names[0])[1].count('"+I"') == 1
+        assert job.call("changelog", names[1]) == (0, "")
     finally:
         job.sql(f"DROP DATABASE {job.database}")
-
-
-def said_by(job: Job, *arguments: str) -> tuple[int, str]:
-    """One command to its end: its exit code, and all that it says."""
-    process = job.start(*arguments)
-    said, _ = process.communicate(timeout=300)
-    return process.returncode, said
