@@ -1,5 +1,6 @@
 """The command line: one short function per command."""
 
+import io
 import logging
 import os
 import signal
@@ -271,7 +272,7 @@ def status(
 
 @app.command()
 def changelog(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="database.table")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")],
     form: Annotated[Literal["changelog-json", "debezium-json"], typer.Option("--format")] = "changelog-json",
     since: Annotated[str | None, typer.Option(help="Only what comes after this position, time or duration.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as changes come, until SIGTERM.")] = False,
@@ -314,6 +315,8 @@ for _name in LATER:
 def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale may not have the signs of a table's name
+        sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
     # the user gets a single line for an error; what libraries log about it is for --debug
     logging.basicConfig(handlers=None if debug else [logging.NullHandler()])

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 ConfigFile = Annotated[Path, typer.Option("-c", "--config", envvar="LAKEINGEST_CONFIG", help="The pipeline's file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the file.")]
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[TABLE]...", help="database.table; default: all included tables.")
+    list[str] | None,
+    typer.Argument(metavar="[TABLE]...", help="database.table, quoted as in SQL or not; default: all included tables."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PIPELINE = Path("pipeline.yml")

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Only make the signal; do not wait until it is carried out.")]
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table")]
-Tables = Annotated[list[str], typer.Argument(metavar="TABLE…", help="database.table, several allowed")]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")]
+Tables = Annotated[
+    list[str], typer.Argument(metavar="TABLE…", help="database.table, quoted as in SQL or not; several allowed")
+]
 signals = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 
 

@@ -213,6 +213,14 @@ def test_no_command_shows_the_help(lakeingest: Command) -> None:
     assert "lakeingest:  " not in done.stderr
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_a_locale_does_not_have_is_printed_as_its_code(lakeingest: Command, encoding: str) -> None:
+    """A name of a table, or a sign in a text, is no reason for a command to fail."""
+    done = lakeingest("explain", "UnsupportedValue", PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "tables.options \\u2192 types" in done.stdout
+
+
 def test_a_missing_config_is_named(lakeingest: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The path comes from -c, else $LAKEINGEST_CONFIG, else it is ./pipeline.yml."""
     assert_error(lakeingest("status"), 2, "pipeline.yml", "No such file", "-c FILE")

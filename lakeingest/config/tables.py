@@ -25,7 +25,8 @@ def _pattern(text: str) -> str:
     return text
 
 
-_QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(?:`((?:[^`]|``)+)`|([^`]+))", re.DOTALL)
+_QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
+_AS_IN_SQL = re.compile(rf'({_QUOTED}|[^`".]+)\.({_QUOTED}|[^`"]+)', re.DOTALL)
 
 Pattern = Annotated[str, AfterValidator(_pattern)]
 
@@ -122,19 +123,23 @@ class Tables(BaseModel):
 
 
 def named(known: Iterable[TableId], name: str) -> TableId:
-    """The table that someone means: each of its names may stand between backquotes, as in SQL. UsageError without one.
+    """The table that someone means. Each of its names may be quoted as in SQL: by backquotes, or by double quotes.
 
-    A name with backquotes of its own, as we write it, means that table first.
+    A name with quotes of its own, as we write it, means that table first. UsageError where there is no such table.
     """
     tables = set(known)
     found = next((table for table in tables if str(table) == name), None)
-    if found is None and (parts := _QUOTED.fullmatch(name)):
-        quoted_database, database, quoted_table, table = (part.replace("``", "`") for part in parts.groups(""))
-        meant = TableId(quoted_database or database, quoted_table or table)
+    if found is None and (parts := _AS_IN_SQL.fullmatch(name)):
+        meant = TableId(*map(_unquoted, parts.groups()))
         found = meant if meant in tables else None
     if found is None:
         raise UsageError(f"{name} is not among the source's tables that tables.include names")
     return found
+
+
+def _unquoted(name: str) -> str:
+    sign = name[0]
+    return name[1:-1].replace(sign * 2, sign) if sign in '`"' else name
 
 
 def _matches(pattern: str, table: TableId) -> bool:

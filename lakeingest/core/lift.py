@@ -58,7 +58,8 @@ class Lift:
                 changed.add(column.name)
             elif lost := self._lost(known[name], column):
                 types = f"was {known[name].source_type} and is {column.source_type}"
-                self._refuse(f"{column.name} {types}, and rows may have other values (by {', '.join(lost)})")
+                by = ", ".join(one.replace("source_type.", "its type's ") for one in lost)
+                self._refuse(f"{column.name} {types}, and rows may have other values (by {by})")
             elif name != column.name or not self._stays(known[name], column):
                 changed |= {name, column.name}
         if not self.is_guess:

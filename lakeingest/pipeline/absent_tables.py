@@ -20,7 +20,7 @@ from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.state.definition import defined
 
 EXCLUDED = "is no longer included; its copy stays as it is: include it, or drop the copy"
-GONE = "the source no longer has it; its copy stays as it is: drop the copy, if nobody needs it"
+GONE = "is no longer in the source; its copy stays as it is: drop the copy, if nobody needs it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class WentBack:
 class TableStopped:
     """A table has stopped at its last commit, with this error; the other tables go on.
 
-    `again`: its copy cannot follow DDL, and this run reads its rows again.
+    `again`: this run reads its rows again, because its copy cannot follow DDL, or because someone asks for it.
     """
 
     table: TableId

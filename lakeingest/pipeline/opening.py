@@ -101,7 +101,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables, left=left)
             for table, error in (refused | failed).items():
                 if table in requested:
-                    stop(edges, runs[table], error)
+                    stop(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
             go_on(edges, runs, chosen.moved, chosen.back)
             for table, staged in loaded.items():

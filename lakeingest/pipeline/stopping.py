@@ -27,13 +27,16 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
         stop(edges, table, error)
 
 
-def stop(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
-    """The table stays at its last commit. The reason is stored for `status`."""
+def stop(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
+    """The table stays at its last commit. The reason is stored for `status`.
+
+    `asked`: someone has asked to read its rows again, which this run does.
+    """
     known, table.stop = table.stop, Stop(error, Stopped.of(table.id, error), time.monotonic())
     _record(edges, table.stop.record)
     if known is None or known.error.line != error.line:  # else it was said
         again = is_stopped_by_ddl(table) and table.follows and not (table.paused or edges.config.asks)
-        edges.observe(TableStopped(table.id, error, again=again and table.begun_again < TRIES))
+        edges.observe(TableStopped(table.id, error, again=asked or (again and table.begun_again < TRIES)))
 
 
 def is_stopped_by_ddl(table: TableRun) -> bool:

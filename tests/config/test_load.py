@@ -671,8 +671,9 @@ def test_each_format_has_its_ways_to_merge() -> None:
 
 
 def test_a_table_is_named_as_we_write_it_or_as_sql_quotes_it() -> None:
-    """One whose name has backquotes of its own is found first by how we write it."""
+    """One whose name has quotes of its own is found first by how we write it."""
     known = [TableId("shop", "orders"), TableId("d.x", "t"), TableId("shop", "`t`"), TableId("shop", "a.b")]
+    known += [TableId("shop", 'say "x"'), TableId('"shop"', '"orders""')]
     tables = Tables(include=("*.*",))
     for name, meant in (
         ("shop.orders", known[0]),
@@ -684,8 +685,27 @@ def test_a_table_is_named_as_we_write_it_or_as_sql_quotes_it() -> None:
         ("shop.```t```", known[2]),
         ("shop.a.b", known[3]),
         ("`shop`.`a.b`", known[3]),
+        ('"shop"."orders"', known[0]),
+        ('shop."orders"', known[0]),
+        ('"d.x".`t`', known[1]),
+        ('"shop"."`t`"', known[2]),
+        ('"shop"."a.b"', known[3]),
+        ('shop.say "x"', known[4]),
+        ('"shop"."say ""x"""', known[4]),
+        ('`shop`.`say "x"`', known[4]),
+        ('"shop"."orders""', known[5]),
+        ('`"shop"`.`"orders""`', known[5]),
     ):
         assert tables.choose(known, [name, str(meant)]) == [meant], name
-    for name in ("orders", "d.x.t", "`shop`", "shop.orders.", "shop.`orders"):
+    for name in (
+        "orders",
+        "d.x.t",
+        "`shop`",
+        "shop.orders.",
+        "shop.`orders",
+        '"shop.orders"',
+        'shop."orders',
+        '`shop".orders',
+    ):
         with pytest.raises(UsageError, match="is not among"):
             tables.choose(known, [name])

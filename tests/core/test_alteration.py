@@ -167,6 +167,16 @@ def test_a_charset_that_changes_beside_anything_else_is_not_lifted() -> None:
     assert lift.origins == ("id", "a", None)
 
 
+def test_members_in_another_order_are_named_as_a_person_calls_them() -> None:
+    """Not by the fields that we have for them."""
+    before, after = (
+        TableSchema(ORDERS, (column("id"), replace(text("a", "ascii"), source_type=source_type(members))), ("id",))
+        for members in ("enum('x','y')", "enum('y','x')")
+    )
+    with pytest.raises(NotLiftable, match=r"rows may have other values \(by its type's members\)"):
+        lifts(before, [Alteration((Change(Act.DEFINE, "a", "a"),))], after)
+
+
 def keyed(collation: str) -> TableSchema:
     """A table with a text as its key."""
     key = replace(text("k", "utf8mb4"), source_type=source_type("varchar(9)"), nullable=False, collation=collation)

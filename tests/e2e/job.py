@@ -97,9 +97,14 @@ class Job:
 
     def run(self, **options: Any) -> tuple[int, list[str]]:
         """One run to its end: its exit code and all lines."""
-        process = self.start("run", **options)
+        code, said = self.call("run", **options)
+        return code, said.splitlines()
+
+    def call(self, *arguments: str, **options: Any) -> tuple[int, str]:
+        """One command to its end: its exit code, and all that it says."""
+        process = self.start(*arguments, **options)
         said, _ = process.communicate(timeout=300)
-        return process.returncode, said.splitlines()
+        return process.returncode, said
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements on the source, the rows of the last one."""

@@ -11,12 +11,13 @@ from pydantic import SecretStr
 
 from lakeingest.commands.check import check
 from lakeingest.commands.signal import ask
+from lakeingest.console import line
 from lakeingest.core.signals import WHOLE
 from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ChangelogGone, Retryable, SourceBehind, SourceDiverged, SourceReplaced
 from lakeingest.mysql.connection import query
-from lakeingest.pipeline.events import Event, FailedOver, StartedOver, WaveCommitted
+from lakeingest.pipeline.events import Event, FailedOver, StartedOver, TableStopped, WaveCommitted
 from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines, position, replayed
@@ -108,7 +109,10 @@ def test_a_table_whose_last_changes_the_new_server_lacks_stops_alone(pair: Pair,
     assert over.rows("items") == [(1, 7), (2, 2)]
     assert over.rows("orders") == [(1, 10), (2, 10), (3, 10)]
     ask(over.config, "resnapshot", [f"{over.database}.orders"], scope=WHOLE, wait=False)
+    over.events.clear()
     assert over.run().stopped == ()
+    said = [str(line(event)) for event in over.seen(TableStopped)]
+    assert [("its rows are read again" in one, "resnapshot" in one) for one in said] == [(True, False)], said
     over.assert_equal()
 
 

@@ -1,13 +1,18 @@
 """A database that was just loaded, on a source without GTIDs: the current binlog file has DDL of its tables."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
+from tests.accounts import COPIER, PASSWORD, copier_of
+from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
+from tests.e2e.sample_databases import FILMS, STAFF, Sample
 from tests.e2e.test_state import WITHOUT_GTIDS
+from tests.notebooks.executed import executed, text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -121,3 +126,47 @@ def test_where_another_binlog_file_is_the_way_out_the_message_says_so_first(plai
     plain.sql("FLUSH BINARY LOGS")
     assert plain.run().stopped == ()
     plain.assert_equal()
+
+
+@pytest.mark.parametrize(("sample", "table"), [(FILMS, "home"), (STAFF, "titles")], ids=["films", "staff"])
+@pytest.mark.long("a process for each step of somebody who begins, and the notebook")
+def test_every_step_of_somebody_who_begins_is_right(
+    sample: Sample,
+    table: str,
+    mysql_server_with: Callable[..., LocalServer],
+    tmp_path: Path,
+    lake_format: str,
+) -> None:
+    """On a server with its vendor's defaults, by an account with the rights that `init` asks for.
+
+    That is `init`, `check`, `run`, changes, `run`, `verify`, the script once more, and the notebook.
+    """
+    server = mysql_server_with(**WITHOUT_GTIDS, server_id="58", binlog_row_metadata="MINIMAL")
+    job = Job(tmp_path / "new", server, sample.database)
+    job.folder.mkdir()
+    variables = {"MYSQL_PASSWORD": PASSWORD}
+
+    def step(*arguments: str, says: str) -> None:
+        code, said = job.call(*arguments, before=["env", *(f"{name}={value}" for name, value in variables.items())])
+        assert (code, says in said) == (0, True), said
+
+    try:
+        job.sql(*sample.made_by)
+        copier_of(server, f"`{sample.database}`")
+        url = f"mysql://{COPIER}@{server.host}:{server.port}/{sample.database}"
+        step("init", "--from-source", url, says="tables to copy")
+        file = job.folder / "pipeline.yml"
+        file.write_text(file.read_text().replace("# format: iceberg", f"format: {lake_format}"))
+        step("check", says="ok")
+        step("run", says=f"{sample.database}.{table}: 90 rows, published")
+        job.sql(f"USE {sample.database}", *sample.changed_by)
+        step("run", says="DDL is followed")
+        step("verify", says=f"{sample.database}.{table}: source = target")
+        step("check", says="ok")
+        job.sql(*sample.made_by)
+        step("run", says=f"{sample.database}.{table}: 90 rows, published")
+        name = f"{sample.database}.{table}"
+        cells = executed(job.folder, variables | {"LAKEINGEST_CONFIG": str(file), "LAKEINGEST_TABLE": name})
+        assert "source = target" in text(cells["verify"])
+    finally:
+        job.sql(f"DROP DATABASE IF EXISTS {sample.database}")

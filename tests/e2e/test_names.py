@@ -1,18 +1,24 @@
 """Names of tables that file systems do not take as they are: each table is copied, and no other one notices."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from typer.main import get_group
 
+from lakeingest.cli import app
 from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import StorageFailed
 from lakeingest.files import file as files
+from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 LONG = "客户订单付款明细历史记录备份表二零二六年第一季度华东区域分公司", "é" * 64, "a" * 64
+# all commands that take several tables, in an order in which each has something to do
+COMMANDS = "plan", "run", "status", "verify", "pause", "resume", "resnapshot", "cancel", "maintain"
 LONG_FOR_ICEBERG = "★" * 45, "Накладные и счета за первый квартал"  # Hudi takes only letters, digits and few signs
 
 
@@ -52,3 +58,29 @@ def test_a_document_of_one_table_that_cannot_be_written_stops_that_table(
         file.rmdir()  # type: ignore[union-attr]
     pipe.run()
     assert pipe.rows("a") == [(1,)]
+
+
+@pytest.mark.long("a process for each command that takes tables")
+def test_every_command_takes_names_as_sql_quotes_them(tmp_path: Path, mysql_server: LocalServer) -> None:
+    """By backquotes and by double quotes. What `approve` answers is that the table waits for nothing."""
+    group = get_group(app).commands.items()
+    taking = {name for name, one in group if any(parameter.name in {"table", "tables"} for parameter in one.params)}
+    assert taking == {*COMMANDS, "approve", "changelog"}
+    job = Job(tmp_path / "job", mysql_server, "e2e_quoted", target={"format": "iceberg"}).write()
+    names = f"`{job.database}`.`my table`", f'"{job.database}"."a.b ""c"""'
+    job.sql(
+        f"USE {job.database}",
+        *(f"CREATE TABLE `{name}` (id INT PRIMARY KEY)" for name in ("my table", 'a.b "c"', "unnamed")),
+        "INSERT INTO `my table` VALUES (1)",
+    )
+    try:
+        for command in COMMANDS:
+            code, said = job.call(command, *names)
+            assert (code, "unnamed" in said) == (0, False), (command, said)
+        for name in names:
+            code, said = job.call("approve", name)
+            assert (code, "waits before no DDL" in said) == (2, True), said
+        assert job.call("changelog", names[0])[1].count('"+I"') == 1
+        assert job.call("changelog", names[1]) == (0, "")
+    finally:
+        job.sql(f"DROP DATABASE {job.database}")

@@ -55,13 +55,6 @@ def job(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> Iterator
     job.sql(f"DROP DATABASE {job.database}")
 
 
-def say(job: Job, *arguments: str) -> tuple[int, str]:
-    """One command to its end: its exit code, and all that it says."""
-    process = job.start(*arguments)
-    said, _ = process.communicate(timeout=300)
-    return process.returncode, said
-
-
 def stopped(run: "subprocess.Popen[str]") -> tuple[int, str]:
     """Stop a run that follows."""
     run.send_signal(signal.SIGTERM)
@@ -76,7 +69,7 @@ def test_a_table_is_paused_and_resumed_beside_a_run_that_follows(job: Job) -> No
     paused = f"{job.database}.calm"
     run = job.start("run", "--follow")
     until(run, "caught up with the source")
-    code, said = say(job, "pause", paused)
+    code, said = job.call("pause", paused)
     assert (code, f"pause of {paused}: done" in said) == (0, True), said
     before = job.published("calm")
     job.sql(f"INSERT INTO {job.database}.calm VALUES (3, 'c')", f"INSERT INTO {job.database}.busy VALUES (3, 'c')")
@@ -88,7 +81,7 @@ def test_a_table_is_paused_and_resumed_beside_a_run_that_follows(job: Job) -> No
     assert (found.paused.spool_bytes or 0) > 0
     assert (found.paused.binlog_seconds or 0) > 3600
     assert f"{paused}: paused by" in repr(status(job.config, [paused]))
-    assert say(job, "resume", paused)[0] == 0
+    assert job.call("resume", paused)[0] == 0
     soon(lambda: job.published("calm") == job.source("calm"))
     assert status(job.config, [paused])[0].paused is None
     assert stopped(run)[0] == 0
@@ -101,7 +94,7 @@ def test_a_paused_table_is_named_by_a_run_and_goes_on_after_its_resumption(job: 
     """Without a run the command takes the lease itself; the next runs leave the table out and end with 0."""
     paused = f"{job.database}.calm"
     assert job.run()[0] == 0
-    code, said = say(job, "pause", paused, "--json")
+    code, said = job.call("pause", paused, "--json")
     assert code == 0, said
     assert json.loads(said.splitlines()[-1])[0]["state"] == "done"
     job.sql(f"INSERT INTO {job.database}.calm VALUES (3, 'c')", f"INSERT INTO {job.database}.busy VALUES (3, 'c')")
@@ -111,7 +104,7 @@ def test_a_paused_table_is_named_by_a_run_and_goes_on_after_its_resumption(job: 
     assert job.published("busy") == job.source("busy")
     assert job.published("calm") != job.source("calm")
     assert files.document(job.state / "last_run.json")["paused"] == [{"database": job.database, "name": "calm"}]
-    assert say(job, "resume")[0] == 0
+    assert job.call("resume")[0] == 0
     assert job.run()[0] == 0
     assert job.published("calm") == job.source("calm")
 
@@ -227,8 +220,8 @@ def test_a_killed_owner_leaves_signals_that_the_next_one_carries_out(job: Job) -
     owner = subprocess.Popen(command, cwd=job.folder, env=ENVIRONMENT, stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"held\n"
-    assert say(job, "pause", names[0], "--no-wait")[0] == 0
-    assert say(job, "resume", names[0], "--no-wait")[0] == 0
+    assert job.call("pause", names[0], "--no-wait")[0] == 0
+    assert job.call("resume", names[0], "--no-wait")[0] == 0
     waiting = job.start("pause", names[1])
     soon(lambda: len(states(job)) == 3)
     time.sleep(2)

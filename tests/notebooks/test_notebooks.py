@@ -3,22 +3,18 @@
 import base64
 import io
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib.image
-import nbformat
 import pymysql
 import pytest
-from nbclient import NotebookClient
 
 from lakeingest.demo.server import LocalServer
+from tests.notebooks.executed import ROOT, executed, read, text
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 ROWS = 500
 DATABASE = "city library"
@@ -43,27 +39,6 @@ def library(mysql_server: LocalServer) -> Iterator[LocalServer]:
         yield server
         with connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE `{DATABASE}`")
-
-
-def read(path: Path) -> nbformat.NotebookNode:
-    """A notebook as it is in the repository."""
-    notebook: nbformat.NotebookNode = nbformat.reads(path.read_text(), as_version=4)  # type: ignore[no-untyped-call]
-    return notebook
-
-
-def executed(folder: Path, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The outputs of each cell by its name, after the notebook was run in the folder."""
-    own = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / "ipython")}
-    notebook = read(ROOT / "notebooks" / "onboard_a_table.ipynb")
-    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
-    others = {name: value for name, value in os.environ.items() if not name.startswith("LAKEINGEST_")}
-    client.execute(env=others | own | dict(variables))
-    return {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
-
-
-def text(outputs: Any) -> str:
-    """All that a cell says in plain text."""
-    return "\n".join(one.get("text") or one["data"].get("text/plain", "") for one in outputs)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

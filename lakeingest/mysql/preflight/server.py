@@ -148,17 +148,23 @@ def commit_order(server: Server) -> Finding:
 
 
 def gtids(server: Server) -> Finding:
-    """GTIDs are on, or off with a binlog that survives a crash; the modes in between are refused."""
-    mode = server.variables.get("gtid_mode", "OFF").upper()
-    if mode == "OFF":
-        if server.variables.get("sync_binlog") == "1":
-            return None
-        way = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
-        why = "a crash of the server may lose transactions that are copied already, and nothing would tell it"
-        lacks = "" if server.dialect is MARIADB else " without GTIDs"
-        reason = f"sync_binlog is not 1: {why}{lacks}"
-        return f"{reason}; {server.service.fix('sync_binlog', '1')}{way}"
-    return None if mode == "ON" else f"gtid_mode is {mode}; finish the change to ON or OFF"
+    """GTIDs are on or off; the modes in between are refused."""
+    mode = _gtid_mode(server)
+    return None if mode in {"ON", "OFF"} else f"gtid_mode is {mode}; finish the change to ON or OFF"
+
+
+def synced_binlog(server: Server) -> Finding:
+    """Without GTIDs the binlog survives a crash of the server."""
+    if _gtid_mode(server) != "OFF" or server.variables.get("sync_binlog") == "1":
+        return None
+    way = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
+    why = "a crash of the server may lose transactions that are copied already, and nothing would tell it"
+    lacks = "" if server.dialect is MARIADB else " without GTIDs"
+    return f"sync_binlog is not 1: {why}{lacks}; {server.service.fix('sync_binlog', '1')}{way}"
+
+
+def _gtid_mode(server: Server) -> str:
+    return server.variables.get("gtid_mode", "OFF").upper()
 
 
 def replica(server: Server) -> Finding:
@@ -253,6 +259,7 @@ CONDITIONS: dict[str, Condition] = {
     "log_bin_compress": setting("log_bin_compress", "OFF"),
     "encrypt_binlog": setting("encrypt_binlog", "OFF"),
     "GTIDs": gtids,
+    "sync_binlog": synced_binlog,
     "replica settings": replica,
     "prepared XA": prepared_xa,
 }

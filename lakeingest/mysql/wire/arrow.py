@@ -66,7 +66,7 @@ def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
     try:
         return pa.array(values, arrow_type(column))
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise UnsupportedValue(f"column {column.name} ({column.source_type}): {error}") from error
+        raise unholdable(column, error) from error
 
 
 def require_reference(column: Column, charset: str = "utf8mb4") -> None:
@@ -81,6 +81,14 @@ def refused(column: Column, value: object) -> UnsupportedValue:
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}) holds {value!r}, which is no day of the calendar; correct the"
         " row, or choose zero_dates in tables.options → types, or leave the table out with tables.exclude"
+    )
+
+
+def unholdable(column: Column, why: ValueError) -> UnsupportedValue:
+    """The error for a value that the column's type in the lake cannot hold exactly."""
+    return UnsupportedValue(
+        f"column {column.name} ({column.source_type}): {why}; correct the row and copy the table again, or leave it"
+        " out with tables.exclude"
     )
 
 

@@ -53,8 +53,8 @@ def key_texts(values: Values, charset: str) -> pa.Array:
     if total < 0:
         raise ValueError(
             f"row {-1 - total} is a key with a second code of a character of {charset}: {_hex(values, -1 - total)};"
-            " its text equals that of another key; write the character with its usual code, convert the column to"
-            " utf8mb4, or exclude the table with tables.exclude"
+            " its text equals that of another key; write the character with its usual code, or convert the column to"
+            " utf8mb4"
         )
     return found
 

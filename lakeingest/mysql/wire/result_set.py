@@ -116,9 +116,7 @@ class ResultSet:
         except NotADay as error:
             raise UnsupportedValue(f"{self._schema.table}: {arrow.refused(column, str(error))}") from error
         except ValueError as error:
-            raise UnsupportedValue(
-                f"{self._schema.table}: column {column.name} ({column.source_type}): {error}"
-            ) from error
+            raise UnsupportedValue(f"{self._schema.table}: {arrow.unholdable(column, error)}") from error
         if encoding.may_null:
             self.nulled += int(encoding.nulled(values, array).sum())
         return array

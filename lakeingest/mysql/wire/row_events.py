@@ -163,11 +163,8 @@ class RowReader:
             raise UnsupportedValue(f"{self.schema(table).table} at {at}: {refused}") from error
         except ValueError as error:
             at = where.format(rows[event[0], Row.POS])
-            column = encoding.column
-            raise UnsupportedValue(
-                f"{self.schema(table).table} from {at} on: column {column.name} ({column.source_type}): {error}; "
-                "correct the row, then copy the table again"
-            ) from error
+            refused = arrow.unholdable(encoding.column, error)
+            raise UnsupportedValue(f"{self.schema(table).table} from {at} on: {refused}") from error
 
     def _refused(self, status: _Status, table: int, event: np.ndarray, at: str) -> UnsupportedEvent:
         schema, found = self._tables[table]

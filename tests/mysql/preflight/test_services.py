@@ -108,7 +108,7 @@ def test_a_fix_names_the_place_where_the_service_has_the_setting(db: Db, service
     assert all("SET GLOBAL" not in finding for finding in found.values()) == (service is not OWN)
     unordered = str(preflight.commit_order(on(db, service, binlog_order_commits="OFF")))
     assert service.fix("binlog_order_commits", "ON") in unordered
-    unsafe = str(preflight.gtids(on(db, service, gtid_mode="OFF", sync_binlog="0")))
+    unsafe = str(preflight.synced_binlog(on(db, service, gtid_mode="OFF", sync_binlog="0")))
     assert service.fix("sync_binlog", "1") in unsafe
 
 
