@@ -19,6 +19,7 @@ from lakeingest import config
 from lakeingest.core.change import DELETED
 from lakeingest.core.file_names import file_name
 from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
@@ -122,7 +123,7 @@ class HudiTarget:
         self._staging(table).drop()
 
     @names_storage_errors
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:  # noqa: ARG002
         """A commit of staging with one file of no rows, from which on only staging has rows."""
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
         return self._replace_rows(staged, schema, progress, [empty])
