@@ -1,6 +1,7 @@
 """Files of a local disk that survive a power loss, with the names in their folders."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -23,6 +24,11 @@ def sync(path: Path) -> None:
 
 def sync_tree(folder: Path, since: float) -> None:
     """Flush all names of a folder to the disk, and the files that were changed since then (seconds since 1970)."""
-    for path in (folder, *folder.rglob("*")):
-        if path.is_dir() or path.stat().st_mtime >= since:
+    sync_changed((folder, *folder.rglob("*")), since)
+
+
+def sync_changed(paths: Iterable[Path], since: float) -> None:
+    """Flush to the disk the names in these folders, and these files if they are there and were changed since then."""
+    for path in paths:
+        if path.is_dir() or (path.exists() and path.stat().st_mtime >= since):
             sync(path)

@@ -45,6 +45,7 @@ class Alteration:
     """All that one statement changed of a table, in its order.
 
     `is_barrier`: it changed values, the key or the table itself, or nobody knows what; rows of before tell nothing.
+    `changes` then are those of names, as far as it could be read.
     `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it. `text` is
     all of it, for readers of the changelog alone: values are not for logs; '' of a barrier, and from older versions.
     """

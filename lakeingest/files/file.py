@@ -183,6 +183,12 @@ def size(file: File) -> int:
     return file.stat().st_size if isinstance(file, Path) else file.known().size
 
 
+def looked_at(files: Iterable[File]) -> list[File]:
+    """The files as a listing has them: of those in a store it is known what the store says of them now."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda one: one.looked_at() if isinstance(one, Stored) else one, files))
+
+
 def total(files: Iterable[File]) -> int:
     """How many bytes data files have together; those that are gone have none."""
     return sum(map(_size, files))

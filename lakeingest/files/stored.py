@@ -131,6 +131,10 @@ class Stored:
         except FileNotFoundError:
             return None
 
+    def looked_at(self) -> Self:
+        """The file as a listing has it, with what the store says of it now."""
+        return replace(self, seen=self.look())
+
     def known(self) -> Seen:
         """What was listed, else what the store says now; FileNotFoundError where the file is not there."""
         found = self.seen or self.look()

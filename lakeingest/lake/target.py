@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 
@@ -141,11 +142,12 @@ class Target(Protocol):
     def discard(self, table: TableId) -> None:
         """Drop a table that was never published; StaleWriter when it was, or is gone."""
 
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
 
-        What is published next are the rows of later commits, with the columns of `schema`. SchemaChanged where the
-        format cannot give the table another key.
+        What is published next are the rows of later commits, with the columns of `schema`. `known` says which columns
+        of before they are; None: those of the same names. SchemaChanged where the format cannot give the table another
+        key.
         """
 
     def writer(self, table: TableId) -> Writer:

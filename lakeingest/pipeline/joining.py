@@ -13,7 +13,13 @@ from lakeingest.pipeline.binlog_ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.open_run import OpenRun
-from lakeingest.pipeline.over_gap import go_on_over_gap, is_worth_comparing, lift_over_gap
+from lakeingest.pipeline.over_gap import (
+    definition_before,
+    go_on_over_gap,
+    is_worth_comparing,
+    lift_over_gap,
+    origins_of,
+)
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
 from lakeingest.pipeline.watching import has_low_at_file_start, watched_from
@@ -75,7 +81,8 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     signals = run.signals.waiting.get(table.id, ())
     is_complete = staged.progress.splits.complete
     compares = table.over_gap and (is_complete or is_worth_comparing(edges.connection, staged, table.schema))
-    lift = lift_over_gap(edges.config, staged, table.schema) if compares else None
+    spool, before = run.binlog.spool, definition_before(edges.config, staged, table.schema)
+    lift = lift_over_gap(edges.config, spool, staged, table.schema) if compares else None
     if staged.published is not None:
         begin_again(state, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(state, table.schema)
@@ -84,9 +91,10 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     if lift is not None:
         go_on_over_gap(edges, run.binlog, table, lift, new, signals)
     else:
+        known = None if before is None else origins_of(before, spool, staged, table.schema)
         keep_definition(state, table.schema)
         progress = staged.progress.started_over(new, signals=signals)
-        table.advance(edges.target.start_over(staged, table.schema, progress), sound=True)
+        table.advance(edges.target.start_over(staged, table.schema, progress, known), sound=True)
     keep_layout(state, table.schema)
     edges.observe(StartedOver(table.id, compared=lift is not None))
 

@@ -122,7 +122,7 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
         rewritten = scatter(workers, _rewritten, tasks, edges.executors.at_once)
         edges.lease.assert_held()
         if empties:
-            staged = edges.target.start_over(table.staged, lift.after, progress)
+            staged = edges.target.start_over(table.staged, lift.after, progress, None)
         else:
             staged = edges.target.lift(table.staged, lift, progress, rewritten)
     table.definition, table.altered_unseen = lift.after, False

@@ -6,9 +6,10 @@ keep the rows of before until the last one is compared and the gates have passed
 
     a swap of tables, a purged binlog -> position of now, one staging commit -> waves -> gates -> publish
 
-Where DDL is what was lost, the rows are lifted first, each column to the one of its name. That is a guess: a wrong one
-costs time alone, because the values are compared. A copy that is not complete goes on like that, too, if that costs
-less than to begin it again: its rows are compared, and those that it lacks are written like those that differ.
+Where DDL is what was lost, the rows are lifted first: each column to the one that the known DDL says, else to the one
+of its name. That is a guess: a wrong one costs time alone, because the values are compared. A copy that is not complete
+goes on like that, too, if that costs less than to begin it again: its rows are compared, and those that it lacks are
+written like those that differ.
 """
 
 from collections.abc import Collection
@@ -17,6 +18,7 @@ import pymysql
 
 from lakeingest.config import Config
 from lakeingest.core.lift import Lift, NotLiftable
+from lakeingest.core.origins import Origins, origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import of_table
@@ -28,10 +30,29 @@ from lakeingest.pipeline.binlog_run import BinlogRun
 from lakeingest.pipeline.edges import Edges
 from lakeingest.pipeline.lifting import commit_lift
 from lakeingest.pipeline.table_run import TableRun
+from lakeingest.spool.halts import halts
+from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import definition_of
 
 
-def lift_over_gap(config: Config, staged: Staged, schema: TableSchema) -> Lift | None:
+def definition_before(config: Config, staged: Staged, schema: TableSchema) -> TableSchema | None:
+    """The definition that the copy's rows have, where `schema` is that of now; None: nobody knows it any more."""
+    fingerprint = staged.progress.fingerprint
+    before = definition_of(state_of(config), schema.table, fingerprint)
+    return schema if before is None and fingerprint == schema.fingerprint else before
+
+
+def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableSchema) -> Origins:
+    """Which columns of the copy the columns of now are: by the DDL of the table that the spool has since its position.
+
+    By their names where the spool begins later.
+    """
+    since = staged.progress.needed_from
+    known = halts(spool, schema.table, since) if spool.start <= since else []
+    return origins(before, [halt.alteration for halt in known], schema)
+
+
+def lift_over_gap(config: Config, spool: Spool, staged: Staged, schema: TableSchema) -> Lift | None:
     """How the rows of a copy are lifted to the definition of now, to be compared by it.
 
     None where they have to be copied again: there are none, patches of them wait, nobody knows their definition, or a
@@ -41,16 +62,14 @@ def lift_over_gap(config: Config, staged: Staged, schema: TableSchema) -> Lift |
     progress = staged.progress
     if progress.patches or not progress.splits.all or not (schema.ordered or schema.keeps_deleted):
         return None
-    before = definition_of(state_of(config), schema.table, progress.fingerprint)
-    if before is None and progress.fingerprint == schema.fingerprint:
-        before = schema
+    before = definition_before(config, staged, schema)
     if before is None:
         return None
-    origins = tuple(name if name in before.names else None for name in schema.names)
+    known = origins_of(before, spool, staged, schema)
     with of_table():
-        schema = with_default_values(config.source, schema, set(schema.names) - set(before.names))
+        schema = with_default_values(config.source, schema, {name for name, was in known.items() if was is None})
     try:
-        return Lift(before, schema, origins, is_guess=True)
+        return Lift(before, schema, tuple(known[name] for name in schema.names), is_guess=True)
     except NotLiftable:
         return None
 
@@ -66,7 +85,7 @@ def go_on_over_gap(
     """Give the copy the position of the spool's end. `new` is the progress that an empty copy would have there."""
     position, fingerprint, since = binlog.spool.position, new.fingerprint, new.covered_from
     progress = table.progress.over_gap(position, fingerprint, since, signals=signals, cascades=new.cascades)
-    if lift.before.fingerprint != lift.after.fingerprint:
+    if lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names:
         commit_lift(edges, table, lift, progress)
         return
     edges.lease.assert_held()

@@ -68,7 +68,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
         return error
     if staged.published is None and not over_gap:
         return Retryable(f"{table.id}: the next run goes on with its first copy")
-    if over_gap and schema.keeps_deleted and lift_over_gap(edges.config, staged, schema) is None:
+    if over_gap and schema.keeps_deleted and lift_over_gap(edges.config, run.binlog.spool, staged, schema) is None:
         return SchemaChanged(
             f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"

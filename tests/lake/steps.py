@@ -120,7 +120,7 @@ class Lake:
         """The copy begins again on staging, for signal 1."""
         new = Progress(self.table, self.schema.fingerprint, UUID, 1, START)
         progress = staged.progress.started_over(new, signals=[1])
-        return (target or self.open()).start_over(staged, self.schema, progress)
+        return (target or self.open()).start_over(staged, self.schema, progress, None)
 
     def publish(self, staged: Staged, target: Target | None = None) -> Staged:
         """Through the gates, and visible."""

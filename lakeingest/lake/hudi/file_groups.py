@@ -9,7 +9,10 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import metadata_of, timeline, writes
 
-_AT_ONCE = 16  # commits that are read at the same time
+_AT_ONCE = 16  # commits that are read, or files that are looked at, at the same time
+_visible: dict[
+    str, tuple[str, dict[str, File]]
+] = {}  # of a folder: a commit, and for each file group the file it reads
 
 
 def assert_whole(table: TableId, folder: File) -> None:
@@ -18,12 +21,12 @@ def assert_whole(table: TableId, folder: File) -> None:
     Only commits of the active timeline are looked at (Hudi's `HoodieWriteStat`: `fileId`, `path`, `fileSizeInBytes`).
     A file whose commit was archived is not checked: no later commit wrote its group.
     """
-    newest = _newest(folder)
-    there = {str(file): files.size(file) for file in files.listed(folder, "*.parquet")}
-    for file, size, begun in newest.values():
-        found = there.get(str(file))
-        if found != size:
-            damage = "is gone" if found is None else f"has {found} bytes instead of {size}"
+    newest = _newest(folder).values()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(_size, [file for file, _, _ in newest])
+    for (file, size, begun), is_there in zip(newest, found, strict=True):
+        if is_there != size:
+            damage = "is gone" if is_there is None else f"has {is_there} bytes instead of {size}"
             raise StateUnreadable(
                 f"{table}: {file} {damage}; it is of commit {begun}, and nothing is published on it: restore the file,"
                 f" or remove {folder} to copy the table again"
@@ -33,18 +36,51 @@ def assert_whole(table: TableId, folder: File) -> None:
 def visible_files(folder: File, instant: str) -> list[File]:
     """The files that have the rows as of a commit.
 
+    Thousands of older files may be in the folder. So it is listed once; where the files of an earlier commit are known,
+    the commits of the timeline since then say which files they replaced.
+    """
+    commits = {begun: file for _, begun, file in sorted(writes(folder))}
+    known, groups = _visible.get(str(folder), ("", {}))
+    if known in commits and known <= instant:
+        since = [file for begun, file in commits.items() if known < begun <= instant]
+        try:
+            later = {stat["fileId"]: folder / stat["path"] for file in since for stat in _written(file)}
+            groups = groups | dict(zip(later, files.looked_at(later.values()), strict=True))
+        except FileNotFoundError:  # another run archived a commit since its name was read
+            groups = _listed(folder, instant)
+    else:
+        groups = _listed(folder, instant)
+    if instant in commits:
+        _visible[str(folder)] = instant, groups
+    return sorted(groups.values(), key=str)
+
+
+def _listed(folder: File, instant: str) -> dict[str, File]:
+    """For each file group the file that a commit reads.
+
     A file's name says its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. One of a write that
-    did not complete is passed over: its instant is in the active timeline, and not completed.
+    did not complete is passed over: its instant is in the active timeline, and not completed. What else is in the
+    timeline, such as a cleaning, may be older than commits that were archived.
     """
     completed = {begun for _, begun, _ in writes(folder)}
-    first = min((file.name.partition("_")[0].partition(".")[0] for file in timeline(folder, "*.*")), default="")
+    others = ("clean", "rollback", "savepoint", "restore")
+    entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
+    first = min((times.partition("_")[0] for times, _, kind in entries if not kind.startswith(others)), default="")
     newest: dict[str, tuple[str, File]] = {}
     for file in files.listed(folder, "*.parquet"):
         group, _, begun = file.stem.split("_")
         is_there = begun in completed or begun < first
         if is_there and begun <= instant and begun > newest.get(group, ("",))[0]:
             newest[group] = begun, file
-    return [file for _, file in sorted(newest.values(), key=str)]
+    return {group: file for group, (_, file) in newest.items()}
+
+
+def _size(file: File) -> int | None:
+    """The length of a file in bytes; None where it is gone."""
+    try:
+        return files.size(file)
+    except FileNotFoundError:
+        return None
 
 
 def _newest(folder: File) -> dict[str, tuple[File, int, str]]:
@@ -55,15 +91,20 @@ def _newest(folder: File) -> dict[str, tuple[File, int, str]]:
         written = pool.map(_stats, [file for _, _, file in commits])
     for (_, begun, _), stats in zip(commits, written, strict=True):
         for stat in stats:
-            if stat["path"]:  # empty where a write left the group without a file
-                found.setdefault(stat["fileId"], (folder / stat["path"], stat["fileSizeInBytes"], begun))
+            found.setdefault(stat["fileId"], (folder / stat["path"], stat["fileSizeInBytes"], begun))
     return found
 
 
 def _stats(commit: File) -> list[Any]:
     """What a commit says of each file that it wrote; nothing where another run archived it since its name was read."""
     try:
-        with metadata_of(commit) as metadata:
-            return [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
+        return _written(commit)
     except FileNotFoundError:
         return []
+
+
+def _written(commit: File) -> list[Any]:
+    """What a commit says of each file that it wrote; FileNotFoundError where it was archived."""
+    with metadata_of(commit) as metadata:
+        stats = [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
+        return [stat for stat in stats if stat["path"]]  # empty where a write left the group without a file

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
-from lakeingest.disk import sync, sync_tree
+from lakeingest.disk import sync_changed, sync_tree
 from lakeingest.errors import LakeIngestError, NotOurTable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.files.stored import Stored
+from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.options import RECORD_KEY_MARK
-from lakeingest.lake.hudi.table_form import PROPERTIES, declare_record_key
+from lakeingest.lake.hudi.table_form import PARTITION, PROPERTIES, declare_record_key
 from lakeingest.lake.hudi.timeline import Instant, newest
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import not_ours, stale
@@ -101,10 +102,18 @@ class TableFolder:
         self.settle(published)
 
     def make_durable(self, since: float) -> None:
-        """Let what was written since then outlive a loss of power; a store has it durable with its answer."""
-        if isinstance(self.final, Path):
-            sync_tree(self.final, since - CLOCK_SECONDS)
-            sync(self.final.parent)
+        """Let what was written since then outlive a loss of power; a store has it durable with its answer.
+
+        Of the data files only those are looked at that readers see: thousands of older ones may be there.
+        """
+        if not isinstance(self.final, Path):
+            return
+        published = self.published()
+        seen = [] if published is None else visible_files(self.final, published.time)
+        names = [PARTITION, *(file.name for file in seen)]
+        sync_tree(self.final / ".hoodie", since - CLOCK_SECONDS)
+        there = [self.final / one for name in names for one in (name, f".{name}.crc")]
+        sync_changed([*there, self.final, self.final.parent], since - CLOCK_SECONDS)
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
         """Remove the folder of the first publish, which must not be where the table is; not if it is another table's.

@@ -57,10 +57,14 @@ def marks_of(
 
 
 def write_options(buckets: str, retained: int, marks: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a write of Hudi's that retains so many commits, with these properties."""
+    """The settings of a write of Hudi's that retains so many commits, with these properties.
+
+    Hudi archives the commits before, and deletes no files of theirs: `cleaning` does.
+    """
     return {
         **OPTIONS,
         "hoodie.bucket.index.num.buckets": buckets,
+        "hoodie.clean.automatic": "false",
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
         "hoodie.clean.commits.retained": str(retained),
         "hoodie.keep.min.commits": str(retained + 1),  # in the timeline; older commits are archived
@@ -70,5 +74,5 @@ def write_options(buckets: str, retained: int, marks: Mapping[str, str]) -> dict
 
 
 def most_commits(retained: int) -> int:
-    """How many commits are in the timeline before Hudi cleans and archives, where the last ones are retained."""
+    """How many commits are in the timeline before Hudi archives, where the last ones are retained."""
     return retained + max(_SLACK, retained)

@@ -52,7 +52,7 @@ class Publication:
     def by_files(self) -> bool:
         """Write the table's files, without Spark; False, and readers see nothing of it, where only Hudi can, or shall.
 
-        That is so for a commit without changes, and when it is time to clean and archive; that waits while the clock is
+        That is so for a commit without changes, and when it is time to archive. Archiving waits while the clock is
         behind the timeline.
         """
         if self._has_all_rows:

@@ -1,6 +1,6 @@
 """Publishes changes without Spark: it writes the file of each bucket that has a changed key anew, in one commit.
 
-Hudi's own upsert with a bucket index makes the same commit. Hudi publishes, by a statement, where it has to clean and
+Hudi's own upsert with a bucket index makes the same commit. Hudi publishes, by a statement, where it has to
 archive, and where the table has a form that is not known here.
 """
 

@@ -15,6 +15,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key, with_record_key
+from lakeingest.lake.hudi.staging import StagingCommit, files_of, is_started_over
 from lakeingest.lake.merge_into import merge_into
 
 if TYPE_CHECKING:
@@ -37,6 +38,22 @@ def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
     """The rows of the Hudi table in a folder as of an instant."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
     return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META), RECORD_KEY)
+
+
+def rows_with(
+    folder: File, instant: str | None, staging: File, commits: Sequence[StagingCommit], spark: "SparkSession"
+) -> "DataFrame":
+    """The rows of the table as of an instant after these commits of staging; None: staging has all rows.
+
+    So it is, too, where one of the commits starts over.
+    """
+    names, merges = files_of(commits)
+    if instant is not None and not is_started_over(commits):
+        rows = rows_at(folder, instant, spark)
+    else:
+        rows = staged_rows(staging, names, spark)
+    changes = last_changes(staging, merges, commits[-1].key, spark)
+    return rows if changes is None else changed(rows, changes, commits[-1].key)
 
 
 def completed(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":

@@ -12,6 +12,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import timeline
 
 PROPERTIES = ".hoodie/hoodie.properties"
+PARTITION = ".hoodie_partition_metadata"
 _CHECKSUM = ".hoodie/.hoodie.properties.crc"  # which Hadoop writes on a disk
 _DECISIVE: Mapping[str, str] = {  # with another value a commit would have to write more, or other files
     "hoodie.table.version": "9",
@@ -71,7 +72,7 @@ def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
     own = {"hoodie.table.name": name, "hoodie.table.checksum": str(checksum), _RECORD_KEY: ",".join(record_key)}
     lines = [f"{key}={_escaped(value)}" for key, value in sorted({**_DECISIVE, **_OTHERS, **own}.items())]
     files.make_folder(folder / ".hoodie" / "timeline" / "history")
-    files.write(folder / ".hoodie_partition_metadata", b"partitionDepth=0\n")
+    files.write(folder / PARTITION, b"partitionDepth=0\n")
     files.put(folder / PROPERTIES, "\n".join([*lines, ""]).encode())
 
 

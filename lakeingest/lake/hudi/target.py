@@ -19,12 +19,14 @@ from lakeingest import config
 from lakeingest.core.change import DELETED
 from lakeingest.core.file_names import file_name
 from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
+from lakeingest.lake.hudi.cleaning import clean
 from lakeingest.lake.hudi.commit import behind
 from lakeingest.lake.hudi.effects import effects_of, rows_in
 from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
@@ -35,13 +37,14 @@ from lakeingest.lake.hudi.options import KEY
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.rewriting import HudiRewriter, rewriters
 from lakeingest.lake.hudi.staging import StagingFolder, files_of, is_started_over, since_restart, tables_in
-from lakeingest.lake.hudi.statement import changed, last_changes, rows_at, staged_rows
+from lakeingest.lake.hudi.statement import rows_at, rows_with
 from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
+from lakeingest.lake.waiting import waiting_of
 from lakeingest.rows import lake_schema
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ class HudiTarget:
 
     def __init__(self, settings: config.Target, staging: File, *, keeps_dropped: bool = True) -> None:
         self.settings, self._folder, self._keeps_dropped = settings, staging, keeps_dropped
+        self._removals = staging.parent / "waiting"
         self._warehouse = files.at(settings.warehouse, settings.storage)
         self._metastore = Metastore(settings)
 
@@ -119,7 +123,7 @@ class HudiTarget:
         self._staging(table).drop()
 
     @names_storage_errors
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:  # noqa: ARG002
         """A commit of staging with one file of no rows, from which on only staging has rows."""
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
         return self._replace_rows(staged, schema, progress, [empty])
@@ -220,14 +224,9 @@ class HudiTarget:
         published = self._published(table)
         if published is not None and published.version == version:
             return rows_at(self._folder_of(table).place, published.time, spark)
-        commits = self._staging(table).between(published, version)
-        names, merges = files_of(commits)
-        if published is not None and not is_started_over(commits):
-            rows = rows_at(self._folder_of(table).place, published.time, spark)
-        else:
-            rows = staged_rows(self._staging(table).path, names, spark)
-        changes = last_changes(self._staging(table).path, merges, commits[-1].key, spark)
-        return rows if changes is None else changed(rows, changes, commits[-1].key)
+        staging, instant = self._staging(table), None if published is None else published.time
+        commits = staging.between(published, version)
+        return rows_with(self._folder_of(table).place, instant, staging.path, commits, spark)
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
@@ -249,6 +248,7 @@ class HudiTarget:
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         if not self._write(staged, folder, properties, None):
             self._write(staged, folder, properties, open_spark())
+            clean(folder.place, waiting_of(self._removals, table, self.settings.history))
         if self._metastore.is_there:
             self._metastore.register(table, folder.final, open_spark())
         self._staging(table).sweep(staged.version)
@@ -256,7 +256,7 @@ class HudiTarget:
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """A commit of nothing but progress: its publish lets Hudi clean the table; none while the clock is behind."""
+        """A commit of progress alone, at whose publish Hudi archives commits; none while the clock is behind."""
         return staged if behind(self._folder_of(staged.progress.table).place) else self.mark(staged, staged.progress)
 
     @names_storage_errors
@@ -266,7 +266,7 @@ class HudiTarget:
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
-        """All data files of the table's folder: those of older commits are among them until they are cleaned."""
+        """All data files of the table's folder: those of older commits are among them until they are deleted."""
         place = self._folder_of(table).place
         sizes = [files.size(file) for file in files.listed(place, "*.parquet")]
         return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))

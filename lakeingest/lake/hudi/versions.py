@@ -14,10 +14,11 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parsed, unreadable
+from lakeingest.lake.hudi.cleaned import earliest
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.staging import files_of, is_started_over
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, timeline, writes
+from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
 from lakeingest.lake.marks import OWNER, POSITION, PROGRESS, parse_progress
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Published
@@ -90,11 +91,11 @@ class HudiVersions:
 
 def _readable(folder: File, table: TableId) -> list[tuple[Published, str]]:
     """The published commits, oldest first, each with its instant."""
-    earliest, found = _earliest(folder), []
+    since, found = earliest(folder), []
     for _, begun, file in sorted(writes(folder)):
         given = _given(file)
         position = given.get(PREFIX + POSITION)
-        if begun >= earliest and given.get(PREFIX + OWNER) == str(table) and position:
+        if begun >= since and given.get(PREFIX + OWNER) == str(table) and position:
             found.append((Published(int(given[PREFIX + VERSION]), Place.parse(position)), begun))
     return found
 
@@ -106,18 +107,6 @@ def _given(file: File) -> Mapping[str, str]:
             return metadata["extraMetadata"] or {}
     except FileNotFoundError:
         return {}
-
-
-def _earliest(folder: File) -> str:
-    """The first instant whose files every cleaning has left."""
-    instants = [""]
-    for file in timeline(folder, "*_*.clean"):
-        try:
-            with metadata_of(file) as metadata:
-                instants.append(str(metadata.get("earliestCommitToRetain") or ""))
-        except FileNotFoundError:
-            continue
-    return max(instants)
 
 
 def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table, Transaction
 
 from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.lake.iceberg.compaction import files_of
@@ -98,12 +99,13 @@ def write_beginning(
     loaded: Table,
     version: int,
     schema: TableSchema,
+    known: Origins | None,
     progress: Progress,
     *,
     keeps_dropped: bool,
 ) -> None:
     """A marked commit without any row, from which on rows are as this definition says."""
-    new = begun_again(transaction.table_metadata, version, schema, keeps_dropped=keeps_dropped)
+    new = begun_again(transaction.table_metadata, version, schema, known, keeps_dropped=keeps_dropped)
     gone = FileChanges(gone=files_of(loaded, version))
     mark(transaction, progress, version, gone, schema=add_lifted(transaction, new))
 

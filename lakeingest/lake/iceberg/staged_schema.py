@@ -17,6 +17,7 @@ from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from pyiceberg.types import IcebergType, ListType, NestedField
 
 from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
 from lakeingest.core.schema import Kind, TableSchema
 from lakeingest.lake.iceberg.history import is_marked
 from lakeingest.lake.iceberg.shape import changes
@@ -110,24 +111,28 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keep
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
 
 
-def begun_again(metadata: TableMetadata, version: int, schema: TableSchema, *, keeps_dropped: bool) -> Schema:
-    """The schema of rows that are all read again after this snapshot: a column of the same name and type is the same.
+def begun_again(
+    metadata: TableMetadata, version: int, schema: TableSchema, origins: Origins | None, *, keeps_dropped: bool
+) -> Schema:
+    """The schema of rows that are all read again after this snapshot: a column of one origin and type is the same.
 
-    Not one that is of the key now and may be NULL in older rows, because the columns of a key are required. A column
-    that the source has no more goes, or is NULL.
+    Without `origins` it is the one of its name. Not one that is of the key now and may be NULL in older rows, because
+    the columns of a key are required. A column that the source has no more goes, or is NULL.
     """
     old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
     ids, known = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
+    named = origins or {}
     fields = []
     for column in schema.lake_columns:
-        field, is_key = known.get(column.name), column.name in schema.key
+        field, is_key = known.get(named.get(column.name, column.name) or ""), column.name in schema.key
         kind, is_required = iceberg_type(column, 0), is_key or not column.nullable
         is_same = field is not None and (field.field_type == kind or column.kind is Kind.VECTOR)
         if field is not None and is_same and (field.required or not is_key):
-            fields.append(field.model_copy(update={"required": field.required and is_required}))
+            fields.append(field.model_copy(update={"name": column.name, "required": field.required and is_required}))
         else:
             fields.append(ids.new_field(column.name, kind, required=is_required))
     taken = {field.name.lower() for field in fields}
+    taken |= {was.lower() for was in named.values() if was}
     left = [one for one in old.fields if keeps_dropped and one.name.lower() not in taken]
     fields += [one.model_copy(update={"required": False}) for one in left]
     key = [field.field_id for field in fields if field.name in schema.key]

@@ -22,6 +22,7 @@ from lakeingest import config
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.keys import quote
 from lakeingest.core.lift import Lift
+from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
@@ -168,10 +169,10 @@ class IcebergTarget:
         self._entries.discard(table)
 
     @names_storage_errors
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress) -> Staged:
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
         loaded = self._with(progress.table, staged.version)
-        asked = loaded, staged.version, schema, progress
+        asked = loaded, staged.version, schema, known, progress
         begins = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
         return self._commit(loaded, staged, progress, lambda transaction: begins(transaction, *asked))
 

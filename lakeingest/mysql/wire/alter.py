@@ -53,6 +53,15 @@ def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
     return read.pop() if len(read) == 1 else None
 
 
+def names_in(query: Query, schema: TableSchema) -> tuple[Change, ...]:
+    """Which columns of the table an ALTER TABLE renames, adds and drops, whatever else it does; none where in doubt."""
+    try:
+        read = {_AlterReader(tokens, query.database, {schema.table: schema}).names() for tokens in readings(query)}
+    except Unclear:
+        return ()
+    return read.pop() if len(read) == 1 else ()
+
+
 class _AlterReader(DdlReader):
     """Reads the tokens of an ALTER TABLE or a TRUNCATE of one table."""
 
@@ -63,17 +72,26 @@ class _AlterReader(DdlReader):
             if not self._is_over:
                 raise Unclear("it does more")
             return Alteration(empties=True)
+        schema = self._altered()
+        if schema.bound:
+            raise Unclear("it may compute a generated column anew")
+        return Alteration(tuple(change for action in self._actions() for change in action.changes(schema)))
+
+    def names(self) -> tuple[Change, ...]:
+        """What it does to the names of columns."""
+        schema = self._altered()
+        return tuple(change for action in self._actions() for change in action.names(schema))
+
+    def _altered(self) -> TableSchema:
+        """The table, behind whose name the actions begin."""
         self._expect("ALTER")
         self._skip("ONLINE")
         self._expect("TABLE")
         self._skip_all("IF", "EXISTS")
-        schema = self._one_table()
-        if schema.bound:
-            raise Unclear("it may compute a generated column anew")
-        changes: list[Change] = []
-        for action in split(self._tokens[self._at :]):
-            changes += _ActionReader(action, self._database, self._copied).changes(schema)
-        return Alteration(tuple(changes))
+        return self._one_table()
+
+    def _actions(self) -> "list[_ActionReader]":
+        return [_ActionReader(one, self._database, self._copied) for one in split(self._tokens[self._at :])]
 
     def _one_table(self) -> TableSchema:
         found = self._table()
@@ -120,6 +138,27 @@ class _ActionReader(Action):
                 name, to = self._name(), self._name()
                 return [Change(Act.DEFINE, name, to, self._defined())]
         raise Unclear("its action is not known")
+
+    def names(self, schema: TableSchema) -> list[Change]:
+        """What the action does to the names of columns, also where it does more to them, or to the table."""
+        try:
+            return self.changes(schema)
+        except Unclear:
+            self._at = 0
+        match self._word():
+            case "CHANGE":
+                self._skip("COLUMN")
+                self._if_exists()
+                name = self._name()
+                return [Change(Act.DEFINE, name, self._name())]
+            case "ADD" if self._peek() not in _NO_COLUMNS:
+                self._skip("COLUMN")
+                self._if_exists()
+                name = self._name()
+                return [Change(Act.ADD, name, name)]
+            case "DROP" | "RENAME" if self._peek() not in _NO_COLUMNS:
+                raise Unclear("what it names is not known")
+        return []
 
     def _adds(self) -> list[Change]:
         has_word = self._skip("COLUMN")

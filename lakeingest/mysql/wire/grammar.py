@@ -10,7 +10,7 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, UnsupportedEvent
-from lakeingest.mysql.wire.alter import alteration_of
+from lakeingest.mysql.wire.alter import alteration_of, names_in
 from lakeingest.mysql.wire.ddl import folded, may_change
 from lakeingest.mysql.wire.dml import Change, Reach, change_of
 from lakeingest.mysql.wire.events import Beginning, Damaged, Event
@@ -207,7 +207,10 @@ def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: 
     """What the statement does to each table; a barrier where that is not certain, or it changes several."""
     found = [alteration_of(query, schema) for schema in schemas.values()]
     if len(found) != 1 or found[0] is None:
-        return dict.fromkeys(schemas, Alteration(is_barrier=True, statement=excerpt))
+        return {
+            table: Alteration(names_in(query, schema), is_barrier=True, statement=excerpt)
+            for table, schema in schemas.items()
+        }
     text = query.text.encode(errors="backslashreplace").decode()  # a statement may have any bytes
     return dict.fromkeys(schemas, replace(found[0], statement=excerpt, text=text))
 

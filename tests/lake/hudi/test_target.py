@@ -501,7 +501,7 @@ def test_a_publish_with_a_damaged_staged_file_does_nothing(lake: Lake) -> None:
 @pytest.mark.long("dozens of publishes")
 def test_a_table_does_not_grow_with_its_publishes(lake: Lake) -> None:
     """The last commits that the history names stay, and as many more at most until Hudi removes them."""
-    history = lake.settings.history.model_validate({"keep": "0s", "least": 2})
+    history = lake.settings.history.model_validate({"keep": "0s", "least": 2, "readers": "0s"})
     settings = lake.settings.model_copy(update={"history": history})
     short = replace(lake, settings=settings, open=lambda: HudiTarget(settings, staging(lake).parent))
     short.published((1, "a"))

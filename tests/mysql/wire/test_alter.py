@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.core.alteration import FIRST, Act, Alteration, Change
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.mysql.wire.alter import alteration_of
+from lakeingest.mysql.wire.alter import alteration_of, names_in
 from lakeingest.mysql.wire.ddl import may_change
 from tests.mysql.wire.test_ddl import COPIED, query
 
@@ -138,3 +138,28 @@ def test_a_statement_may_compute_a_column_anew_that_is_bound_to_a_session(text: 
     for schema, is_bound in ((computed("hour(`id`)"), True), (computed("`id` + 1"), False)):
         assert may_change(query(text), {schema.table: schema}) is (is_bound or "ADD c" in text)
         assert (alteration_of(query(text), schema) is None) is (is_bound or not text.startswith("ALTER"))
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("ALTER TABLE orders CONVERT TO CHARACTER SET latin1, RENAME COLUMN a TO b", [Change(RENAME, "a", "b")]),
+        ("ALTER TABLE orders CHANGE a b INT AS (1), ADD c INT DEFAULT (a)", [Change(DEFINE, "a", "b"), added("c")]),
+        ("ALTER TABLE orders MODIFY a INT AS (1), DROP COLUMN b", [Change(DROP, "b", "b")]),
+        ("ALTER TABLE orders DROP PRIMARY KEY, ADD PRIMARY KEY (a), ADD c INT", [added("c")]),
+        ("ALTER TABLE orders ADD COLUMN c INT UNIQUE, RENAME INDEX i TO j", [added("c")]),
+        ("ALTER TABLE orders ORDER BY a", []),
+        ("ALTER TABLE orders RENAME COLUMN IF EXISTS a TO b, ORDER BY b", []),
+        ("ALTER TABLE orders DROP COLUMN IF EXISTS a, ADD c INT", []),
+        ("ALTER TABLE orders ADD c INT, RENAME TO others", []),
+        ("ALTER TABLE orders ADD COLUMN (a INT, b INT DEFAULT (a)), RENAME COLUMN c TO d", []),
+        ("ALTER TABLE orders RENAME COLUMN a TO b PARTITION BY HASH (id)", []),
+        ("ALTER TABLE others RENAME COLUMN a TO b", []),
+        ("RENAME TABLE orders TO others", []),
+        ("TRUNCATE orders", []),
+        ("ALTER TABLE orders ADD c INT COMMENT 'unfinished", []),
+    ],
+)
+def test_the_names_are_read_of_a_statement_that_does_more(text: str, changes: list[Change]) -> None:
+    """All of them or none."""
+    assert list(names_in(query(text), SCHEMA)) == changes

@@ -1,0 +1,106 @@
+"""What the timeline says of files that were removed: Hudi refuses new queries on commits before an instant.
+
+Without it Hudi would answer such a query (`as.of.instant`) with the rows of those files that are left.
+Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas `HoodieCleanerPlan`
+and `HoodieCleanMetadata`.
+"""
+
+import io
+from typing import Any
+
+import fastavro
+
+from lakeingest.files import file as files
+from lakeingest.files.file import File
+from lakeingest.lake.hudi.commit import _next_moment
+from lakeingest.lake.hudi.timeline import metadata_of, timeline
+
+_POLICY = "KEEP_LATEST_COMMITS"
+_STRINGS = {"type": "array", "items": "string"}
+_NAMESPACE = "org.apache.hudi.avro.model"
+
+
+def _field(name: str, kind: Any, **default: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, **default}
+
+
+_INSTANT = {
+    "type": "record",
+    "name": "HoodieActionInstant",
+    "fields": [_field(name, "string") for name in ("timestamp", "action", "state")],
+}
+_PLAN = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieCleanerPlan",
+        "namespace": _NAMESPACE,
+        "fields": [
+            _field("earliestInstantToRetain", ["null", _INSTANT], default=None),
+            _field("lastCompletedCommitTimestamp", "string", default=""),
+            _field("policy", "string"),
+            _field("version", ["int", "null"], default=1),
+        ],
+    }
+)
+_OF_PARTITION = {
+    "type": "record",
+    "name": "HoodieCleanPartitionMetadata",
+    "fields": [
+        _field("partitionPath", "string"),
+        _field("policy", "string"),
+        *(_field(name, _STRINGS) for name in ("deletePathPatterns", "successDeleteFiles", "failedDeleteFiles")),
+    ],
+}
+_METADATA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieCleanMetadata",
+        "namespace": _NAMESPACE,
+        "fields": [
+            _field("startCleanTime", "string"),
+            _field("timeTakenInMillis", "long"),
+            _field("totalFilesDeleted", "int"),
+            _field("earliestCommitToRetain", "string"),
+            _field("lastCompletedCommitTimestamp", "string", default=""),
+            _field("partitionMetadata", {"type": "map", "values": _OF_PARTITION}),
+            _field("version", ["int", "null"], default=1),
+        ],
+    }
+)
+
+
+def earliest(folder: File) -> str:
+    """The first instant whose files every cleaning in the timeline has left."""
+    instants = [""]
+    for file in timeline(folder, "*_*.clean"):
+        try:
+            with metadata_of(file) as metadata:
+                instants.append(str(metadata.get("earliestCommitToRetain") or ""))
+        except FileNotFoundError:
+            continue
+    return max(instants)
+
+
+def refuse_before(folder: File, first: str, last: str) -> None:
+    """Say in the timeline that only the commits from the `first` one on have all their files; `last` is the newest."""
+    place, begun = folder / ".hoodie" / "timeline", _next_moment(folder)
+    retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}
+    plan = {"earliestInstantToRetain": retained, "lastCompletedCommitTimestamp": last, "policy": _POLICY, "version": 2}
+    said = {
+        "startCleanTime": begun,
+        "timeTakenInMillis": 0,
+        "totalFilesDeleted": 0,
+        "earliestCommitToRetain": first,
+        "lastCompletedCommitTimestamp": last,
+        "partitionMetadata": {},
+        "version": 2,
+    }
+    files.put(place / f"{begun}.clean.requested", _avro(_PLAN, plan))
+    files.put(place / f"{begun}.clean.inflight", b"")
+    files.put(place / f"{begun}_{_next_moment(folder)}.clean", _avro(_METADATA, said))
+
+
+def _avro(schema: Any, doc: dict[str, Any]) -> bytes:
+    contents = io.BytesIO()
+    fastavro.writer(contents, schema, [doc])
+    return contents.getvalue()
