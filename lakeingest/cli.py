@@ -106,7 +106,8 @@ def init(
         typer.Option(
             "--from-source",
             metavar="URL",
-            help="Fill the file in from mysql://user:password@host:port/database; default password: $MYSQL_PASSWORD.",
+            help="Fill the file in from mysql://user:password@host:port/database, where wanted with ?tls.ca=FILE or"
+            " ?tls.pin=sha256:…; default password: $MYSQL_PASSWORD.",
         ),
     ] = None,
 ) -> None:

@@ -170,6 +170,14 @@ class OperatorNeeded(LakeIngestError):
     exit_code = 3
 
 
+class ServerUnproven(OperatorNeeded):
+    """The source does not prove that it is the right server, or asks for a secret that it gets only if it does."""
+
+
+class ProtocolBroken(OperatorNeeded):
+    """What answers at the source's address does not speak MySQL's protocol as it is documented, or without end."""
+
+
 class ClockBehind(OperatorNeeded):
     """The clock of the machine is behind the last commit of a copy, and the next commit would be before that one."""
 

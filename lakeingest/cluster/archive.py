@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import MappingProxyType
 
 from lakeingest.errors import OperatorNeeded
 
@@ -131,15 +132,18 @@ def _is_left_out(name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)
 
 
-def job(folder: Path, pipeline: bytes) -> Path:
-    """The archive of lakeingest, with its kernels compiled where they can be here, and a pipeline.yml in the folder."""
+def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProxyType({})) -> Path:
+    """The archive of lakeingest, with its kernels compiled where they can be here, a pipeline.yml and files beside it.
+
+    It is made in the folder; `beside` has the files by their names.
+    """
     packed = io.BytesIO()
     sources: dict[str, Path | bytes] = {
         str(path.relative_to(PACKAGE.parent)): path
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    _pack(packed, sources | _kernels() | {"pipeline.yml": pipeline})
+    _pack(packed, sources | _kernels() | {"pipeline.yml": pipeline} | dict(beside))
     path = folder / f"job-{_digest(packed.getvalue())}.tar.gz"
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(packed.getvalue(), mtime=0))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 from lakeingest.commands.parity import parity as both_paths
+from lakeingest.commands.proof import proofs
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, gone, unread
 from lakeingest.config import Config
@@ -100,7 +101,7 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
     except LakeIngestError as error:
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", str(error)), *lake], 0
-    checked += [*folders(config, size), *_governed(config), _spool(config), spark_of(config, session)]
+    checked += [*proofs(config), *folders(config, size), *_governed(config), _spool(config), spark_of(config, session)]
     checked.append(named("code that Spark loads", config.spark.loads_code))
     return CheckResult(tuple(checked))
 

@@ -12,6 +12,7 @@ import yaml
 from pydantic import SecretStr
 
 from lakeingest.config import Source
+from lakeingest.config.source import Tls
 from lakeingest.config.tables import Tables
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, UsageError
@@ -24,6 +25,7 @@ from lakeingest.mysql.schema_reader import list_tables, read_schema
 
 PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the variable's name; the password itself is never written
 _EXAMPLE = Source(host="db.example.com", user="lake")
+_TLS = {"tls.mode", "tls.ca", "tls.pin"}
 DIALECTS = {"MySQL": MYSQL, "MariaDB": MARIADB}
 _PLAIN = re.compile(r"[\w$ -]+")  # names that mean only themselves in a glob
 
@@ -46,7 +48,7 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
 
     UsageError when the path is taken, has no folder or cannot be written, and for a URL of another form than
     `mysql://user:password@host:port/database`, which may begin with `mariadb`. Password, port and database may be
-    missing: $MYSQL_PASSWORD, 3306, all.
+    missing: $MYSQL_PASSWORD, 3306, all. `?tls.mode=…`, `?tls.ca=…` and `?tls.pin=…` are the keys of `source.tls`.
     """
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten; name another path")
@@ -56,7 +58,8 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
         text, written = _text(_EXAMPLE, "shop", ["shop"], {}, DIALECTS), Written(path, (), {})
     else:
         source, database = _parse(url, environment.get(PASSWORD, ""))
-        tables, refused, dialects = _tables(source, database)
+        beside = source.model_copy(update={"tls": source.tls.below(path.parent)})  # as the file's paths are
+        tables, refused, dialects = _tables(beside, database)
         databases = sorted({table.database for table in (*tables, *refused)})
         text = _text(source, database or source.host, databases, refused, dialects)
         written = Written(path, tuple(tables), refused)
@@ -72,22 +75,28 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
     """The source and the database that a URL names."""
     # the message quotes no part of the URL: if signs are not percent-encoded, any part may be the password
     wrong = UsageError(
-        "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded"
+        "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded, and"
+        " after that, where wanted, ?tls.mode=MODE, ?tls.ca=FILE or ?tls.pin=sha256:…"
     )
     try:
         parts = urlsplit(url)
         database = parts.path.removeprefix("/")
         if parts.scheme not in {"mysql", "mariadb"} or not parts.username or not parts.hostname:
             raise wrong
-        if "/" in database or parts.query or parts.fragment:
+        given = {
+            part.partition("=")[0]: unquote(part.partition("=")[2]) for part in filter(None, parts.query.split("&"))
+        }
+        tls = {key.removeprefix("tls."): value for key, value in given.items()}
+        if "/" in database or parts.fragment or not given.keys() <= _TLS:
             raise wrong
         source = Source(
             host=parts.hostname,
             port=3306 if parts.port is None else parts.port,
             user=unquote(parts.username),
             password=SecretStr(password if parts.password is None else unquote(parts.password)),
+            tls=Tls.model_validate(tls),
         )
-    except ValueError:  # in a port, or in an address in brackets
+    except ValueError:  # in a port, in an address in brackets, or in a key of TLS
         raise wrong from None
     return source, unquote(database) or None
 
@@ -150,10 +159,18 @@ def _text(
             for statement in granting(one, f"{literal(source.user)}@'%'", databases)
         ),
         user=_quoted(source.user),
-        tls=source.tls_mode,
+        tls=_tls(source),
         include=", ".join(_quoted(_pattern(database)) for database in databases),
         exclude="".join(left_out) or " []",
     )
+
+
+def _tls(source: Source) -> str:
+    """The key `tls`, in a comment where it has its default."""
+    given = source.tls.model_dump(mode="json", exclude_defaults=True)
+    if not given:
+        return f"# tls: {{mode: {source.tls_mode}}}"
+    return f"tls: {yaml.safe_dump(given, default_flow_style=True, width=10_000).strip()}"
 
 
 def _pattern(database: str, name: str | None = None) -> str:

@@ -11,7 +11,7 @@ from lakeingest.core.clocks import spoken
 from lakeingest.core.position import Position, files_after, is_in_one_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.mysql.connection import clock, query
+from lakeingest.mysql.connection import clock, query_row
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.spool.spool import Spool
@@ -35,7 +35,7 @@ class Retention:
         server, seconds = Server.of(connection, []), None
         with suppress(pymysql.err.Error):  # a managed service may not show it to our user
             seconds = server.retention_seconds
-        [(uuid,)] = query(connection, f"SELECT {dialect(connection).server}")
+        (uuid,) = query_row(connection, f"SELECT {dialect(connection).server}", 1)
         return cls(str(uuid), files, seconds, clock(connection))
 
     def lacks(self, position: Position) -> bool:

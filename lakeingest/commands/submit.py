@@ -25,6 +25,7 @@ _KINDS: tuple[Any, ...] = (EmrServerlessJobs, EmrSteps, DataprocJobs, DataprocBa
 SERVICES: Mapping[str, Callable[[Any], Service]] = {kind.key: kind for kind in _KINDS}
 _VARIABLE = re.compile(r"\$\{\w+\}")
 _SECRET = re.compile(f"(?i){SECRETS}")
+_IS_NO_SECRET = re.compile(r"(?i)provider|\.(enabled|renewal|ttl|expiration|path|names?)$|file$|redaction|keytab")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,10 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     here. Files are built into `build/submit` beside it. ConfigError for what a cluster cannot run, and for a secret
     that is written out; OperatorNeeded where the service's client, pip or room for the files is missing.
     """
-    for changed in (override.partition("=")[0] for override in overrides):
-        if changed in {"source", "source.password"}:
+    for key_set in (override.partition("=")[0] for override in overrides):
+        if key_set in {"source", "source.password"}:
             raise ConfigError(
-                f"--set {changed}: a job has the file as it is written, with its password; change the file"
+                f"--set {key_set}: a job has the file as it is written, with its password; change the file"
             )
     variables = _Variables()
     config = load_config(path, overrides, variables, cluster=True)
@@ -91,15 +92,17 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     folder = path.parent.resolve() / "build" / "submit"
     pins = archive.requirements(*service.extra, *_of_catalog(config))
     with _building(folder):
-        job_file = archive.job(folder, path.read_bytes())
+        job_file = archive.job(folder, path.read_bytes(), _proofs(config))
     places = {"job": f"{service.bucket}/{job_file.name}"}
     for number, name in enumerate(archive.dependencies_names(pins), 1):
         places[f"dependencies{number}"] = f"{service.bucket}/{name}"
+    # in the archive they lie beside pipeline.yml, whatever folder they come from
+    changed = [*overrides, *(f"source.tls.{key}={_shipped(key)}" for key in config.source.tls.files)]
     job = Job(
         config.name,
         "",
         places["job"].replace(".tar.gz", ".py"),
-        ("run", "-c", "job/pipeline.yml", *(word for override in overrides for word in ("--set", override))),
+        ("run", "-c", "job/pipeline.yml", *(word for override in changed for word in ("--set", override))),
         places,
         _jars(config, service),
         config.spark.conf,
@@ -166,22 +169,38 @@ def _assert_submittable(config: Config) -> None:
         if found := _VARIABLE.search(config.model_dump_json(include={key})):
             raise ConfigError(f"{key} holds {found[0]}, which only the job knows; write out what a request is made of")
     for setting, value in config.spark.conf.items():
-        if is_reference(value):
-            raise ConfigError(f"spark.conf: {setting}: Spark's settings are no secrets, and may not refer to one")
-    if config.source.tls.ca is not None:
-        raise ConfigError(f"source.tls.ca: {config.source.tls.ca} is on this machine, and no job has it")
+        if is_reference(value) or (_SECRET.search(setting) and not _IS_NO_SECRET.search(setting)):
+            raise ConfigError(
+                f"spark.conf: {setting}: Spark's settings are no secrets, and may not hold or refer to one: a request"
+                " and the service's pages show them; give the role of the job the right instead"
+            )
     for jar in config.spark.jars if isinstance(config.spark.jars, tuple) else ():
         if "://" not in jar:
             raise ConfigError(f"spark.jars: {jar} is on this machine; a cluster needs a URI such as s3://bucket/a.jar")
+
+
+def _shipped(key: str) -> str:
+    """What a file of `source.tls` is called in a job."""
+    return f"source.tls.{key}.pem"
+
+
+def _proofs(config: Config) -> dict[str, bytes]:
+    """The files that prove the source, which a job has beside its pipeline.yml. ConfigError where one is not there."""
+    found = {}
+    for key, path in config.source.tls.files.items():
+        try:
+            found[_shipped(key)] = (config.source.tls.text(key) or "").encode()
+        except OSError as error:
+            raise ConfigError(f"source.tls.{key}: {path} cannot be read: {error.strerror or error}") from error
+    return found
 
 
 def _secrets(config: Config) -> Iterator[tuple[str, str]]:
     """The secrets of pipeline.yml, each with its key."""
     yield "source.password", config.source.password.get_secret_value()
     catalog, storage = config.target.catalog, config.target.storage
-    password = re.search(r"://[^/@]*:(?P<password>[^@]*)@", catalog.address)
-    if password is not None:
-        yield "target.catalog.uri", password["password"]
+    if catalog.password:
+        yield "target.catalog.uri", catalog.password
     for key, properties in (("catalog", catalog.properties), ("storage", storage.properties)):
         for name, value in properties.items():
             if _SECRET.search(name):

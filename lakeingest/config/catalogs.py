@@ -5,14 +5,16 @@ Iceberg's REST protocol. glue: Amazon's. hive: a metastore of Hive. path: none, 
 folders; a metastore can name them, too.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 
+from lakeingest.config.endpoints import assert_endpoint, endpoints_of, is_open
 from lakeingest.config.frozen import Frozen
+from lakeingest.config.postgresql import PostgreSql
 from lakeingest.config.secrets import is_reference
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ SECRETS = (
     r"secret|password|token|access[.-]?key|account[.-]key|shared-key|api-?key|(en|de)cryption-key|connection-string"
     r"|credential|authorization|\.header\."
 )
-POSTGRESQL = "postgresql"
+_SECRET = re.compile(f"(?i){SECRETS}")
 POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 
 
@@ -50,18 +52,48 @@ class Catalog(Frozen):
     def _has_what_it_needs(self) -> "Self":
         if is_reference(self.address):  # its value is known to the job alone
             return self
-        scheme = urlsplit(self.address).scheme
+        scheme = self.address.partition("://")[0]
         if self.type == "rest" and scheme not in {"http", "https"}:
             raise ValueError("a catalog of type rest needs its uri: http://… or https://…")
         if self.type == "hive" and scheme != "thrift":
             raise ValueError("a catalog of type hive needs its uri: thrift://host:9083")
-        if self.type in {"sql", None} and self.uri is not None and scheme != POSTGRESQL:
-            raise ValueError(f"a catalog of type sql has no uri, or {POSTGRESQL}://user:password@host/database")
+        if self.type in {"sql", None} and self.uri is not None:
+            PostgreSql.parse(self.address)
+        self._assert_endpoints()
         if self.type != "rest" and self.first_publish != "auto":
             raise ValueError("first_publish is for a catalog of type rest")
         if self.is_embedded and self.properties:
             raise ValueError("the embedded catalog has no properties")
         return self
+
+    def _assert_endpoints(self) -> None:
+        """ValueError for an endpoint with a password in it, and where a secret would leave in plain text.
+
+        A request that is signed for AWS has no secret in it.
+        """
+        endpoints = endpoints_of(self.given)
+        if self.type in {"rest", "hive"}:
+            endpoints["uri"] = self.address
+        for name, url in endpoints.items():
+            assert_endpoint(name, url)
+        of_stores = ("s3.", "gcs.", "client.")
+        secrets = [name for name in self.given if _SECRET.search(name) and not name.startswith(of_stores)]
+        for name, url in endpoints.items():
+            if self.type == "rest" and name in {"uri", "oauth2-server-uri"} and secrets and is_open(url):
+                raise ValueError(
+                    f"{name} is http://, on another host: whoever is between would read {secrets[0]}; use https://"
+                )
+
+    @property
+    def unproven(self) -> str | None:
+        """A warning where the server of the catalog need not prove who it is."""
+        if is_reference(self.address):
+            return None
+        if self.type in {"sql", None} and self.uri is not None:
+            return PostgreSql.parse(self.address).unproven
+        if self.type == "rest" and is_open(self.address):
+            return "target.catalog.uri is http://, so nothing proves the server: who is between changes what it says"
+        return None
 
     @property
     def address(self) -> str:
@@ -69,10 +101,18 @@ class Catalog(Frozen):
         return "" if self.uri is None else self.uri.get_secret_value()
 
     @property
+    def password(self) -> str:
+        """The password in the URI, which only that of a database may have."""
+        if self.type not in {"sql", None} or not self.address or is_reference(self.address):
+            return ""
+        return str(PostgreSql.parse(self.address).url.password or "")
+
+    @property
     def without_secrets(self) -> str:
-        """The URI without user and password."""
-        parts = urlsplit(self.address)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        """The URI without user and password, which only that of a database may have."""
+        if self.type not in {"sql", None} or not self.address or is_reference(self.address):
+            return self.address
+        return PostgreSql.parse(self.address).place
 
     @property
     def is_embedded(self) -> bool:
@@ -106,13 +146,10 @@ def kind_of(target: "Target") -> CatalogKind:
 
 
 def _jdbc(target: "Target") -> dict[str, str]:
-    parts = urlsplit(target.catalog.address)
-    secrets = {"jdbc.user": parts.username, "jdbc.password": parts.password}
     return {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "uri": f"jdbc:{target.catalog.without_secrets}",
         "warehouse": target.warehouse.uri,
-        **{name: unquote(value) for name, value in secrets.items() if value is not None},
+        **PostgreSql.parse(target.catalog.address).jdbc(),
         **target.catalog.given,
     }
 
@@ -120,7 +157,7 @@ def _jdbc(target: "Target") -> dict[str, str]:
 def _sqlalchemy(target: "Target") -> dict[str, str]:
     return {
         "type": "sql",
-        "uri": target.catalog.address.replace(POSTGRESQL, f"{POSTGRESQL}+psycopg", 1),
+        "uri": PostgreSql.parse(target.catalog.address).sqlalchemy(),
         "warehouse": target.warehouse.uri,
         **target.catalog.given,
     }

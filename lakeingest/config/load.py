@@ -35,6 +35,7 @@ from lakeingest.config.stores import store_of
 from lakeingest.config.submit import Dataproc, DataprocServerless, Emr, EmrServerless, Submit
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import History, Target
+from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.errors import ConfigError, NotBuiltYet
 
 SUITES = Place("quality")  # the folder of users' suites, unless another folder is given
@@ -172,14 +173,12 @@ class Config(Frozen):
     def below(self, folder: Path) -> Self:
         """The same configuration, with relative paths taken from `folder`."""
         target = self.target.model_copy(update={"warehouse": self.target.warehouse.below(folder)})
-        tls, spark = self.source.tls, self.spark
-        if tls.ca is not None:
-            tls = tls.model_copy(update={"ca": folder / tls.ca})
+        spark = self.spark
         if isinstance(spark.jars, tuple):
             jars = tuple(jar if "://" in jar else str(folder / jar) for jar in spark.jars)
             spark = spark.model_copy(update={"jars": jars})
         ssh = self.source.ssh and self.source.ssh.below(folder)
-        source = self.source.model_copy(update={"tls": tls, "ssh": ssh})
+        source = self.source.model_copy(update={"tls": self.source.tls.below(folder), "ssh": ssh})
         state = self.state.below(folder)
         suites = (self.quality.suites or SUITES).below(folder)
         quality = self.quality.model_copy(
@@ -224,7 +223,7 @@ def read_document(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; -c FILE names another file") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path} is not YAML: {yaml_mistake(error)}") from None
     if not isinstance(doc, dict):
         raise ConfigError(f"{path} holds no keys")
     for override in overrides:
@@ -294,16 +293,16 @@ def _validated(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool
 def _set(doc: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals:
-        raise ConfigError(f"--set {override}: wanted key=value")
+        raise ConfigError("--set: wanted key=value")
     *parents, last = key.split(".")
     for parent in parents:
         doc = doc.setdefault(parent, {})
         if not isinstance(doc, dict):
-            raise ConfigError(f"--set {override}: {parent} holds no keys")
+            raise ConfigError(f"--set {key}: {parent} holds no keys")
     try:
         doc[last] = yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"--set {key}: the value is not YAML: {yaml_mistake(error)}") from None
 
 
 def _fill(value: Any, environment: Mapping[str, str]) -> Any:

@@ -2,42 +2,81 @@
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, SecretStr, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from lakeingest.config.frozen import Frozen
 
 IAM_TOKENS = "aws-rds-iam://"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+PIN = "sha256:"
+_PIN = re.compile(rf"{PIN}[A-Za-z0-9+/]{{43}}=")
+_VERIFYING = {"verify_ca", "verify_identity"}
 
 
-def _certificates(file: Path) -> str:
+def is_loopback(host: str) -> bool:
+    """Whether the name or address is that of this machine, as seen from this machine alone."""
+    return host in _LOOPBACK
+
+
+def _pem(file: Path) -> str:
     text = file.read_text("ascii", errors="ignore")  # a comment may have other characters
     if "-----BEGIN" not in text:
-        raise OSError("it has no certificate")
+        raise OSError("it has no certificate or key")
     return text
 
 
 class Tls(Frozen):
-    """How the connection to the source is protected; `mode` None: preferred on loopback, else required."""
+    """How the connection to the source is protected, and what proves that the server is the right one.
+
+    `mode` None: preferred on loopback without `ca`, required with `pin`, else verify_identity. `pin` are the public
+    keys of servers, one of which the server must have. `server_public_key` encrypts a password that is sent without
+    TLS.
+    """
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
     ca: Path | None = None
-    _read: str | None = PrivateAttr(default=None)
+    pin: tuple[str, ...] = ()
+    server_public_key: Path | None = None
+    _read: dict[str, str] = PrivateAttr(default_factory=dict)
 
-    def authority(self) -> str | None:
-        """The certificates of `ca`, None without it; OSError if it cannot be read.
+    @field_validator("pin", mode="before")
+    @classmethod
+    def _one_or_several(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, str) else given
 
-        They are pickled with this value: a task on another machine has what the driver has read.
+    @model_validator(mode="after")
+    def _proves_in_one_way(self) -> Self:
+        for pin in self.pin:
+            if not _PIN.fullmatch(pin):
+                raise ValueError(f"pin is {PIN} and the Base64 of a SHA-256, as errors print it")
+        if self.pin and (self.ca is not None or self.mode not in {None, "required"}):
+            raise ValueError("pin proves the server by itself: leave out mode and ca")
+        return self
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that are given, by the name of the key."""
+        given = {"ca": self.ca, "server_public_key": self.server_public_key}
+        return {name: path for name, path in given.items() if path is not None}
+
+    def below(self, folder: Path) -> Self:
+        """The same, with relative paths taken from `folder`."""
+        return self.model_copy(update={name: folder / path for name, path in self.files.items()})
+
+    def text(self, name: str) -> str | None:
+        """What is in the file of a key, None without it; OSError if it cannot be read.
+
+        It is pickled with this value: a task on another machine has what the driver has read.
         """
-        if self.ca is not None:
+        if name in self.files:
             try:
-                self._read = _certificates(self.ca)
+                self._read[name] = _pem(self.files[name])
             except OSError:
-                if self._read is None:
+                if name not in self._read:
                     raise
-        return self._read
+        return self._read.get(name)
 
 
 class Ssh(Frozen):
@@ -92,7 +131,21 @@ class Source(Frozen):
     @property
     def tls_mode(self) -> str:
         """The mode in force."""
-        return self.tls.mode or ("preferred" if self.host in _LOOPBACK else "required")
+        if self.tls.mode is not None:
+            return self.tls.mode
+        if self.tls.pin:
+            return "required"
+        return "preferred" if self.is_local and self.tls.ca is None else "verify_identity"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on the loopback address: of this machine, or of the SSH server that leads to it."""
+        return is_loopback(self.host)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether a connection is made only to a server that proves who it is."""
+        return bool(self.tls.pin) or self.tls_mode in _VERIFYING
 
     @property
     def token_region(self) -> str | None:
@@ -114,8 +167,20 @@ class Source(Frozen):
             return self
         if not re.fullmatch(r"([a-z]{2}(-[a-z]+)+-[0-9]+)?", self.token_region):
             raise ValueError(f"password is {IAM_TOKENS} or {IAM_TOKENS}REGION, such as {IAM_TOKENS}eu-west-1")
-        if self.tls_mode in {"disabled", "preferred"}:
-            raise ValueError(f"tls.mode is {self.tls_mode}, and a token is sent as it is: use verify_identity")
+        if not self.is_proven:
+            raise ValueError(
+                f"tls.mode is {self.tls_mode}, which proves no server, and a token is sent as it is: use"
+                " verify_identity, or tls.pin"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _key_is_used(self) -> Self:
+        if self.tls.server_public_key is not None and self.tls_mode not in {"disabled", "preferred"}:
+            raise ValueError(
+                f"tls.server_public_key is for connections without TLS, and tls.mode is {self.tls_mode}: leave it out,"
+                " or set mode: disabled"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,11 +1,16 @@
 """`target.storage` of pipeline.yml: what an object store needs beyond the environment."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
+from lakeingest.config.endpoints import assert_endpoint, endpoints_of
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.stores import given
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _HADOOP = {
     "fs.s3a.access.key": "s3.access-key-id",
@@ -35,6 +40,13 @@ class Storage(Frozen):
     region: str | None = None
     path_style: bool = False
     properties: dict[str, SecretStr] = Field(default={})
+
+    @model_validator(mode="after")
+    def _has_endpoints(self) -> "Self":
+        named = {name: value.get_secret_value() for name, value in self.properties.items()}
+        for name, url in endpoints_of({"endpoint": self.endpoint or "", **named}).items():
+            assert_endpoint(name, url)
+        return self
 
     def hadoop(self) -> dict[str, str]:
         """The properties for Hadoop's client of S3, by which Spark reads and writes tables that no FileIO opens."""

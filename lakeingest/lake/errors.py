@@ -162,7 +162,11 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
 def of_database(catalog: Path | str, message: str) -> LakeIngestError:
     """The error for what a catalog's database says."""
     # two processes that open a new catalog at the same time both create its tables
-    return held(catalog) if "locked" in message or "already exists" in message else _failed(catalog, message)
+    if "locked" in message or "already exists" in message:
+        return held(catalog)
+    if "certificate" in message or "SSL" in message:
+        message += "; sslmode and sslrootcert in target.catalog.uri say how the server proves who it is"
+    return _failed(catalog, message)
 
 
 def of_metastore(catalog: Path | str, error: Exception) -> LakeIngestError | None:

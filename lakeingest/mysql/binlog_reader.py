@@ -22,6 +22,7 @@ from lakeingest.mysql.connection import (
     file_sizes,
     free_server_id,
     query,
+    query_row,
     source_of,
     written_position,
 )
@@ -92,7 +93,7 @@ def read_segment(
     if not can_begin_at(begin):
         begin = begin.start_of_file
     try:
-        [(uuid, gtid_mode, *_)] = query(connection, dialect(connection).state)
+        uuid, gtid_mode, *_ = query_row(connection, dialect(connection).state, 4)
         _require_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
@@ -261,7 +262,7 @@ class _Replay:
 
     def _read(self, segment: Segment, begin: FilePosition, decoder: "SegmentDecoder") -> Iterator[Part]:
         with connect(self._source) as connection:
-            [(uuid, *_)] = query(connection, dialect(connection).state)
+            uuid, *_ = query_row(connection, dialect(connection).state, 4)
             _require_segment(str(uuid), written_position(connection), segment)
             _start_dump(connection, begin, free_server_id(connection, self._source, self._server_id))
             try:

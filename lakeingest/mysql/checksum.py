@@ -9,7 +9,7 @@ from lakeingest.core.checksum import Checksum
 from lakeingest.core.keys import Key, KeyRange, quote
 from lakeingest.core.schema import EWKB, NULL_DATES, SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import OperatorNeeded
-from lakeingest.mysql.connection import connect, query, table_name
+from lakeingest.mysql.connection import connect, query, query_row, table_name
 
 _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
@@ -127,7 +127,7 @@ def _unsigned_double(value: str) -> str:
 
 def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
     if hashed < rows:  # CONCAT returns NULL for a row that is longer than a packet
-        [(packet,)] = query(connection, "SELECT @@max_allowed_packet")
+        (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)
         raise OperatorNeeded(
             f"{schema.table}: {rows - hashed} rows are longer than max_allowed_packet ({packet}),"
             " so the source cannot hash them; raise it"

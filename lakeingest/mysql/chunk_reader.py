@@ -38,6 +38,7 @@ from lakeingest.mysql.connection import (
     connect,
     named_errors,
     query,
+    query_row,
     server_of,
     snapshot_position,
     table_name,
@@ -248,7 +249,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
     All in one SELECT: the order can be switched off at any moment, and then the executed set has gaps.
     """
-    [(uuid, mode, ordered, executed)] = query(connection, dialect(connection).state)
+    uuid, mode, ordered, executed = query_row(connection, dialect(connection).state, 4)
     if str(ordered) not in {"1", "ON"}:
         raise OperatorNeeded(
             "binlog_order_commits is OFF, so gtid_executed may have gaps; SET GLOBAL binlog_order_commits = ON"

@@ -1,8 +1,6 @@
 """Connections to the source, and the translation of its errors to those of lakeingest."""
 
-import functools
 import random
-import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +14,19 @@ from lakeingest.config import Source
 from lakeingest.core.keys import quote
 from lakeingest.core.position import FilePosition, file_start
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ChunkTooSlow, LakeIngestError, OperatorNeeded, SchemaChanged, SourceAway, SplitUnstable
+from lakeingest.errors import (
+    ChunkTooSlow,
+    LakeIngestError,
+    OperatorNeeded,
+    ProtocolBroken,
+    SchemaChanged,
+    SourceAway,
+    SplitUnstable,
+)
 from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.login import password_of
+from lakeingest.mysql.driver import GREETING_SECONDS, Driver
+from lakeingest.mysql.packets import READ_SECONDS, Surprise
 from lakeingest.mysql.session import asked, pins_of, require, setting
-from lakeingest.mysql.tunnel import through
 
 DENIED = {
     ER.ACCESS_DENIED_ERROR,
@@ -52,8 +58,6 @@ _LIMITS = {  # of the server, which a session cannot set for itself
     4082: _RAISE.format("connection_memory_limit"),
     4081: _RAISE.format("global_connection_memory_limit"),
 }
-GREETING_SECONDS = 10  # to connect, and for each response until the session is open
-READ_SECONDS = 600  # for a response: of a query on a busy server, or the next packet of a long result
 OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 _BESIDE = threading.Lock()
 
@@ -66,18 +70,14 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
     inside the block are raised as those of lakeingest: SourceAway, SplitUnstable, SchemaChanged, OperatorNeeded.
     """
     with named_errors(source):
-        connection = _Connection(
+        connection = Driver(
             source,
-            host=source.host,
-            port=source.port,
-            user=source.user,
             charset="utf8mb4",
             autocommit=None,  # the session says it; the driver could not, without converters
             conv={},
             connect_timeout=GREETING_SECONDS,
             cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
             defer_connect=True,
-            **_tls(source),
         )
         try:
             reopen(connection)
@@ -98,19 +98,19 @@ def beside(source: Source) -> Iterator[pymysql.Connection]:
 
 def reopen(connection: pymysql.Connection) -> None:
     """Open a connection that is closed or broken, with a session as `connect` promises."""
-    driver: Any = connection  # it has no public way to set a timeout for the greeting, nor to close a broken connection
+    driver: Any = connection  # it has no public way to close a broken connection
     driver._force_close()  # noqa: SLF001
-    driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
     connection.connect()
-    driver._read_timeout = READ_SECONDS  # noqa: SLF001
     query(connection, setting(pins_of(driver.get_server_info())))
+    driver.opened(READ_SECONDS)
 
 
 def server_of(connection: pymysql.Connection) -> str:
     """The id of the connection's server; OperatorNeeded where its session is not as it was pinned."""
     driver: Any = connection  # the method has no types
     pins = pins_of(driver.get_server_info())
-    [(uuid, *values)] = query(connection, f"SELECT {dialect(connection).server}, {asked(pins)}")
+    proven = asked(pins)
+    uuid, *values = query_row(connection, f"SELECT {', '.join([dialect(connection).server, *proven])}", 1 + len(proven))
     require(pins, values)
     return str(uuid)
 
@@ -119,6 +119,7 @@ def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
     """Run a statement; all rows, each value as MySQL's text."""
     with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute(sql)
+        _require_result(cursor, sql)
         return list(cursor.fetchall())
 
 
@@ -126,7 +127,21 @@ def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]
     """Run a statement; all rows as dicts by lower-case column name."""
     with connection.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(sql)
+        _require_result(cursor, sql)
         return [{str(name).lower(): value for name, value in row.items()} for row in cursor.fetchall()]
+
+
+def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[Any, ...]:
+    """Run a statement whose result is one row of so many columns, whatever the server's state."""
+    rows = query(connection, sql)
+    if [len(row) for row in rows] != [columns]:
+        raise Surprise(f"{len(rows)} rows where one of {columns} columns was asked for")
+    return rows[0]
+
+
+def _require_result(cursor: Any, sql: str) -> None:
+    if cursor.description is None and sql.startswith(("SELECT", "SHOW")):
+        raise Surprise("no result to a question")
 
 
 def literal(text: str) -> str:
@@ -171,7 +186,7 @@ def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
 
 def clock(connection: pymysql.Connection) -> int:
     """The server's time, in seconds since 1970."""
-    return int(query(connection, "SELECT UNIX_TIMESTAMP()")[0][0])
+    return int(query_row(connection, "SELECT UNIX_TIMESTAMP()", 1)[0])
 
 
 def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
@@ -194,7 +209,7 @@ def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
 
 def source_of(connection: pymysql.Connection) -> Source:
     """The source that `connect` opened this connection to."""
-    if not isinstance(connection, _Connection):
+    if not isinstance(connection, Driver):
         raise TypeError("not a connection of `connect`")
     return connection.source
 
@@ -204,7 +219,7 @@ def free_server_id(connection: pymysql.Connection, source: Source, *others: int)
 
     It is none of the `others`, which our own readers have: the server does not list them.
     """
-    taken = {int(query(connection, "SELECT @@global.server_id")[0][0]), *others}
+    taken = {int(query_row(connection, "SELECT @@global.server_id", 1)[0]), *others}
     try:
         taken |= {int(row["server_id"]) for row in query_dicts(connection, dialect(connection).replicas)}
     except pymysql.err.OperationalError as error:
@@ -231,8 +246,10 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = f"{source.host}:{source.port}"
-    if isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError):
-        return OperatorNeeded(f"the source {where} has a certificate that source.tls does not trust: {text}")
+    if code == CR.CR_COMMANDS_OUT_OF_SYNC or (isinstance(error, pymysql.err.InternalError) and not code):
+        return ProtocolBroken(
+            f"what answers at {where} sends {text}: correct source.host and source.port, or find out what is between"
+        )
     if code in _AWAY or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code == ER.ACCESS_DENIED_ERROR:
@@ -263,65 +280,3 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
             f"the source {where} has no such table or column: {text}; if DDL changed it, run the same command again"
         )
     return OperatorNeeded(f"the source {where} reports an error: {text} (error {code}){_LIMITS.get(code, '')}")
-
-
-_CLEAR_TEXT = {b"mysql_clear_password", b"dialog"}  # plugins by which the server asks for the password itself
-
-
-class _Connection(pymysql.Connection):
-    """PyMySQL's connection, with a password of its own for each time that it is opened.
-
-    Without TLS it does not send the password itself, whatever a server asks for. The mode `preferred`, which verifies
-    nothing, loads no certificates.
-    """
-
-    def __init__(self, source: Source, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.source = source
-
-    def connect(self, sock: Any = None) -> None:
-        """Open it."""
-        self.password = password_of(self.source)  # bytes: PyMySQL would encode a str in latin1
-        self._secure = False  # of the connection before
-        ssh = self.source.ssh
-        super().connect(sock if ssh is None else through(self.source, ssh, GREETING_SECONDS))
-
-    def _process_auth(self, plugin_name: bytes, *others: Any) -> Any:
-        if plugin_name in _CLEAR_TEXT and not self._secure:
-            raise pymysql.err.OperationalError(
-                CR.CR_AUTH_PLUGIN_ERR, f"it asks for the password in clear text ({plugin_name.decode()}) without TLS"
-            )
-        parent: Any = super()
-        return parent._process_auth(plugin_name, *others)  # noqa: SLF001
-
-    def _create_ssl_ctx(self, given: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        return given if isinstance(given, ssl.SSLContext) else _shared_context("preferred")
-
-
-def _tls(source: Source) -> dict[str, Any]:
-    """PyMySQL's arguments for the TLS mode."""
-    mode, tls = source.tls_mode, source.tls
-    if mode == "disabled":
-        return {"ssl_disabled": True}
-    if mode == "preferred":
-        return {}
-    try:
-        return {"ssl": _shared_context(mode) if tls.ca is None else _context(mode, tls.authority())}
-    except OSError as error:
-        raise OperatorNeeded(f"source.tls.ca {tls.ca} cannot be read: {error.strerror or error}") from error
-
-
-@functools.cache
-def _shared_context(mode: str) -> ssl.SSLContext:
-    """Cached: loading the system's certificates takes longer than reading a small chunk."""
-    return _context(mode, None)
-
-
-def _context(mode: str, authority: str | None) -> ssl.SSLContext:
-    verifies = mode in {"verify_ca", "verify_identity"}
-    given = verifies or authority is not None
-    context = ssl.create_default_context(cadata=authority) if given else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = mode == "verify_identity"
-    if not verifies:
-        context.verify_mode = ssl.CERT_NONE
-    return context

@@ -29,7 +29,7 @@ from lakeingest.core.segments import LEAST_BYTES, Segment
 from lakeingest.errors import BinlogGone, Retryable, UnsupportedEvent
 from lakeingest.mysql.binlog_reader import SegmentFacts, assert_same_server, can_begin_at, read_event, read_segment
 from lakeingest.mysql.chunk_reader import ServerState, server_state
-from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, query, written_position
+from lakeingest.mysql.connection import beside, clock, file_sizes, free_server_id, query_row, written_position
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.wire.events import ACTIONS, Action, Event, digest, read_gtid
 from lakeingest.mysql.wire.grammar import other_history
@@ -151,7 +151,7 @@ def _event(
 ) -> tuple[int, Event, bytes]:
     with beside(source) as connection:
         if position is not None:
-            uuid = str(query(connection, f"SELECT {dialect(connection).server}")[0][0])
+            uuid = str(query_row(connection, f"SELECT {dialect(connection).server}", 1)[0])
             assert_same_server(uuid, position.server_uuid, position.at)
         try:
             return read_event(connection, begins, free_server_id(connection, source))

@@ -14,7 +14,7 @@ from lakeingest.core.history import Committed
 from lakeingest.core.position import DomainGtid, FilePosition, file_start
 from lakeingest.errors import BinlogGone, SourceBehind, SourceDiverged, StateUnreadable
 from lakeingest.mysql.binlog_reader import dump_events
-from lakeingest.mysql.connection import connect, file_sizes, free_server_id, literal, query, query_dicts
+from lakeingest.mysql.connection import connect, file_sizes, free_server_id, literal, query_dicts, query_row
 from lakeingest.mysql.wire.events import HEARTBEATS, Event, Type, has_checksums, read_gtid
 
 _LIST = "Gtid_list"
@@ -29,7 +29,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
     BinlogGone where that cannot be known: the file is purged, or the server lets numbers be out of order.
     """
     wanted = DomainGtid.parse(last.gtid or "")
-    [(strict, ends)] = query(connection, "SELECT @@global.gtid_strict_mode, @@global.gtid_binlog_pos")
+    strict, ends = query_row(connection, "SELECT @@global.gtid_strict_mode, @@global.gtid_binlog_pos", 2)
     if str(strict) not in {"1", "ON"}:
         raise BinlogGone(
             "the source is another server now, and its gtid_strict_mode is OFF: its GTIDs do not say what it has"

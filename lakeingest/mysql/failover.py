@@ -21,8 +21,8 @@ from lakeingest.mysql.connection import (
     file_sizes,
     free_server_id,
     literal,
-    query,
     query_dicts,
+    query_row,
     written_position,
 )
 from lakeingest.mysql.continuity import wait_until_over
@@ -97,7 +97,7 @@ class ThisServer:
     def _before_file(self, file: str) -> GtidSet:
         """The transactions of all older files, also of purged ones, and those of the server's first data."""
         if self._purged is None:
-            self._purged = GtidSet.parse(str(query(self._connection, "SELECT @@global.gtid_purged")[0][0]))
+            self._purged = GtidSet.parse(str(query_row(self._connection, "SELECT @@global.gtid_purged", 1)[0]))
         if file not in self._before:
             sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
             events = {str(row["event_type"]): str(row["info"]) for row in query_dicts(self._connection, sql)}

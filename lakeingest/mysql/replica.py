@@ -13,7 +13,7 @@ import pymysql
 from lakeingest.config import Source
 from lakeingest.core.position import GtidSet, Low
 from lakeingest.errors import OperatorNeeded, SourceAway
-from lakeingest.mysql.connection import literal, named_errors, query
+from lakeingest.mysql.connection import literal, named_errors, query_row
 
 LAG_SECONDS = 60  # as long as a chunk may take: a replica that lags by more would lag behind every chunk
 # A replica may have a transaction that its primary has written and not committed, because a semi-synchronous primary
@@ -55,10 +55,10 @@ def has_no_more(source: Source, primary: pymysql.Connection, replica: pymysql.Co
 
 def executed(connection: pymysql.Connection) -> GtidSet:
     """The server's `gtid_executed`."""
-    return GtidSet.parse(query(connection, "SELECT @@global.gtid_executed")[0][0])
+    return GtidSet.parse(query_row(connection, "SELECT @@global.gtid_executed", 1)[0])
 
 
 def _has(connection: pymysql.Connection, gtids: GtidSet, seconds: int) -> bool:
     """Whether the server executes all these transactions in time."""
-    [(is_late,)] = query(connection, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({literal(str(gtids))}, {seconds})")
+    (is_late,) = query_row(connection, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({literal(str(gtids))}, {seconds})", 1)
     return not int(is_late)

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 import pymysql
 
 from lakeingest.core.keys import quote
-from lakeingest.mysql.connection import literal, query
+from lakeingest.mysql.connection import literal, query_row
 from lakeingest.mysql.dialect import Dialect
 
 
 def account_of(connection: pymysql.Connection) -> str:
     """The account of a connection's user, as GRANT names it."""
-    user, _, host = str(query(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    user, _, host = str(query_row(connection, "SELECT CURRENT_USER()", 1)[0]).rpartition("@")
     return f"{literal(user)}@{literal(host)}"
 
 

@@ -19,6 +19,7 @@ from pymysql.constants import COMMAND, CR
 
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.connection import query
+from lakeingest.mysql.packets import surprises
 
 REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that selects the slow path
 
@@ -48,13 +49,14 @@ def stream_rows(
     # each text in its column's charset: a conversion would replace codes without Unicode by question marks
     query(connection, "SET character_set_results = NULL")
     wire: Any = connection  # the driver has no public way to send a command or to read a packet
-    wire._execute_command(COMMAND.COM_STMT_PREPARE, sql)  # noqa: SLF001
-    statement, columns, parameters, _ = _PREPARED.unpack_from(wire._read_packet().get_all_data())  # noqa: SLF001
-    _definitions(wire, parameters)
-    _definitions(wire, columns)
-    wire._execute_command(COMMAND.COM_STMT_EXECUTE, _EXECUTE.pack(statement, _NO_CURSOR, _ONCE))  # noqa: SLF001
-    wire._read_packet()  # noqa: SLF001 - the number of columns
-    definitions = [read_definition(packet) for packet in _definitions(wire, columns)]
+    with surprises("an answer to a prepared statement"):
+        wire._execute_command(COMMAND.COM_STMT_PREPARE, sql)  # noqa: SLF001
+        statement, columns, parameters, _ = _PREPARED.unpack_from(wire._read_packet().get_all_data())  # noqa: SLF001
+        _definitions(wire, parameters)
+        _definitions(wire, columns)
+        wire._execute_command(COMMAND.COM_STMT_EXECUTE, _EXECUTE.pack(statement, _NO_CURSOR, _ONCE))  # noqa: SLF001
+        wire._read_packet()  # noqa: SLF001 - the number of columns
+        definitions = [read_definition(packet) for packet in _definitions(wire, columns)]
     result = ResultSet(schema, definitions, wire._next_seq_id)  # noqa: SLF001
     receiver = Receiver(connection)
     while not result.is_done:

@@ -106,9 +106,9 @@ def setting(pins: Sequence[Pin]) -> str:
     return f"SET {', '.join(f'SESSION {pin.name} = {_literal(pin.value)}' for pin in pins)}"
 
 
-def asked(pins: Sequence[Pin]) -> str:
+def asked(pins: Sequence[Pin]) -> list[str]:
     """The columns of a SELECT whose values `require` takes."""
-    return ", ".join(f"@@session.{pin.name}" for pin in pins if pin.depends)
+    return [f"@@session.{pin.name}" for pin in pins if pin.depends]
 
 
 def require(pins: Sequence[Pin], values: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from lakeingest.core.position import in_same_file
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import SchemaChanged, SplitUnstable
 from lakeingest.files.file import state_of
-from lakeingest.mysql.connection import query, written_position
+from lakeingest.mysql.connection import query_row, written_position
 from lakeingest.mysql.schema_reader import read_schemas
 from lakeingest.mysql.visibility import is_hidden
 from lakeingest.pipeline.binlog_ingest import spool_to_now
@@ -54,7 +54,7 @@ def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
 
 def suspect_unnamed(edges: Edges, table: TableRun) -> None:
     """Where rows in the binlog do not name their columns, the copy is suspect from now on."""
-    [(metadata,)] = query(edges.connection, "SELECT @@global.binlog_row_metadata")
+    (metadata,) = query_row(edges.connection, "SELECT @@global.binlog_row_metadata", 1)
     if str(metadata).upper() != "FULL":
         keep_suspect(state_of(edges.config), table.schema)
         table.suspect = True

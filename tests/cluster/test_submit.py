@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from lakeingest.cli import app
 from lakeingest.commands import submit as stage
 from lakeingest.commands.submit import Submission
-from lakeingest.config import FORMATS
+from lakeingest.config import FORMATS, load_config
 from lakeingest.errors import ConfigError, NotBuiltYet, OperatorNeeded
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "emr-serverless.md").read_text()
@@ -146,6 +146,29 @@ def test_a_secret_is_a_reference(pipeline: Pipeline, monkeypatch: pytest.MonkeyP
     assert not re.search("hush-hush|elsewhere", json.dumps(dict(made.request)))
 
 
+def test_the_certificates_that_prove_the_source_are_shipped(pipeline: Pipeline) -> None:
+    """Wherever they are here, a job has them beside its pipeline.yml, and reads them there."""
+    path = pipeline()
+    authority = path.parent / "certificates" / "bundle.pem"
+    authority.parent.mkdir()
+    authority.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    made = submit(path, ["source.tls={ca: certificates/bundle.pem}"])
+    assert made.job.arguments[-2:] == ("--set", "source.tls.ca=source.tls.ca.pem")
+    with tarfile.open(made.uploads[1].path) as job:
+        kept = job.extractfile("source.tls.ca.pem")
+        assert kept is not None
+        (path.parent / "there").mkdir()
+        (path.parent / "there" / "source.tls.ca.pem").write_bytes(kept.read())
+    (path.parent / "there" / "pipeline.yml").write_bytes(path.read_bytes())
+    there = load_config(
+        path.parent / "there" / "pipeline.yml",
+        ["source.tls={ca: certificates/bundle.pem}", made.job.arguments[-1]],
+        {"MYSQL_PASSWORD": "p"},
+    )
+    assert there.source.tls_mode == "verify_identity"
+    assert there.source.tls.text("ca") == authority.read_text()
+
+
 def test_the_dry_run_says_what_goes_where(pipeline: Pipeline) -> None:
     """Each file with its place, each variable with where it comes from, and the request."""
     path = pipeline(pipeline().read_text().replace("user: lake", "user: '${DB_USER}'"))
@@ -177,7 +200,7 @@ def test_the_dry_run_says_what_goes_where(pipeline: Pipeline) -> None:
         ("spark.jars=[a.jar]", r"spark.jars: \S+/a.jar is on this machine"),
         ("spark.conf={a: '${B}'}", r"spark holds \$\{B\}, which only the job knows"),
         ("target.warehouse='s3://${BUCKET}/lake'", r"target holds \$\{BUCKET\}, which only the job knows"),
-        ("source.tls={ca: ca.pem}", "source.tls.ca: .* is on this machine"),
+        ("source.tls={ca: ca.pem}", "source.tls.ca: .*/ca.pem cannot be read"),
         ("spark.conf={a: 'aws-secretsmanager://b'}", "spark.conf: a: Spark's settings are no secrets"),
         ("target.storage={properties: {s3.secret-access-key: x}}", "properties.s3.secret-access-key is written out"),
         ("target.catalog={type: sql, uri: 'postgresql://a:b@c/d'}", "target.catalog.uri is written out"),

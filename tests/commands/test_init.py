@@ -15,7 +15,7 @@ from lakeingest.commands.init import init
 from lakeingest.config import Config, load_config
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import OperatorNeeded, SourceAway, UsageError
+from lakeingest.errors import OperatorNeeded, ServerUnproven, SourceAway, UsageError
 from lakeingest.exits import message
 
 PASSWORD = "p@ss:w/o#r?d%41"
@@ -141,6 +141,8 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path) -> None:
         "mysql://u:1?secret@host",
         "mysql://u:secret@host/db/table",
         "mysql://u:secret@host/db?ssl=1",
+        "mysql://u:secret@host/db?tls.mode=secret",
+        "mysql://u:secret@host/db?tls.pin=secret",
         "mysql://u:secret@[host/db",
     ],
 )
@@ -167,6 +169,19 @@ def test_a_source_is_written_with_its_databases(tmp_path: Path, account: Account
     assert "${MYSQL_PASSWORD}" in text
     assert PASSWORD not in text
     assert quote(PASSWORD, safe="") not in text
+
+
+@pytest.mark.mysql
+def test_what_proves_the_source_is_written_as_the_url_has_it(tmp_path: Path, account: Account) -> None:
+    """Without it the default of the host stands there in a comment."""
+    pin = "sha256:" + "+/A9" * 10 + "AAA="
+    with pytest.raises(ServerUnproven, match="find out why") as unproven:
+        init(tmp_path / "pipeline.yml", f"{account.url()}?tls.pin={pin}", {})
+    assert pin in str(unproven.value)
+    init(tmp_path / "pipeline.yml", f"{account.url()}?tls.mode=required", {})
+    assert loaded(tmp_path / "pipeline.yml").source.tls.mode == "required"
+    init(tmp_path / "other.yml", account.url(), {})
+    assert "\n  # tls: {mode: preferred}\n" in (tmp_path / "other.yml").read_text()
 
 
 @pytest.mark.mysql

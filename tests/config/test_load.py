@@ -47,6 +47,7 @@ quality: {suites: ./quality, on_failure: stop}
 spark: {jars: auto, conf: {}}
 """
 
+PIN = "sha256:" + "A" * 43 + "="
 LEAST = {
     "name": "shop",
     "source": {"host": "db.example.com", "user": "lake"},
@@ -463,13 +464,20 @@ def test_later_options_win() -> None:
 
 @pytest.mark.parametrize(
     ("host", "mode"),
-    [("127.0.0.1", "preferred"), ("localhost", "preferred"), ("::1", "preferred"), ("db.example.com", "required")],
+    [
+        ("127.0.0.1", "preferred"),
+        ("localhost", "preferred"),
+        ("::1", "preferred"),
+        ("db.example.com", "verify_identity"),
+    ],
 )
-def test_tls_is_required_beyond_loopback(host: str, mode: str) -> None:
-    """A password leaves the machine encrypted unless the file says otherwise."""
+def test_servers_beyond_loopback_prove_who_they_are(host: str, mode: str) -> None:
+    """A password leaves the machine to a server that is verified, unless the file says otherwise."""
     assert parsed(f"source/host='{host}'").source.tls_mode == mode
     assert parsed(f"source/host='{host}'", "source/tls/mode=disabled").source.tls_mode == "disabled"
     assert parsed(f"source/host='{host}'", "source/tls/mode=verify_identity").source.tls_mode == "verify_identity"
+    assert parsed(f"source/host='{host}'", "source/tls/ca=ca.pem").source.tls_mode == "verify_identity"
+    assert parsed(f"source/host='{host}'", f"source/tls/pin={PIN}").source.is_proven
 
 
 @pytest.mark.parametrize(
@@ -572,17 +580,17 @@ def test_a_catalog_that_cannot_be_is_refused(setting: str, message: str) -> None
 
 def test_a_catalog_is_handed_to_spark_and_to_pyiceberg() -> None:
     """Each gets the same properties in its own spelling; a password is in no text of the settings."""
-    served = parsed("target/catalog={type: rest, name: c, uri: 'http://h:1', properties: {token: secret}}").target
-    given = {"type": "rest", "uri": "http://h:1", "token": "secret"}
+    served = parsed("target/catalog={type: rest, name: c, uri: 'https://h:1', properties: {token: secret}}").target
+    given = {"type": "rest", "uri": "https://h:1", "token": "secret"}
     assert served.pyiceberg_properties() == given
     found = served.spark_properties()
     assert {name: found[f"spark.sql.catalog.c.{name}"] for name in given} == given
-    database = parsed("target/catalog={uri: 'postgresql://me:p%40ss@h:2/d'}").target
-    assert database.pyiceberg_properties()["uri"] == "postgresql+psycopg://me:p%40ss@h:2/d"
+    database = parsed("target/catalog={uri: 'postgresql://me:p%40ss@127.0.0.1:2/d'}").target
+    assert database.pyiceberg_properties()["uri"] == "postgresql+psycopg://me:p%40ss@127.0.0.1:2/d"
     prefix = "spark.sql.catalog.lake."
     jdbc = {name: database.spark_properties()[prefix + name] for name in ("uri", "jdbc.user", "jdbc.password")}
-    assert jdbc == {"uri": "jdbc:postgresql://h:2/d", "jdbc.user": "me", "jdbc.password": "p@ss"}
-    assert database.catalog_place == "postgresql://h:2/d"
+    assert jdbc == {"uri": "jdbc:postgresql://127.0.0.1:2/d", "jdbc.user": "me", "jdbc.password": "p@ss"}
+    assert database.catalog_place == "postgresql://127.0.0.1:2/d"
     assert "secret" not in repr(served)
     assert "p%40ss" not in repr(database)
 

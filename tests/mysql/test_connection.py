@@ -1,3 +1,4 @@
+import re
 import shutil
 import socket
 import ssl
@@ -17,8 +18,16 @@ from lakeingest.config import Source
 from lakeingest.core.position import file_number
 from lakeingest.demo import flavor
 from lakeingest.demo.server import LocalServer
-from lakeingest.errors import LakeIngestError, OperatorNeeded, Retryable, SchemaChanged, SourceAway, SplitUnstable
-from lakeingest.mysql import connection
+from lakeingest.errors import (
+    LakeIngestError,
+    OperatorNeeded,
+    Retryable,
+    SchemaChanged,
+    ServerUnproven,
+    SourceAway,
+    SplitUnstable,
+)
+from lakeingest.mysql import driver, tls
 from lakeingest.mysql.connection import (
     connect,
     file_sizes,
@@ -123,7 +132,7 @@ def test_a_refused_port_means_that_the_source_is_away(source: Source) -> None:
 
 def test_a_server_that_never_greets_is_away_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frozen server accepts connections; the timeout for its greeting is shorter than that for a query."""
-    monkeypatch.setattr(connection, "GREETING_SECONDS", 1)
+    monkeypatch.setattr(driver, "GREETING_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         source = Source(host="127.0.0.1", port=frozen.getsockname()[1], user="lake")
         with pytest.raises(SourceAway, match="timed out"), connect(source):
@@ -132,7 +141,7 @@ def test_a_server_that_never_greets_is_away_soon(monkeypatch: pytest.MonkeyPatch
 
 def test_a_query_may_take_longer_than_the_greeting(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short timeout ends with the handshake."""
-    monkeypatch.setattr(connection, "GREETING_SECONDS", 1)
+    monkeypatch.setattr(driver, "GREETING_SECONDS", 1)
     with connect(source) as opened:
         assert query(opened, "SELECT SLEEP(1.5)") == [("0",)]
 
@@ -147,8 +156,12 @@ def test_a_wrong_password_needs_an_operator_and_names_the_user(mysql_server: Loc
 
 
 @pytest.mark.parametrize("mode", ["disabled", "preferred"])
-def test_a_password_is_sent_in_utf_8(any_server: LocalServer, mode: str) -> None:
-    """As the server's own client sends it, with and without TLS, with any characters."""
+def test_a_password_is_sent_in_utf_8(any_server: LocalServer, mode: str, tmp_path: Path) -> None:
+    """As the server's own client sends it, with and without TLS, with any characters.
+
+    Without TLS a server of MySQL gets it only encrypted with its public key, which the user has given, or once it has a
+    hash of it at hand.
+    """
     password = "pä$$wört-ключ-鍵"
     plugin = "caching_sha2_password" if any_server.flavor is flavor.MYSQL else "mysql_native_password"
     made = f"IDENTIFIED WITH {plugin} BY" if any_server.flavor is flavor.MYSQL else "IDENTIFIED BY"
@@ -158,6 +171,12 @@ def test_a_password_is_sent_in_utf_8(any_server: LocalServer, mode: str) -> None
             [(used,)] = query(root, "SELECT plugin FROM mysql.user WHERE User = 'speaker'")
             assert used == plugin
             source = source_of(any_server, user="speaker", password=password, tls={"mode": mode})
+            if any_server.flavor is flavor.MYSQL and mode == "disabled":
+                assert isinstance(error_of(source, "SELECT 1"), ServerUnproven)
+                [(_, key)] = query(root, "SHOW STATUS LIKE 'Caching_sha2_password_rsa_public_key'")
+                (tmp_path / "key.pem").write_text(key)
+                given = {"mode": mode, "server_public_key": str(tmp_path / "key.pem")}
+                assert not cipher(source_of(any_server, user="speaker", password=password, tls=given))
             for _ in range(2):  # the second answer is from the server's cache
                 with connect(source) as speaking:
                     assert query(speaking, "SELECT 1") == [("1",)]
@@ -258,7 +277,7 @@ def test_the_certificates_of_the_system_are_loaded_once_at_most(
         load(context)
 
     monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", counted)
-    connection._shared_context.cache_clear()  # noqa: SLF001
+    tls._context.cache_clear()  # noqa: SLF001
     for _ in range(2):
         with suppress(OperatorNeeded), connect(source_of(mysql_server, tls={"mode": mode})):
             pass  # its authority is not among them
@@ -280,6 +299,20 @@ def test_a_certificate_of_an_unknown_authority_fails_closed(mysql_server: LocalS
     assert isinstance(error, OperatorNeeded)
     assert "certificate" in str(error).lower()
     assert "tls" in str(error)
+
+
+def test_a_server_that_made_its_own_certificate_is_proven_by_its_pin(any_server: LocalServer) -> None:
+    """The error of a failed verification prints it, and it stays the same for the whole life of the server."""
+    refused = error_of(source_of(any_server, tls={"mode": "verify_identity"}), "SELECT 1")
+    assert isinstance(refused, ServerUnproven)
+    if not cipher(source_of(any_server)):  # MariaDB before 11.4 makes none
+        assert "offers no TLS" in str(refused)
+        return
+    pin = re.findall(r"sha256:[A-Za-z0-9+/]{43}=", str(refused))[0]
+    assert cipher(source_of(any_server, tls={"pin": pin}))
+    wrong = error_of(source_of(any_server, tls={"pin": "sha256:" + "A" * 43 + "="}), "SELECT 1")
+    assert isinstance(wrong, ServerUnproven)
+    assert pin in str(wrong)
 
 
 def test_verify_ca_works_with_the_right_authority(mysql_server: LocalServer, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_every_connection_uses_the_password_of_now(
 ) -> None:
     """The server's password changes between two of them, and the second one is right."""
     now = ["first"]
-    monkeypatch.setattr("lakeingest.mysql.connection.password_of", lambda _: now[0].encode())
+    monkeypatch.setattr("lakeingest.mysql.driver.password_of", lambda _: now[0].encode())
     db.run("CREATE USER 'turning'@'%' IDENTIFIED BY 'first'")
     try:
         source = source_of(mysql_server, user="turning")

@@ -17,7 +17,7 @@ from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.binlog_reader import dump_events
-from lakeingest.mysql.connection import connect, free_server_id, query, start_of_newest
+from lakeingest.mysql.connection import connect, free_server_id, query, query_row, start_of_newest
 from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.schema_reader import GENERATED
 from lakeingest.mysql.wire.collations import UnknownCharset
@@ -71,7 +71,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     its table decides; an INSERT that has them does not.
     """
     generated, layouts = _generated(connection)
-    [(version,)] = query(connection, "SELECT @@version")
+    (version,) = query_row(connection, "SELECT @@version", 1)
     answer: bool | None = None
     names: dict[int, tuple[str, ...]] = {}  # of the tables that have generated columns, by table id
     known: dict[int, frozenset[str]] = {}

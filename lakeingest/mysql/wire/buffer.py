@@ -3,14 +3,20 @@
 import numpy as np
 
 from lakeingest.mysql.wire.compiled import SLACK
+from lakeingest.mysql.wire.events import Damaged
 
-_SIZE_MAX = (1 << 31) - 1 - SLACK  # offsets into the buffer have 31 bits
+SENT_MAX = (1 << 30) + (1 << 16)  # the greatest max_allowed_packet, and headers: no server sends a packet above it
+UNPACKED_MAX = (1 << 31) - 1 - SLACK  # offsets into the buffer have 31 bits
 
 
 class Buffer:
-    """`data[at:end]` was received and is not used yet. The code that uses bytes moves `at`."""
+    """`data[at:end]` was received and is not used yet. The code that uses bytes moves `at`.
 
-    def __init__(self, size: int) -> None:
+    It grows up to `most` bytes: what a server sends, or for what was unpacked, UNPACKED_MAX.
+    """
+
+    def __init__(self, size: int, most: int = SENT_MAX) -> None:
+        self._most = most
         self.data = np.empty(size + SLACK, np.uint8)
         self.at = self.end = 0
 
@@ -26,14 +32,14 @@ class Buffer:
     def make_room(self) -> None:
         """Move the unused bytes to the front, or double the size if they fill more than half of it.
 
-        Offsets into `data` become invalid. ValueError when the buffer would have more than 2 GiB.
+        Offsets into `data` become invalid. Damaged when one packet or event has more bytes than the buffer may.
         """
         unused = self.data[self.at : self.end]
         size = len(self.data) - SLACK
         if len(unused) > size // 2:
-            if size == _SIZE_MAX:
-                raise ValueError("one packet or event has more than 2 GiB")
-            size = min(size * 2, _SIZE_MAX)
+            if size >= self._most:
+                raise Damaged(f"a packet or event of more than {size} bytes, which no server sends")
+            size = min(size * 2, self._most)
             grown = np.empty(size + SLACK, np.uint8)
             grown[: len(unused)] = unused
             self.data = grown

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeingest.core.schema import TableSchema
-from lakeingest.errors import SchemaChanged, SourceAway, UnsupportedValue
+from lakeingest.errors import ProtocolBroken, SchemaChanged, UnsupportedValue
 from lakeingest.mysql.wire import arrow
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.collations import charset_of
@@ -87,18 +87,22 @@ class ResultSet:
                 buffer.data, buffer.at, buffer.end, self._sequence, self._widths, self._start, self._size, self._rows
             )
             if status in DAMAGES:
-                raise SourceAway(
-                    f"{self._schema.table}: the source sends {DAMAGES[Status(status)]}; run the same command again"
-                )
+                raise ProtocolBroken(f"{self._schema.table}: the source sends {DAMAGES[Status(status)]}")
             self.is_done = status in {Status.EOF, Status.ERROR}
             if status == Status.ERROR:
                 self.error = payload_at(buffer.data, buffer.at)
             if self._rows and (status != Status.MORE or buffer.is_full):
                 yield self._batch()
             if status == Status.MORE:
-                if buffer.is_full:
-                    buffer.make_room()
+                self._make_room()
                 return
+
+    def _make_room(self) -> None:
+        try:
+            if self._buffer.is_full:
+                self._buffer.make_room()
+        except Damaged as damage:
+            raise ProtocolBroken(f"{self._schema.table}: the source sends {damage}") from damage
 
     def _batch(self) -> pa.RecordBatch:
         rows, self._rows = self._rows, 0

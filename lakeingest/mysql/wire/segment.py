@@ -19,7 +19,7 @@ from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import SourceAway
 from lakeingest.mysql.wire import events, framing, grammar, xa
-from lakeingest.mysql.wire.buffer import Buffer
+from lakeingest.mysql.wire.buffer import SENT_MAX, UNPACKED_MAX, Buffer
 from lakeingest.mysql.wire.dml import Reach
 from lakeingest.mysql.wire.event_buffer import EventBuffer
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
@@ -30,7 +30,7 @@ from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
 from lakeingest.rows import Part
 
-_BUFFER_BYTES = 4 << 20
+_BUFFER_BYTES, _MOST = 4 << 20, (SENT_MAX, UNPACKED_MAX, UNPACKED_MAX)  # of what is sent, and unpacked here
 _EVENTS = 16_384  # that are framed at a time
 _FAR = int(np.iinfo(np.int64).max)
 
@@ -68,7 +68,7 @@ class SegmentDecoder:
         self._enter(begin)
         self._checksums = True  # as requested from the server; then as each file says
         self._is_doubted = False  # the file says that it has none, and no event has proved it yet
-        self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES) for _ in range(3))
+        self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES, most) for most in _MOST)
         self._read_from = self._outer  # the buffer that the offsets of the row events refer to
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)

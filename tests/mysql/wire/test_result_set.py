@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.errors import SchemaChanged, SourceAway, UnsupportedValue
+from lakeingest.errors import ProtocolBroken, SchemaChanged, UnsupportedValue
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire import result_set
 from lakeingest.mysql.wire.encodings import FieldType, Sent
@@ -65,13 +65,13 @@ def test_an_error_packet_within_a_result_is_kept_for_the_caller() -> None:
 )
 def test_an_invalid_row_is_a_reason_to_retry(payload: bytes) -> None:
     """The protocol has no checksums except those of the network."""
-    with pytest.raises(SourceAway, match=r"shop\.t: the source sends a packet of unknown form"):
+    with pytest.raises(ProtocolBroken, match=r"shop\.t: the source sends a packet of unknown form"):
         list(feed(ResultSet(SCHEMA, SENT, 1), packets([row(1, b"a"), payload, EOF])))
 
 
 def test_a_packet_out_of_order_is_a_reason_to_retry() -> None:
     """A missing row is never skipped silently."""
-    with pytest.raises(SourceAway, match="out of order"):
+    with pytest.raises(ProtocolBroken, match="out of order"):
         list(feed(ResultSet(SCHEMA, SENT, 1), packets([row(1, b"a")]) + packets([row(3, b"c"), EOF], 3)))
 
 

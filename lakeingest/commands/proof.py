@@ -1,0 +1,39 @@
+"""Which servers prove who they are before they get a secret: what `check` warns of, each key by its name."""
+
+from collections.abc import Iterator
+
+from lakeingest.config import Config, Source
+from lakeingest.config.endpoints import is_open
+from lakeingest.core.condition import Checked
+
+_WEAK = {
+    "disabled": "encrypts nothing, so who is in between reads the rows and may change them",
+    "preferred": "goes on in plain text where a server offers no TLS, and proves no server",
+    "required": "encrypts, and proves no server",
+}
+
+
+def proofs(config: Config) -> Iterator[Checked]:
+    """Warnings of connections on which a server need not prove who it is, as their settings have it."""
+    yield Checked("proof of the source", _of_source(config.source), fatal=False)
+    if config.target.catalog.uri is not None:
+        yield Checked("proof of the catalog", config.target.catalog.unproven, fatal=False)
+    endpoint = config.target.storage.endpoint
+    if endpoint is not None:
+        finding = (
+            "target.storage.endpoint is http://: keys are not sent, but who is between reads rows and can change them"
+        )
+        yield Checked("proof of the store", finding if is_open(endpoint) else None, fatal=False)
+
+
+def _of_source(source: Source) -> str | None:
+    """A warning for the source, or for its replica where the source has none."""
+    for key, one in (("source", source), ("source.replica", source.of_rows)):
+        if one.is_proven or one.is_local:
+            continue
+        ignored = ", and source.tls.ca is not used" if one.tls.ca is not None else ""
+        return (
+            f"{key}.host is {one.host}, and source.tls.mode {one.tls_mode} {_WEAK[one.tls_mode]}{ignored}: set"
+            " verify_identity, or source.tls.pin"
+        )
+    return None

@@ -1,0 +1,95 @@
+"""The address of a PostgreSQL catalog, as its two clients take it: SQLAlchemy for PyIceberg, and JDBC for Spark.
+
+It is parsed by SQLAlchemy, which connects. A server on another machine has to prove who it is, as libpq and JDBC do it
+where they are told: `sslmode=verify-full`, with the file `sslrootcert`, or with the system's authorities.
+"""
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from lakeingest.config.source import is_loopback
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+SCHEME = "postgresql"
+_MODE, _ROOTS, _SECRET = "sslmode", "sslrootcert", {"password", "sslpassword", "user"}
+_PROVING = {"verify-full", "verify-ca"}
+_JAVA_ROOTS = {"sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}  # those that Java trusts
+
+
+@dataclass(frozen=True, slots=True)
+class PostgreSql:
+    """An address that was parsed. ValueError, without any part of it, where it has another form."""
+
+    url: "URL"
+
+    @classmethod
+    def parse(cls, address: str) -> "PostgreSql":
+        """The address `postgresql://user:password@host:port/database?…`."""
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
+
+        wrong = ValueError(
+            f"a catalog of type sql has no uri, or {SCHEME}://user:password@host/database, signs such as @ : / ? # %"
+            " percent-encoded, and its password nowhere else"
+        )
+        try:
+            url = make_url(address)
+        except (ArgumentError, ValueError):
+            raise wrong from None
+        is_one = all(isinstance(value, str) for value in url.query.values())
+        host = url.host or ""
+        if url.drivername != SCHEME or not host or "@" in host or not is_one or not _SECRET.isdisjoint(url.query):
+            raise wrong
+        return cls(url)
+
+    @property
+    def place(self) -> str:
+        """The address as messages name it: without user, password and settings."""
+        port = "" if self.url.port is None else f":{self.url.port}"
+        return f"{SCHEME}://{self._host}{port}/{self.url.database or ''}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.url.host}]" if ":" in (self.url.host or "") else str(self.url.host)
+
+    @property
+    def mode(self) -> str | None:
+        """How TLS is used: as given; None where nothing is given, and the server is on this machine."""
+        given = self.url.query.get(_MODE)
+        if given is not None:
+            return str(given)
+        return None if is_loopback(self.url.host or "") and _ROOTS not in self.url.query else "verify-full"
+
+    @property
+    def unproven(self) -> str | None:
+        """What the settings leave open about the server; None where it is proven, or on this machine."""
+        if self.mode in _PROVING or is_loopback(self.url.host or ""):
+            return None
+        return (
+            f"target.catalog.uri has {_MODE}={self.mode}, which does not prove that {self.url.host} is the right"
+            f" server: leave it out, or set verify-full with {_ROOTS}=FILE where the system does not know the authority"
+        )
+
+    def sqlalchemy(self) -> str:
+        """The URL for SQLAlchemy, with its password."""
+        settings = {} if self.mode is None else {_MODE: self.mode}
+        if self.mode in _PROVING:
+            settings[_ROOTS] = ssl.get_default_verify_paths().cafile or "system"
+        url = self.url.set(drivername=f"{SCHEME}+psycopg", query={**settings, **self.url.query})
+        return url.render_as_string(hide_password=False)
+
+    def jdbc(self) -> dict[str, str]:
+        """The properties of Iceberg's JDBC catalog: URL, user and password."""
+        settings = {} if self.mode is None else {_MODE: self.mode}
+        if self.mode in _PROVING and _ROOTS not in self.url.query:
+            settings |= _JAVA_ROOTS
+        query = urlencode({**settings, **self.url.query})
+        secrets = {"jdbc.user": self.url.username, "jdbc.password": self.url.password}
+        return {
+            "uri": f"jdbc:{self.place}" + (f"?{query}" if query else ""),
+            **{name: str(value) for name, value in secrets.items() if value is not None},
+        }

@@ -1,0 +1,52 @@
+"""When a secret leaves this process: to a server that is proven, or as the answer to a challenge, which hides it.
+
+A server is proven by a certificate that was verified, or by a public key that was pinned. One exception is that of
+MySQL's own client: on the loopback address it sends the password over TLS that proves nothing, because whoever answers
+there is a process of the same machine.
+"""
+
+from enum import Enum
+
+
+class Line(Enum):
+    """What a connection is, as far as its server is concerned."""
+
+    PLAIN = "without TLS"
+    ENCRYPTED = "over TLS that proves no server"
+    PROVEN = "to a proven server"
+
+
+class Demand(Enum):
+    """What a server asks for."""
+
+    CHALLENGE = "an answer that only who knows the password can give"
+    EXCHANGE = "the password itself"  # what SHA-2 plugins do where the server has no hash of the password at hand
+    CLEAR_TEXT = "the password in clear text"
+    BROKEN = "an answer that reveals the password"  # mysql_old_password
+
+
+class Answer(Enum):
+    """How a demand is met."""
+
+    CHALLENGE = 0
+    AS_IT_IS = 1
+    SEALED = 2  # encrypted with the server's public key, which the user has given
+
+
+def answer(demand: Demand, line: Line, *, is_local: bool, has_key: bool, is_token: bool) -> Answer | None:
+    """How to meet a demand; None: the secret does not leave.
+
+    `is_local`: the server is on the loopback address. `has_key`: the user has given the server's public key, with which
+    the server decrypts what comes without TLS. `is_token`: the secret is a token, which is sent as it is or not at all.
+    """
+    if demand is Demand.CHALLENGE:
+        return Answer.CHALLENGE
+    if demand is Demand.BROKEN:
+        return None
+    if line is Line.PROVEN:
+        return Answer.AS_IT_IS
+    if demand is Demand.CLEAR_TEXT or is_token:
+        return None
+    if line is Line.ENCRYPTED:
+        return Answer.AS_IT_IS if is_local else None
+    return Answer.SEALED if has_key else None

@@ -1,0 +1,235 @@
+"""PyMySQL's connection with a login of our own, in which a secret leaves only as `core.secrecy` says.
+
+Sources: MySQL's protocol documentation, "Connection Phase", "Caching_sha2_password information", "sha256_password";
+MariaDB's, "Connection".
+"""
+
+import ssl
+import struct
+from contextlib import suppress
+from typing import Any
+
+import pymysql
+from pymysql import _auth
+from pymysql.charset import charset_by_name
+from pymysql.constants import CLIENT, CR
+
+from lakeingest.config import Source
+from lakeingest.core.secrecy import Answer, Demand, Line, answer
+from lakeingest.errors import OperatorNeeded, ServerUnproven
+from lakeingest.mysql.login import password_of
+from lakeingest.mysql.packets import LOGIN_BYTES, BoundedConnection, Surprise, surprises
+from lakeingest.mysql.tls import context_of, pin_of, text_of, unverified
+from lakeingest.mysql.tunnel import through
+
+GREETING_SECONDS = 10  # to connect, and for each response until the session is open
+LOGIN_SECONDS = 30  # for all of that
+
+_NATIVE, _CACHING, _SHA256 = "mysql_native_password", "caching_sha2_password", "sha256_password"
+_ED25519, _CLEAR, _DIALOG, _OLD = "client_ed25519", "mysql_clear_password", "dialog", "mysql_old_password"
+_DEMANDS = {  # what a plugin asks for first
+    _NATIVE: Demand.CHALLENGE,
+    _CACHING: Demand.CHALLENGE,
+    _ED25519: Demand.CHALLENGE,
+    _SHA256: Demand.EXCHANGE,
+    _CLEAR: Demand.CLEAR_TEXT,
+    _DIALOG: Demand.CLEAR_TEXT,
+    _OLD: Demand.BROKEN,
+}
+_NEEDED = CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | CLIENT.PLUGIN_AUTH_LENENC_CLIENT_DATA
+_LOGIN = struct.Struct("<IIB23s")
+_PACKET_MAX = 0xFFFFFF
+_OK, _MORE, _SWITCH = 0x00, 0x01, 0xFE
+_FAST, _FULL = b"\x03", b"\x04"
+_STEPS = 8  # of a login: a server that goes on asking is refused
+_WAYS = (
+    "set one of source.tls.ca (the authority that signed its certificate, with verify_identity or verify_ca),"
+    " source.tls.pin (its public key) and source.tls.mode: required, which encrypts and proves nothing"
+)
+
+
+class Driver(BoundedConnection):
+    """A connection with a password of its own for each time that it is opened.
+
+    `line` is what it is now. `pin` is that of the certificate that the server has shown, None without TLS.
+    """
+
+    line = Line.PLAIN
+    pin: str | None = None
+
+    def __init__(self, source: Source, **settings: Any) -> None:
+        super().__init__(host=source.host, port=source.port, user=source.user, ssl_disabled=True, **settings)
+        self.source = source
+        self._settings = settings
+        self._key = text_of(source, "server_public_key")
+        self._context = context_of(source)
+
+    def connect(self, sock: Any = None) -> None:
+        """Open it, up to the login. The session is still to be pinned, after which `opened` is called."""
+        driver: Any = self
+        driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
+        self.password = password_of(self.source)  # bytes: the driver would encode a str in latin1
+        self.line, self.pin = Line.PLAIN, None  # of the connection before
+        self._is_open = False
+        self.allow(LOGIN_BYTES, LOGIN_SECONDS)
+        ssh = self.source.ssh
+        with surprises("a greeting or an answer to a login"):
+            super().connect(sock if ssh is None else through(self.source, ssh, GREETING_SECONDS))
+
+    def opened(self, seconds: float) -> None:
+        """The session is open: from now on the server may take so many seconds for a response."""
+        driver: Any = self
+        driver._read_timeout = seconds  # noqa: SLF001
+        self._is_open = True
+
+    @property
+    def _where(self) -> str:
+        return f"the source {self.source.host}:{self.source.port}"
+
+    def _request_authentication(self) -> None:
+        driver: Any = self
+        able: int = driver.server_capabilities
+        if able & _NEEDED != _NEEDED:
+            raise Surprise("the greeting of a server that is too old, or of none")
+        flags = driver.client_flag | (CLIENT.SSL if self._context else 0)
+        if self._context and not able & CLIENT.SSL:
+            if self.source.tls_mode != "preferred":
+                raise ServerUnproven(f"{self._where} offers no TLS, and source.tls.mode is {self.source.tls_mode}")
+            flags &= ~CLIENT.SSL
+        charset: Any = charset_by_name(driver.charset)  # its types lack the number
+        head = _LOGIN.pack(flags, _PACKET_MAX, charset.id, b"")
+        if flags & CLIENT.SSL:
+            self._protect(head)
+        self._log_in(head)
+
+    def _protect(self, head: bytes) -> None:
+        """Go on over TLS. ServerUnproven where the server does not prove what it has to."""
+        driver: Any = self
+        context = self._chosen_context()
+        driver.write_packet(head)
+        try:
+            driver._sock = context.wrap_socket(driver._sock, server_hostname=self.source.host)  # noqa: SLF001
+        except ssl.SSLCertVerificationError as error:
+            seen = self._seen()
+            raise ServerUnproven(
+                f"{self._where} has a certificate that source.tls does not trust: {error.verify_message}; its public"
+                f" key has the pin {seen or 'unknown'}. If that is the server's own, {_WAYS}"
+            ) from error
+        driver._rfile = driver._sock.makefile("rb")  # noqa: SLF001
+        self.pin = pin_of(driver._sock.getpeercert(binary_form=True))  # noqa: SLF001
+        pins = self.source.tls.pin
+        if pins and self.pin not in pins:
+            raise ServerUnproven(
+                f"{self._where} has a public key with the pin {self.pin}, and source.tls.pin has {', '.join(pins)}:"
+                " find out why; if the server has a new key, put its pin there"
+            )
+        self.line = Line.PROVEN if self.source.is_proven else Line.ENCRYPTED
+
+    def _chosen_context(self) -> ssl.SSLContext:
+        assert self._context is not None  # noqa: S101 - the caller has looked
+        return self._context
+
+    def _seen(self) -> str | None:
+        """The pin of the certificate that the server shows on another connection, to which nothing is sent."""
+        probe = _Probe(self.source, **self._settings)
+        with suppress(pymysql.err.Error, OSError, OperatorNeeded):
+            probe.connect()
+        return probe.pin
+
+    def _log_in(self, head: bytes) -> None:
+        driver: Any = self
+        plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
+        if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
+            plugin = _NATIVE  # the server says by a switch which plugin the user has
+        response = self._first(plugin, salt)
+        attributes = b"".join(_packed(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
+        driver.write_packet(
+            head + self.source.user.encode() + b"\0" + _packed(response) + plugin.encode() + b"\0" + _packed(attributes)
+        )
+        for _ in range(_STEPS):
+            packet: bytes = bytes(driver._read_packet().get_all_data())  # noqa: SLF001
+            if packet[0] == _OK:
+                return
+            if packet[0] == _SWITCH:
+                name, _, data = packet[1:].partition(b"\0")
+                plugin = name.decode() or _OLD
+                salt = data if plugin == _ED25519 else data.removesuffix(b"\0")  # all its bytes may be 0
+                driver.write_packet(self._first(plugin, salt))
+            elif packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FULL:
+                driver.write_packet(self._secret(plugin, Demand.EXCHANGE, salt))
+            elif not (packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FAST):
+                raise Surprise("what is no step of a login")
+        raise Surprise("a login without end")
+
+    def _first(self, plugin: str, salt: bytes) -> bytes:
+        """What is sent to a plugin of the server first. `salt` is its challenge."""
+        if plugin not in _DEMANDS:
+            raise pymysql.err.OperationalError(
+                CR.CR_AUTH_PLUGIN_CANNOT_LOAD, f"the user has a login that is not supported ({plugin[:64]!r})"
+            )
+        if plugin in {_NATIVE, _CACHING, _ED25519}:
+            scramble: Any = {
+                _NATIVE: _auth.scramble_native_password,
+                _CACHING: _auth.scramble_caching_sha2,
+                _ED25519: _ed25519,
+            }[plugin]
+            return bytes(scramble(self.password, salt))
+        return self._secret(plugin, _DEMANDS[plugin], salt)
+
+    def _sealed(self, password: bytes, salt: bytes) -> bytes:
+        try:
+            return bytes(_auth.sha2_rsa_encrypt(password, salt, (self._key or "").encode()))
+        except (ValueError, AttributeError) as error:  # no key, or one that does not encrypt
+            raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
+
+    def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
+        """The password, as it may be sent here. ServerUnproven where it may not."""
+        password = bytes(self.password)
+        if not password:
+            return b"\0"
+        source = self.source
+        found = answer(
+            demand,
+            self.line,
+            is_local=source.is_local,
+            has_key=self._key is not None,
+            is_token=source.token_region is not None,
+        )
+        if found is Answer.AS_IT_IS:
+            return password + b"\0"
+        if found is Answer.SEALED:
+            return self._sealed(password, salt)
+        asked = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
+        if demand is Demand.BROKEN:
+            raise ServerUnproven(f"{asked}: give the user another plugin")
+        seen = f"; its public key has the pin {self.pin}" if self.pin else ""
+        also = ", or, without TLS, source.tls.server_public_key" if demand is Demand.EXCHANGE else ""
+        raise ServerUnproven(f"{asked}: set source.tls.ca, or source.tls.pin{also}{seen}")
+
+
+class _Probe(Driver):
+    """Looks at the certificate of a server, and sends nothing after that."""
+
+    def _chosen_context(self) -> ssl.SSLContext:
+        return unverified()
+
+    def _protect(self, head: bytes) -> None:
+        with suppress(ServerUnproven):  # of another pin
+            super()._protect(head)
+
+    def _log_in(self, _head: bytes) -> None:
+        raise OperatorNeeded("it was only looked at")
+
+
+def _packed(data: bytes) -> bytes:
+    """Bytes after their length."""
+    if len(data) < 0xFB:  # noqa: PLR2004 - of the protocol
+        return bytes([len(data)]) + data
+    return b"\xfc" + struct.pack("<H", len(data)) + data if len(data) < 1 << 16 else b""
+
+
+def _ed25519(password: bytes, salt: bytes) -> bytes:
+    try:
+        return bytes(_auth.ed25519_password(password, salt))
+    except RuntimeError as error:
+        raise OperatorNeeded(f"the user has the login ed25519: {error}: pip install pynacl") from error

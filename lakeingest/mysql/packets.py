@@ -1,0 +1,137 @@
+"""The driver's packets, bounded in bytes and in time: a server that is hostile or broken takes neither without end.
+
+A packet's size is known before its bytes are read, so nothing is stored that is above a limit. Rows of tables and
+events of the binlog are read by `row_stream` and `binlog_reader`, whose buffers have the limits of `wire.buffer`.
+"""
+
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymysql
+from pymysql.connections import MySQLResult
+from pymysql.constants import CR
+from pymysql.protocol import MysqlPacket
+
+READ_SECONDS = 600  # for a response: of a query on a busy server, or the next packet of a long result
+RESULT_SECONDS = 1800  # for all of a result that is kept in memory: 600 seconds at most pass before it begins
+LOGIN_BYTES = 1 << 20  # all that a server sends until the session is open
+RESULT_BYTES = 1 << 30  # of a result that is kept in memory: all definitions of 100,000 tables have less
+PACKET_BYTES = (1 << 30) + (1 << 10)  # the greatest max_allowed_packet, which no row and no event exceeds
+COLUMNS = 0xFFFF  # of a result: other parts of the protocol count them in two bytes
+_PACKET_COST = 256  # bytes that a small row takes in this process, beside its values
+
+# What reading an answer raises that is not as the protocol has it. RuntimeError: the server asks for a local file.
+_PARSING = (
+    struct.error,
+    AssertionError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+class Surprise(pymysql.err.InternalError):
+    """An answer that is not as the protocol has it; the message completes "the source sends …"."""
+
+
+@contextmanager
+def surprises(what: str) -> Iterator[None]:
+    """The block reads an answer: raise Surprise where it is not as the protocol has it."""
+    try:
+        yield
+    except pymysql.err.InternalError as error:
+        if isinstance(error, Surprise) or (error.args and isinstance(error.args[0], int)):
+            raise  # the second is an error that the server reports
+        raise Surprise(f"{what} that is none ({error})") from error
+    except _PARSING as error:
+        raise Surprise(f"{what} that is none ({type(error).__name__}: {str(error)[:100]})") from error
+
+
+class _Result(MySQLResult):
+    """A result with no more columns than a server can send."""
+
+    def _get_descriptions(self) -> None:
+        count: Any = self.field_count
+        if not count or count > COLUMNS:
+            raise Surprise(f"a result of {count} columns")
+        super()._get_descriptions()  # type: ignore[misc]
+
+
+class BoundedConnection(pymysql.Connection):
+    """PyMySQL's connection with limits: of the login, then of each result or, of a long answer, of each packet."""
+
+    _is_open = False  # the login is over
+    _size, _seconds, _of_each = LOGIN_BYTES, 0.0, False
+    _left, _until = LOGIN_BYTES, 0.0
+
+    def allow(self, size: int, seconds: float, *, of_each: bool = False) -> None:
+        """From now on so many bytes may come in so many seconds, in all or `of_each` packet."""
+        self._size, self._seconds, self._of_each = size, seconds, of_each
+        self._left, self._until = size, time.monotonic() + seconds
+
+    def query(self, sql: Any, unbuffered: bool = False) -> int:  # noqa: FBT001, FBT002 - the driver's
+        """Run a statement. Surprise where the answer is not as the protocol has it, or is above a limit."""
+        parent: Any = super()
+        with surprises("an answer to a statement"):
+            return int(parent.query(sql, unbuffered))
+
+    def _execute_command(self, command: int, sql: Any) -> None:
+        if self._is_open:
+            self.allow(PACKET_BYTES, READ_SECONDS, of_each=True)
+        parent: Any = super()
+        parent._execute_command(command, sql)  # noqa: SLF001
+
+    def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
+        # as the driver's, but for the limits and the class of the result
+        if self._is_open and not unbuffered:
+            self.allow(RESULT_BYTES, RESULT_SECONDS)
+        driver: Any = self
+        driver._result = None  # noqa: SLF001
+        result: Any = _Result(self)
+        if unbuffered:
+            result.init_unbuffered_query()
+        else:
+            result.read()
+        driver._result = result  # noqa: SLF001
+        if result.server_status is not None:
+            driver.server_status = result.server_status
+        return result.affected_rows
+
+    def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
+        if self._of_each:
+            self.allow(self._size, self._seconds, of_each=True)
+        parent: Any = super()
+        return parent._read_packet(packet_type)  # noqa: SLF001
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        self._left -= num_bytes + _PACKET_COST
+        driver: Any = self
+        if self._left < 0:
+            driver._force_close()  # noqa: SLF001
+            raise Surprise(f"more than {self._size} bytes in one answer")
+        parts: list[bytes] = []
+        missing = num_bytes
+        try:
+            while missing:
+                if time.monotonic() > self._until:
+                    raise TimeoutError(f"timed out: no whole answer in {self._seconds:.0f} seconds")
+                part = driver._rfile.read1(missing)  # noqa: SLF001
+                if not part:
+                    break
+                parts.append(part)
+                missing -= len(part)
+        except OSError as error:
+            driver._force_close()  # noqa: SLF001
+            lost = f"Lost connection to MySQL server during query ({error})"
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, lost) from error
+        if missing:
+            driver._force_close()  # noqa: SLF001
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "Lost connection to MySQL server during query")
+        return b"".join(parts)
