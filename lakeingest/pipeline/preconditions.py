@@ -64,7 +64,8 @@ def require(
     preflight = Preflight.of(config, connection, known)
     if isinstance(preflight.held.unopened, Retryable):
         raise preflight.held.unopened
-    foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, NotOurTable)}
+    without = NotOurTable, UnsupportedTable  # of the table in the source, it is no copy
+    foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, without)}
     copied = {*preflight.held.staged, *preflight.held.refused} - foreign
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
