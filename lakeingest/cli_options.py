@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakeingest import console
+from lakeingest.core.printable import printable
 from lakeingest.errors import NotBuiltYet
 
 if TYPE_CHECKING:
@@ -40,4 +41,4 @@ def print_result(result: Any, as_json: bool, lines: Any) -> None:
         typer.echo(json.dumps(console.plain(result), default=str))
     else:
         for text in lines:
-            typer.echo(text)
+            typer.echo(printable(text))
