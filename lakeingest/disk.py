@@ -23,6 +23,6 @@ def sync(path: Path) -> None:
 
 def sync_tree(folder: Path, since: float) -> None:
     """Flush all names of a folder to the disk, and the files that were changed since then (seconds since 1970)."""
-    for path in (folder, *folder.rglob("*")):
+    for path in (folder, *(one for one in folder.rglob("*") if not one.is_symlink())):
         if path.is_dir() or path.stat().st_mtime >= since:
             sync(path)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 File: TypeAlias = Path | Stored
 
+_DEPTH = 2  # of folders that are swept as one
 _AT_ONCE = 16  # documents of a store that are read at the same time
 SMALL_BYTES = 1 << 20  # a data file of a store that is read whole, and kept
 _KEPT_BYTES = 64 << 20
@@ -305,8 +306,8 @@ def lasting(file: File) -> BinaryIO:
 
 
 def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
-    """Delete those files that are older than `age`; how many files and bytes."""
-    found, removed, freed = list(files), 0, 0
+    """Delete those files that are older than `age`; how many files and bytes. What is behind a link is not ours."""
+    found, removed, freed = [file for file in files if not _is_behind_link(file)], 0, 0
     oldest = now(found[0].parent) - age.total_seconds() if found else 0.0
     for file in found:
         if changed(file) < oldest:
@@ -314,6 +315,13 @@ def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
             delete(file)
             removed, freed = removed + 1, freed + bytes_
     return removed, freed
+
+
+def _is_behind_link(file: File) -> bool:
+    """Whether it is a symbolic link, or in a folder that is one, or whose folder is one; a folder is no file either."""
+    return isinstance(file, Path) and (
+        file.is_dir() or any(one.is_symlink() for one in (file, *list(file.parents)[:_DEPTH]))
+    )
 
 
 def probe(folder: File) -> None:

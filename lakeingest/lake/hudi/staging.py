@@ -220,11 +220,13 @@ class StagingFolder:
         groups += [[file] for file in files.listed(self.path, "*.*.*")]
         groups += [[file] for file in files.listed(self.path, "*.new")]
         if isinstance(self.path, Path):
-            groups += [[path, *path.rglob("*")] for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+            groups += [folders.whole(path) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
         oldest, removed, freed = files.now(self.path) - age.total_seconds(), 0, 0
         for group in groups:
             if all(files.changed(file) < oldest for file in group):
-                found = [file for file in group if not (isinstance(file, Path) and file.is_dir())]
+                found = [
+                    file for file in group if not (isinstance(file, Path) and (file.is_symlink() or file.is_dir()))
+                ]
                 removed, freed = removed + len(found), freed + files.total(found)
                 folders.delete_all(group)
         return removed, freed
@@ -238,7 +240,8 @@ class StagingFolder:
         """The files in a part of the folder, by their names there; those of one folder are together."""
         place, groups = self.path / part, dict[str, list[File]]()
         if isinstance(place, Path):
-            return {path.name: [path, *path.rglob("*")] for path in place.glob("*")}
+            inside = [] if place.is_symlink() else place.glob("*")
+            return {path.name: list[File](folders.whole(path)) for path in inside}
         for file in folders.tree(place):
             groups.setdefault(str(file).removeprefix(f"{place}/").partition("/")[0], []).append(file)
         return groups
