@@ -314,6 +314,7 @@ for _name in LATER:
 def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
+    os.umask(0o077)  # until the warehouse is known, which may be for others, too
     debug = "--debug" in sys.argv
     # the user gets a single line for an error; what libraries log about it is for --debug
     handler = logging.StreamHandler() if debug else logging.NullHandler()

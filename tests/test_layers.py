@@ -25,7 +25,7 @@ ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"api", "config"},
     "api": {"commands", "pipeline", "spark", "config"},
-    "cli_options": {"console", "config", "core"},
+    "cli_options": {"console", "config", "core", "disk"},
     "cli_signals": {"cli_options", "commands", "console", "terminal", "config"},
     "cli_submit": {"cli_options", "commands", "console", "terminal", "termination"},
     "cli": {
@@ -44,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
         "state",
     },
     "console": {"commands", "pipeline", "terminal", "config", "core"},
-    "demo": {"commands", "console", "pipeline", "mysql", "config", "core", "spark"},
+    "demo": {"commands", "console", "pipeline", "mysql", "config", "core", "spark", "disk"},
     "commands": {"pipeline"} | EDGES | BELOW,
     "pipeline": EDGES | BELOW,
     **dict.fromkeys(EDGES, BELOW),
@@ -53,7 +53,7 @@ ARROWS: dict[str, set[str]] = {
     "spark": {"workers"} | BELOW,  # Spark starts its Python workers by the module's name
     "workers": {"pipeline", "mysql.wire"} | EDGES,
     "cluster": {"mysql.wire"} | BELOW,  # it has the kernels compiled, and ships them
-    "mysql.wire": {"rows", "core"},  # bytes in, Arrow out: it opens no socket
+    "mysql.wire": {"rows", "core", "disk"},  # bytes in, Arrow out: it opens no socket
     "lake": {"lake.iceberg", "lake.hudi"} | BELOW,
     "lake.iceberg": {"lake"} | BELOW,  # one format knows nothing of the other
     "lake.hudi": {"lake"} | BELOW,

@@ -222,10 +222,10 @@ def now(folder: File) -> float:
     return time.time() if isinstance(folder, Path) else folder.now().timestamp()
 
 
-def make_folder(folder: File) -> None:
-    """Make a folder and its missing parents, durably. A store makes folders by itself."""
+def make_folder(folder: File, *, private: bool = False) -> None:
+    """Make a folder and its missing parents, durably, perhaps for this user alone. A store makes folders by itself."""
     if isinstance(folder, Path):
-        disk.make_folder(folder)
+        disk.make_folder(folder, disk.PRIVATE) if private else disk.make_folder(folder)
 
 
 def sync(folder: File) -> None:

@@ -161,7 +161,7 @@ def held(folder: File) -> Iterator[Lease]:
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
-        files.make_folder(folder)
+        files.make_folder(folder, private=True)
         lease = _take(path) if isinstance(path, Path) else _take_stored(path)
     stop = threading.Event()
     renewal = threading.Thread(target=lease.renew_until, args=(stop,), name="lease", daemon=True)

@@ -220,7 +220,7 @@ class StagingFolder:
         groups += [[file] for file in files.listed(self.path, "*.*.*")]
         groups += [[file] for file in files.listed(self.path, "*.new")]
         if isinstance(self.path, Path):
-            groups += [folders.whole(path) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+            groups += [list[File](folders.whole(path)) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
         oldest, removed, freed = files.now(self.path) - age.total_seconds(), 0, 0
         for group in groups:
             if all(files.changed(file) < oldest for file in group):
