@@ -119,8 +119,11 @@ def document(file: File) -> Any:
 
 
 def parsed(contents: bytes) -> Any:
-    """The document that contents are."""
-    doc = json.loads(contents)
+    """The document that contents are; ValueError where they are none, or one that no writer of ours makes."""
+    try:
+        doc = json.loads(contents)
+    except RecursionError as error:
+        raise ValueError("the document is nested too deeply") from error
     if isinstance(doc, dict):
         doc.pop(NONCE, None)
     return doc
@@ -128,7 +131,7 @@ def parsed(contents: bytes) -> Any:
 
 def read(file: File) -> bytes:
     """The contents."""
-    return file.read_bytes() if isinstance(file, Path) else file.get()[0]
+    return local.read(file) if isinstance(file, Path) else file.get()[0]
 
 
 def read_all(files: Sequence[File]) -> list[bytes]:

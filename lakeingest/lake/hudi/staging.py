@@ -19,10 +19,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core.file_names import is_cut
+from lakeingest.core.file_names import inside, is_cut
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
@@ -69,10 +69,11 @@ class StagingCommit:
         try:
             progress = Progress.from_json(doc["progress"])
             restarts = "restarts with" in doc
-            rows, changes = tuple(doc["restarts with" if restarts else "rows"]), tuple(doc["changes"])
+            named = doc["restarts with" if restarts else "rows"], doc["changes"]
+            rows, changes = (tuple(inside(name) for name in names) for names in named)
             key, added = tuple(doc["key"]), doc.get("added")  # commits of earlier versions were not counted
             return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
-        except (KeyError, TypeError) as error:
+        except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
 
 
@@ -258,7 +259,7 @@ class StagingFolder:
     def _parsed(self, file: File, contents: bytes) -> StagingCommit:
         try:
             return StagingCommit.from_json(int(file.stem), files.parsed(contents))
-        except (ValueError, StateUnreadable) as error:
+        except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(
                 f"{self.table}: {file} is unreadable: {error}; drop the table to copy it again"
             ) from error
