@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 from rich.console import Console
 
-from lakeingest import __version__, console
+from lakeingest import __version__, console, terminal
 from lakeingest.cli_options import (
     PIPELINE,
     AsJson,
@@ -211,7 +211,7 @@ def run(
         if came_to is not None:
             print_result(came_to, as_json, console.run_lines(came_to))
             for line in console.stopped_lines(came_to, error):
-                sys.stderr.write(f"lakeingest: {line}\n")
+                terminal.say(f"lakeingest: {line}")
         if stopped is error:
             raise
         raise stopped from error
@@ -293,7 +293,7 @@ def explain(name: Runbook = None) -> None:
     """Print the runbook of an error; without NAME, the list of all runbooks."""
     from lakeingest.commands import explain as stage
 
-    console.print_page(stage.explain(name))
+    terminal.print_page(stage.explain(name))
 
 
 def _later(name: str) -> None:
@@ -316,27 +316,30 @@ for _name in LATER:
 def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
+    os.umask(0o077)  # until the warehouse is known, which may be for others, too
     if isinstance(sys.stdout, io.TextIOWrapper):  # a locale may not have the signs of a table's name
         sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
     # the user gets a single line for an error; what libraries log about it is for --debug
-    logging.basicConfig(handlers=None if debug else [logging.NullHandler()])
+    handler = logging.StreamHandler() if debug else logging.NullHandler()
+    handler.setFormatter(terminal.LogFormatter("%(levelname)s:%(name)s:%(message)s"))
+    logging.basicConfig(handlers=[handler])
     try:
         code = _command()
     except typer.Exit as error:
         code = error.exit_code
     except BaseException as error:  # noqa: BLE001 - the last line of defence: nothing passes unnamed
-        if console.is_closed_pipe(error):
-            console.exit_silently()
+        if terminal.is_closed_pipe(error):
+            terminal.exit_silently()
         code = exit_code(error)
         if debug:
-            traceback.print_exc()
-        sys.stderr.write(f"lakeingest: {message(error)}\n")
+            terminal.say_lines(traceback.format_exc())
+        terminal.say(f"lakeingest: {message(error)}")
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
-        console.exit_silently()
+        terminal.exit_silently()
     if code == 0:
         _stop_spark()
     sys.exit(code)  # Spark's JVM ends with us; after an error it may no longer answer
@@ -384,10 +387,10 @@ def _record(config: "Config", outcome: dict[str, Any]) -> None:
     try:
         record(state_of(config), outcome)
     except (StorageAway, StorageFailed) as error:
-        sys.stderr.write(f"lakeingest: {error}\n")
+        terminal.say(f"lakeingest: {error}")
 
 
 def _begin(config: "Config", as_json: bool) -> None:
     """Print the name of the pipeline at once, on a terminal: the answer takes a moment."""
     if sys.stderr.isatty() and not as_json:
-        sys.stderr.write(f"{console.pipeline_line(config)}\n")
+        terminal.say(console.pipeline_line(config))

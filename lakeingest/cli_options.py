@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakeingest import console
+from lakeingest.core.printable import printable
+from lakeingest.disk import share_like
 from lakeingest.errors import NotBuiltYet
 
 if TYPE_CHECKING:
@@ -29,10 +31,16 @@ def not_built(parameter: typer.CallbackParam, value: Any) -> None:
 
 
 def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = False) -> "Config":
-    """The pipeline of a file; ConfigError names what is wrong in it."""
+    """The pipeline of a file; ConfigError names what is wrong in it.
+
+    What this process makes from now on is as private as the warehouse; folders of the state are private in any case.
+    """
     from lakeingest.config import load_config
 
-    return load_config(path, overrides or (), offline=offline)
+    loaded = load_config(path, overrides or (), offline=offline)
+    if loaded.target.warehouse.scheme is None:
+        share_like(loaded.target.warehouse.path)
+    return loaded
 
 
 def print_result(result: Any, as_json: bool, lines: Any) -> None:
@@ -41,4 +49,4 @@ def print_result(result: Any, as_json: bool, lines: Any) -> None:
         typer.echo(json.dumps(console.plain(result), default=str))
     else:
         for text in lines:
-            typer.echo(text)
+            typer.echo(printable(text))

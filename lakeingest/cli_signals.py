@@ -1,13 +1,12 @@
 """The commands that make a signal: read rows again, pause, resume, cancel, maintain, approve."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from lakeingest import console
+from lakeingest import console, terminal
 from lakeingest.cli_options import (
     PIPELINE,
     AsJson,
@@ -142,7 +141,7 @@ def _ask(
     from lakeingest.commands.signal import ask
 
     def report(document: object) -> None:
-        sys.stderr.write(f"{document}\n")
+        terminal.say(str(document))
 
     with console.observer(Console(stderr=True)) as draw:
         results = ask(config, action, tables or (), scope=scope, ddl=ddl, wait=not no_wait, report=report, observe=draw)

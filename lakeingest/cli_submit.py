@@ -1,12 +1,11 @@
 """The command `submit`: send a pipeline to a service as a job, and answer with the job's own exit code."""
 
 import json
-import sys
 from typing import Annotated, Literal
 
 import typer
 
-from lakeingest import console
+from lakeingest import console, terminal
 from lakeingest.cli_options import PIPELINE, ConfigFile, Overrides, print_result
 from lakeingest.errors import Retryable, UsageError
 from lakeingest.termination import Terminated
@@ -66,5 +65,4 @@ def submit(
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"lakeingest: {text}\n")
-    sys.stderr.flush()
+    terminal.say(f"lakeingest: {text}")

@@ -1,18 +1,18 @@
 """The output of commands: progress bars on a terminal, plain lines elsewhere."""
 
 import json
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from lakeingest.core.printable import printable
 from lakeingest.errors import ForeignWrite
 from lakeingest.pipeline.events import (
     ClockWrong,
@@ -35,6 +35,7 @@ from lakeingest.pipeline.events import (
     WaveCommitted,
     WentBack,
 )
+from lakeingest.terminal import say
 
 if TYPE_CHECKING:
     from lakeingest.commands.check import CheckResult
@@ -46,12 +47,17 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 KEYS_SHOWN = 20
-EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
 def line(event: Event) -> str | None:
-    """An event as one line; None for one that says nothing by itself."""
+    """An event as one printable line; None for one that says nothing by itself."""
+    text = _of_rows(event)
+    return None if text is None else printable(text)
+
+
+def _of_rows(event: Event) -> str | None:
+    """An event of a table's rows, or any other one, as one line."""
     match event:
         case WaveCommitted():
             rate = event.rows / event.seconds if event.seconds else 0
@@ -128,43 +134,45 @@ def lines() -> Callable[[Event], str | None]:
     """The line of each event of a run. Once the run follows the source, only publishes and problems have a line."""
     following = False
 
-    def say(event: Event) -> str | None:
+    def line_of(event: Event) -> str | None:
         nonlocal following
         always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
         printed = not following or isinstance(event, always)
         following |= isinstance(event, Following)
         return line(event) if printed else None
 
-    return say
+    return line_of
 
 
 @contextmanager
 def observer(console: Console) -> Iterator[Observer]:
     """An observer that draws on the console while the block runs."""
-    say = lines()
+    line_of = lines()
     if not console.is_terminal:
 
         def log(event: Event) -> None:
-            if text := say(event):
+            if text := line_of(event):
                 with suppress(BrokenPipeError):  # a run goes on when nobody reads its progress any more
-                    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+                    say(f"{time.strftime('%H:%M:%S')} {text}")
 
         yield log
         return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    name = TextColumn("{task.description}", markup=False)
+    columns = (name, BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
         tasks: dict[str, TaskID] = {}
 
         def draw(event: Event) -> None:
             if isinstance(event, Planned):
-                tasks[str(event.table)] = bars.add_task(str(event.table), total=event.estimated_rows)
+                table = str(event.table)
+                tasks[table] = bars.add_task(printable(table), total=event.estimated_rows)
             elif isinstance(event, WaveCommitted) and str(event.table) in tasks:
                 task = tasks[str(event.table)]
                 bars.advance(task, event.rows)
                 if event.complete:  # the total was an estimate
                     bars.update(task, total=bars.tasks[task].completed)
-            if text := say(event):
-                bars.console.print(text, highlight=False)
+            if text := line_of(event):
+                bars.console.print(Text(text))
 
         yield draw
 
@@ -310,7 +318,7 @@ def submission_lines(result: "Submission") -> Iterator[str]:
     for name, secret in result.variables.items():
         taken = f"from the secret {secret}" if secret else "not among the secrets: the service has to set it"
         yield f"variable  {name}: {taken}"
-    yield f"{result.service.operation} {json.dumps(result.request, indent=2)}"
+    yield from f"{result.service.operation} {json.dumps(result.request, indent=2)}".splitlines()
 
 
 def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
@@ -335,17 +343,6 @@ def _differences(table: object, differences: Sequence[Any], ending: str = "") ->
         yield f"{table}: and {len(differences) - KEYS_SHOWN} more keys{ending}; --json names all"
 
 
-def print_page(text: str) -> None:
-    """Print a Markdown page: formatted on a terminal, elsewhere as plain text."""
-    from rich.markdown import Markdown
-
-    out = Console()
-    if out.is_terminal:
-        out.print(Markdown(text))
-    else:
-        sys.stdout.write(text)
-
-
 def plain(value: Any) -> Any:
     """A result as a JSON document: dataclasses field by field, other values by their own `to_json`."""
     if hasattr(value, "to_json"):
@@ -355,18 +352,3 @@ def plain(value: Any) -> Any:
     if hasattr(value, "__dataclass_fields__"):
         return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
     return value
-
-
-def is_closed_pipe(error: BaseException) -> bool:
-    """Whether the reader of our output has gone, as with `| head`; Typer and Rich turn that into an exit."""
-    return isinstance(error, BrokenPipeError) or (
-        isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
-    )
-
-
-def exit_silently() -> NoReturn:
-    """Exit without a message, with the code of a process that SIGPIPE ended, as other Unix tools do."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)  # buffered output is written when the process ends
-    sys.exit(EXIT_CLOSED_PIPE)

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+# what reading a document raises that is no JSON, or has other keys, types or numbers than a document of ours
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+
 
 class LakeIngestError(Exception):
     """An error that users see as a single line; the command ends with `exit_code`."""

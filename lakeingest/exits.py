@@ -2,6 +2,7 @@
 
 import typer
 
+from lakeingest.core.printable import printable
 from lakeingest.errors import LakeIngestError, UsageError
 
 EXIT_INTERNAL, EXIT_INTERRUPTED = 70, 130
@@ -36,4 +37,4 @@ def message(error: BaseException) -> str:
     else:
         reason = f"internal error: {type(error).__name__}: {error}".splitlines()[0]
         text = f"{reason} (--debug shows the trace; runbook: InternalError)"
-    return " ".join(text.splitlines())
+    return printable(" ".join(text.splitlines()))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.console import EXIT_CLOSED_PIPE
+from lakeingest.terminal import EXIT_CLOSED_PIPE
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,7 +17,7 @@ import typer.main
 import yaml
 from typer.core import TyperGroup
 
-from lakeingest import Pipeline, cli, console, errors, exits
+from lakeingest import Pipeline, cli, errors, exits, terminal
 from lakeingest.config import Config, parse_config
 from lakeingest.errors import LakeIngestError, NotBuiltYet
 
@@ -162,7 +162,7 @@ def test_the_exit_codes_of_the_documents_are_those_of_the_classes() -> None:
     page = PAGES["docs/howto/schedule-runs.md"]
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     raised = {error.exit_code for error in ERRORS}
-    assert table == {0} | raised | {exits.EXIT_INTERNAL, exits.EXIT_INTERRUPTED, console.EXIT_CLOSED_PIPE}
+    assert table == {0} | raised | {exits.EXIT_INTERNAL, exits.EXIT_INTERRUPTED, terminal.EXIT_CLOSED_PIPE}
 
 
 def test_the_readme_is_read_in_minutes() -> None:

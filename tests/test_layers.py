@@ -25,9 +25,9 @@ ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"api", "config"},
     "api": {"commands", "pipeline", "spark", "config"},
-    "cli_options": {"console", "config"},
-    "cli_signals": {"cli_options", "commands", "console", "config"},
-    "cli_submit": {"cli_options", "commands", "console", "termination"},
+    "cli_options": {"console", "config", "core", "disk"},
+    "cli_signals": {"cli_options", "commands", "console", "terminal", "config"},
+    "cli_submit": {"cli_options", "commands", "console", "terminal", "termination"},
     "cli": {
         "__init__",
         "cli_options",
@@ -37,13 +37,14 @@ ARROWS: dict[str, set[str]] = {
         "console",
         "demo",
         "exits",
+        "terminal",
         "termination",
         "config",
         "files",
         "state",
     },
-    "console": {"commands", "pipeline", "config"},
-    "demo": {"commands", "console", "pipeline", "mysql", "config", "core", "spark"},
+    "console": {"commands", "pipeline", "terminal", "config", "core"},
+    "demo": {"commands", "console", "pipeline", "mysql", "config", "core", "spark", "disk"},
     "commands": {"pipeline"} | EDGES | BELOW,
     "pipeline": EDGES | BELOW,
     **dict.fromkeys(EDGES, BELOW),
@@ -52,7 +53,7 @@ ARROWS: dict[str, set[str]] = {
     "spark": {"workers"} | BELOW,  # Spark starts its Python workers by the module's name
     "workers": {"pipeline", "mysql.wire"} | EDGES,
     "cluster": {"mysql.wire"} | BELOW,  # it has the kernels compiled, and ships them
-    "mysql.wire": {"rows", "core"},  # bytes in, Arrow out: it opens no socket
+    "mysql.wire": {"rows", "core", "disk"},  # bytes in, Arrow out: it opens no socket
     "lake": {"lake.iceberg", "lake.hudi"} | BELOW,
     "lake.iceberg": {"lake"} | BELOW,  # one format knows nothing of the other
     "lake.hudi": {"lake"} | BELOW,
@@ -61,7 +62,8 @@ ARROWS: dict[str, set[str]] = {
     "files": {"config", "disk"},
     "core": set(),
     "disk": set(),
-    "exits": set(),
+    "exits": {"core"},
+    "terminal": {"core"},
     "termination": set(),
     "errors": set(),
 }

@@ -102,9 +102,9 @@ class Plans(Report, tuple[TablePlan, ...]):
             )
 
     @property
-    def note(self) -> str:
+    def notes(self) -> Sequence[str]:
         """The meaning of the counts."""
-        return "rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read"
+        return ("rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read",)
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:

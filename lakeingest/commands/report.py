@@ -10,6 +10,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from lakeingest.core.printable import printable
+
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
@@ -34,9 +36,14 @@ class Report(ABC):
         """The values, row by row."""
 
     @property
+    def notes(self) -> Sequence[str]:
+        """The lines below the table."""
+        return ()
+
+    @property
     def note(self) -> str:
         """The text below the table."""
-        return ""
+        return "\n".join(map(printable, self.notes))
 
     def to_pandas(self) -> "pd.DataFrame":
         """The values as a frame. A column of integers stays one, also where values are unknown."""
@@ -54,7 +61,7 @@ class Report(ABC):
         sides, rows = self._laid_out()
         table = Table(box=None)
         for header, side in zip(self.headers, sides, strict=True):
-            table.add_column(Text(header), justify=side)
+            table.add_column(Text(printable(header)), justify=side)
         for row in rows:
             table.add_row(*map(Text, row))  # what looks like markup is a name
         return Group(table, Text(self.note)) if self.note else Group(table)
@@ -66,7 +73,7 @@ class Report(ABC):
 
     def _repr_html_(self) -> str:
         sides, rows = self._laid_out()
-        head, body = _row("th", self.headers, sides), "".join(_row("td", row, sides) for row in rows)
+        head, body = _row("th", map(printable, self.headers), sides), "".join(_row("td", row, sides) for row in rows)
         note = f"<div>{escape(self.note)}</div>" if self.note else ""
         return f'<table style="border-collapse: collapse"><thead>{head}</thead><tbody>{body}</tbody></table>{note}'
 
@@ -97,4 +104,4 @@ def _text(value: object) -> str:
             return f"{value:,}"
         case float():
             return f"{value:,.1f}"
-    return str(value)
+    return printable(str(value))

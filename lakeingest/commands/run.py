@@ -69,11 +69,11 @@ class RunResult(Report):
             yield str(table.table), table.rows, table.waves, table.published, position
 
     @property
-    def note(self) -> str:
+    def notes(self) -> Sequence[str]:
         """How the run ended, and a line for each table that stopped, is paused, or has a copy that is left as it is."""
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
         left = (f"{table} {reason}" for table, reason in self.left)
-        return "\n".join([self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused, *left])
+        return [self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused, *left]
 
     @property
     def _ending(self) -> str:

@@ -46,9 +46,9 @@ class Sample(Report):
             yield [None if text is None else _cut(text) for text in texts]
 
     @property
-    def note(self) -> str:
+    def notes(self) -> Sequence[str]:
         """The window in which the rows were read."""
-        return f"low watermark {self.low}, high watermark {self.high}"
+        return (f"low watermark {self.low}, high watermark {self.high}",)
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows themselves. Columns keep their Arrow types, which hold every value exactly, also beside NULL."""

@@ -126,7 +126,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             )
 
     @property
-    def note(self) -> str:
+    def notes(self) -> Sequence[str]:
         """Why tables stopped, what is asked of them, how the last run failed, why the source cannot be asked."""
         notes = [f"{table.table}: {table.stopped}" for table in self if table.stopped is not None]
         notes += [
@@ -162,7 +162,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         notes += [self.last_run] if self.last_run else []
         if self.source_error is not None:
             notes.append(f"only the lake was read; lag and new tables are unknown: {self.source_error}")
-        return "\n".join(notes)
+        return notes
 
     @property
     def _binlog(self) -> list[str]:

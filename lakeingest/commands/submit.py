@@ -19,7 +19,7 @@ from lakeingest.cluster.service import Job, Service
 from lakeingest.config import FORMATS, Config, load_config
 from lakeingest.config.catalogs import SECRETS
 from lakeingest.config.secrets import is_reference
-from lakeingest.errors import ConfigError, OperatorNeeded
+from lakeingest.errors import DAMAGED, ConfigError, OperatorNeeded
 
 _KINDS: tuple[Any, ...] = (EmrServerlessJobs, EmrSteps, DataprocJobs, DataprocBatches)
 SERVICES: Mapping[str, Callable[[Any], Service]] = {kind.key: kind for kind in _KINDS}
@@ -139,7 +139,7 @@ def _token(pending: Path, job: Job) -> str:
         known = json.loads(pending.read_text())
         if known["job"] == job_digest(job):
             return str(known["token"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *DAMAGED):
         pass
     return uuid.uuid4().hex
 

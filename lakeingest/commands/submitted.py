@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from lakeingest.cluster.objects import on_amazon
 from lakeingest.cluster.service import State
 from lakeingest.commands.submit import Submission, job_digest
+from lakeingest.core.printable import printable_lines
 from lakeingest.errors import OperatorNeeded, Retryable, StorageFailed
 from lakeingest.files.stored import Stored
 from lakeingest.state import last_run
@@ -82,7 +83,7 @@ def _print_log(submission: Submission, run: str, shown: int, say: Say) -> int:
     except (Retryable, OperatorNeeded) as error:
         say(f"the log cannot be read: {error}")
         return shown
-    sys.stderr.write(text[shown:])
+    sys.stderr.write(printable_lines(text[shown:]))
     return max(shown, len(text))
 
 

@@ -89,9 +89,9 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         return not self.refused and all(result.equal for result in self)
 
     @property
-    def note(self) -> str:
+    def notes(self) -> Sequence[str]:
         """A line for each table that could not be compared."""
-        return "\n".join(f"{table}: not compared: {error.line}" for table, error in self.refused.items())
+        return [f"{table}: not compared: {error.line}" for table, error in self.refused.items()]
 
     def raise_refused(self) -> None:
         """Raise the most serious error of the tables that could not be compared, with these results."""

@@ -8,6 +8,8 @@ from typing import Any, Self
 from pydantic import GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
+from lakeingest.core.file_names import joined
+
 _LOCAL = re.compile(r"^file:/+")
 _REMOTE = re.compile(r"^([a-z][a-z0-9]+)://[^/]")
 
@@ -48,7 +50,7 @@ class Place:
         return re.sub(r"^s3:", "s3a:", self.written)
 
     def __truediv__(self, name: str) -> Self:
-        return type(self)(str(self.path / name) if self.scheme is None else f"{self.written}/{name}")
+        return type(self)(joined(self.written, name))
 
     def below(self, folder: Path) -> Self:
         """The place; a relative path is relative to the folder."""

@@ -4,7 +4,6 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import quote as encode
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,12 +16,13 @@ from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
 from lakeingest.config.stores import store_of
 from lakeingest.config.table_properties import Properties
+from lakeingest.core.file_names import segment
 from lakeingest.core.schema import TableId
 
 if TYPE_CHECKING:
     from typing import Self
 
-_FOLDERS = {".", "..", ".hoodie"}
+_OF_HUDI = frozenset({".hoodie"})  # the folder of a table's own files
 _UNSAFE = re.compile(r"[^\w$.~-]+")
 
 
@@ -103,9 +103,7 @@ class Target(Frozen):
 
         So are the dots of a name that stands for a folder above, or for Hudi's own.
         """
-        encoded = (_UNSAFE.sub(lambda found: encode(found[0], safe=""), part) for part in self.identifier(table))
-        parts = (part.replace(".", "%2E") if part in _FOLDERS else part for part in encoded)
-        namespace, name = parts
+        namespace, name = (segment(part, _UNSAFE, _OF_HUDI) for part in self.identifier(table))
         return self.warehouse / namespace / name
 
     def name(self, table: TableId) -> str:

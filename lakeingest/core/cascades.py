@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
-from lakeingest.errors import OperatorNeeded, StateUnreadable
+from lakeingest.errors import DAMAGED, OperatorNeeded, StateUnreadable
 
 Row = tuple[Any, ...]  # the values of some columns of a row, in the order of their names
 
@@ -148,7 +148,7 @@ class Settled:
         """The inverse of `to_json`; StateUnreadable for anything else."""
         try:
             return cls(str(doc["keys"]), Place.parse(doc["to"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not what is known of foreign keys: {doc!r}") from error
 
 

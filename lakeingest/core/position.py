@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 from lakeingest.core.history import History
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -350,7 +350,7 @@ class Position:
             gtids = None if doc["gtids"] is None else GtidSet.parse(doc["gtids"])
             history = None if doc.get("history") is None else History.from_json(doc["history"])
             return cls(str(doc["server_uuid"]), int(doc["epoch"]), FilePosition.parse(doc["at"]), gtids, history)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not a saved position: {doc!r}") from error
 
 

@@ -13,7 +13,7 @@ from lakeingest.core.rereads import Patch, Reread, united
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan
-from lakeingest.errors import SpoolGap, StateUnreadable
+from lakeingest.errors import DAMAGED, SpoolGap, StateUnreadable
 
 Read = TypeVar("Read", Split, Patch)
 
@@ -351,7 +351,7 @@ class Progress:
         """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
         try:
             return cls(**parts_of(doc))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not a table's progress: {error}") from error
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import Low, Place, low_from_json, low_to_json
 from lakeingest.core.splits import key_from_json, range_from_json
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Patch:
         try:
             within, low = range_from_json(doc), low_from_json(doc["low"])
             return cls(str(doc["name"]), within, low, Place.parse(doc["high"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not a patch: {doc!r}") from error
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from lakeingest.core.position import Position
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 
 SHOWN = "lakeingest.shown"  # the property of a publish that has it
 
@@ -40,5 +40,5 @@ class Shown:
             doc = json.loads(text)
             position = None if doc["position"] is None else Position.from_json(doc["position"])
             return cls(position, int(doc["rows"]), None if doc["at"] is None else str(doc["at"]))
-        except (KeyError, TypeError, ValueError, StateUnreadable):
+        except (*DAMAGED, StateUnreadable):
             return None

@@ -15,7 +15,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import key_from_json, range_from_json
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer one
 
@@ -219,7 +219,7 @@ class Signal:
                 why=None if doc["why"] is None else str(doc["why"]),
                 ddl=None if doc.get("ddl") is None else str(doc["ddl"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not a signal: {doc!r}") from error
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import GtidSet, Low, Place, low_from_json, low_to_json
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Split:
             if "at" in doc:
                 return cls(bounds, merged_at=Place.parse(doc["at"]))
             return cls(bounds, low_from_json(doc["low"]), Place.parse(doc["high"]))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not a split: {doc!r}") from error
 
 
@@ -128,7 +128,7 @@ class Splits:
         """The inverse of `to_json`; StateUnreadable when the splits do not tile."""
         try:
             return cls(tuple(Split.from_json(split) for split in doc))
-        except (TypeError, ValueError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not the splits of a table: {error}") from error
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from lakeingest.demo.flavor import Flavor
+from lakeingest.disk import is_private
 from lakeingest.errors import OperatorNeeded
 
 KEYRINGS = Path("/usr/share/keyrings")
@@ -84,16 +85,20 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
     kind = flavor.name.lower().replace(" ", "-")
     places = [cache / f"{kind}-{platform.machine()}" for cache in caches(folder)]
     for place in places:
-        if _runs(flavor, place):
+        if is_private(place) and _runs(flavor, place):
             return _command(flavor, place)
     reasons = []
     for place in places:
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            assert_private(place.parent)
             with locked(place.parent / "mysql.lock"):
                 if not _runs(flavor, place):
                     _install(flavor, place, say)
             return _command(flavor, place)
+        except OperatorNeeded as error:
+            if is_private(place.parent):
+                raise
+            reasons.append(str(error))
         except OSError as error:
             reasons.append(f"{place.parent} cannot be written: {error.strerror}")
     raise OperatorNeeded("; ".join(reasons))
@@ -111,6 +116,13 @@ def caches(folder: Path) -> list[Path]:
     if home.is_absolute() and os.access(home, os.X_OK):
         return [home / ".cache" / "lakeingest", fallback]
     return [fallback]
+
+
+def assert_private(cache: Path) -> None:
+    """Make the folder of a cache; OperatorNeeded where others could change the programs in it."""
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not is_private(cache):
+        raise OperatorNeeded(f"others than this user can write to {cache}, which is for programs; set LAKEINGEST_CACHE")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pymysql
 import yaml
 from rich.console import Console
+from rich.text import Text
 
 from lakeingest import console as look
 from lakeingest.commands.run import run
@@ -73,7 +74,7 @@ def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, p
     _clear(folder)
 
     def say(text: str) -> None:
-        out.print(text, highlight=False)
+        out.print(Text(text))
 
     with ExitStack() as stack:
         server = stack.enter_context(local_server(folder / "server", say=say))
@@ -81,9 +82,7 @@ def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, p
         lake = _in_folder(target) if place == "local" else _on_s3(stack, folder, target, say)
         with _connect(server) as connection:
             size = build(connection, rows, seed)
-        out.print(
-            f"a shop of {size.total:,} rows in {len(TABLES)} tables; {WRITERS} writers change it while it is copied"
-        )
+        say(f"a shop of {size.total:,} rows in {len(TABLES)} tables; {WRITERS} writers change it while it is copied")
         config = _config(folder, lake, server, rows)
         tally = Tally()
         with Workload(server, size, CHANGES, seed) as workload, look.observer(out) as draw:
@@ -128,7 +127,7 @@ def _report(
     else:
         lines.append(f"The tables were in {config.target.warehouse}, whose server ends with the demo.")
     for text in lines:
-        out.print(text, highlight=False, soft_wrap=True, markup=False)
+        out.print(Text(text), soft_wrap=True)
 
 
 def _in_folder(target: FormatName) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from lakeingest.demo.debian import caches, locked
+from lakeingest.demo.debian import assert_private, caches, locked
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
@@ -84,7 +84,7 @@ def _java() -> str:
 def _jars(folder: Path, say: Callable[[str], None]) -> Path:
     """The folder of the REST server's jars, in the cache; it has all of them or is not there."""
     [cache, *_] = caches(folder)
-    cache.mkdir(parents=True, exist_ok=True)
+    assert_private(cache)
     place = cache / f"iceberg-rest-s3-{_ICEBERG}"
     with locked(cache / "iceberg-rest.lock"):
         if not place.exists():

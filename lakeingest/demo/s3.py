@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakeingest.demo.debian import caches, locked
+from lakeingest.demo.debian import assert_private, caches, locked
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
 
@@ -93,7 +93,7 @@ def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
     [cache, *_] = caches(folder)
     place = cache / f"{name}-{version}"
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        assert_private(cache)
         with locked(cache / f"{name}.lock"):
             if not place.exists():
                 say(f"building {name}, an object store (once, some minutes)")

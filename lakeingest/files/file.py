@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 File: TypeAlias = Path | Stored
 
+_DEPTH = 2  # of folders that are swept as one
 _AT_ONCE = 16  # documents of a store that are read at the same time
 SMALL_BYTES = 1 << 20  # a data file of a store that is read whole, and kept
 _KEPT_BYTES = 64 << 20
@@ -118,8 +119,11 @@ def document(file: File) -> Any:
 
 
 def parsed(contents: bytes) -> Any:
-    """The document that contents are."""
-    doc = json.loads(contents)
+    """The document that contents are; ValueError where they are none, or one that no writer of ours makes."""
+    try:
+        doc = json.loads(contents)
+    except RecursionError as error:
+        raise ValueError("the document is nested too deeply") from error
     if isinstance(doc, dict):
         doc.pop(NONCE, None)
     return doc
@@ -127,7 +131,7 @@ def parsed(contents: bytes) -> Any:
 
 def read(file: File) -> bytes:
     """The contents."""
-    return file.read_bytes() if isinstance(file, Path) else file.get()[0]
+    return local.read(file) if isinstance(file, Path) else file.get()[0]
 
 
 def read_all(files: Sequence[File]) -> list[bytes]:
@@ -227,10 +231,10 @@ def now(folder: File) -> float:
     return time.time() if isinstance(folder, Path) else folder.now().timestamp()
 
 
-def make_folder(folder: File) -> None:
-    """Make a folder and its missing parents, durably. A store makes folders by itself."""
+def make_folder(folder: File, *, private: bool = False) -> None:
+    """Make a folder and its missing parents, durably, perhaps for this user alone. A store makes folders by itself."""
     if isinstance(folder, Path):
-        disk.make_folder(folder)
+        disk.make_folder(folder, disk.PRIVATE) if private else disk.make_folder(folder)
 
 
 def sync(folder: File) -> None:
@@ -311,8 +315,8 @@ def lasting(file: File) -> BinaryIO:
 
 
 def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
-    """Delete those files that are older than `age`; how many files and bytes."""
-    found, removed, freed = list(files), 0, 0
+    """Delete those files that are older than `age`; how many files and bytes. What is behind a link is not ours."""
+    found, removed, freed = [file for file in files if not _is_behind_link(file)], 0, 0
     oldest = now(found[0].parent) - age.total_seconds() if found else 0.0
     for file in found:
         if changed(file) < oldest:
@@ -320,6 +324,13 @@ def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
             delete(file)
             removed, freed = removed + 1, freed + bytes_
     return removed, freed
+
+
+def _is_behind_link(file: File) -> bool:
+    """Whether it is a symbolic link, or in a folder that is one, or whose folder is one; a folder is no file either."""
+    return isinstance(file, Path) and (
+        file.is_dir() or any(one.is_symlink() for one in (file, *list(file.parents)[:_DEPTH]))
+    )
 
 
 def probe(folder: File) -> None:

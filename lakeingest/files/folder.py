@@ -1,6 +1,7 @@
 """Folders as a whole, in a file system or in an object store: what is below them, and how all of it goes away.
 
 A program that thinks in folders puts an empty object into a store for each. A listing has them as files of no bytes.
+A symbolic link in a file system is neither a folder nor a file of ours: what is behind it may be of others.
 """
 
 import shutil
@@ -24,10 +25,15 @@ def subfolders(folder: File) -> list[str]:
 
 
 def tree(folder: File) -> list[File]:
-    """The files at any depth below a folder, sorted; none where there is no such folder."""
+    """The files at any depth below a folder, sorted; none where there is no such folder, or it is a link."""
     if isinstance(folder, Stored):
         return list[File](folder.tree())
-    return list[File](sorted(path for path in folder.rglob("*") if path.is_file()))
+    return list[File](path for path in whole(folder)[1:] if path.is_file() and not path.is_symlink())
+
+
+def whole(folder: Path) -> list[Path]:
+    """A folder of this machine and all that is at any depth below it, sorted; of a link nothing but itself."""
+    return [folder, *([] if folder.is_symlink() else sorted(folder.rglob("*")))]
 
 
 def delete_all(files: Iterable[File]) -> None:
@@ -36,7 +42,7 @@ def delete_all(files: Iterable[File]) -> None:
     for file in files:
         if isinstance(file, Stored):
             stored.append(file)
-        elif file.is_dir():
+        elif file.is_dir() and not file.is_symlink():
             shutil.rmtree(file, ignore_errors=True)
         else:
             file.unlink(missing_ok=True)

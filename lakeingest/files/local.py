@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lakeingest.disk import sync
+
+MOST_BYTES = 1 << 30  # of a document
 
 
 def create(path: Path, doc: Mapping[str, Any]) -> bool:
@@ -31,6 +34,18 @@ def put(path: Path, contents: bytes) -> None:
     """Make or replace the file: a reader sees the old or the new contents."""
     with _whole(path, contents) as new:
         new.replace(path)
+
+
+def read(path: Path) -> bytes:
+    """The contents of a document; ValueError for what none of ours can be: a link, a device, a pipe, or a huge file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError(f"{path} is no file")
+        if found.st_size > MOST_BYTES:
+            raise ValueError(f"{path} has {found.st_size:,} bytes, more than any document of ours")
+        return file.read(MOST_BYTES)
 
 
 def append(path: Path, doc: Mapping[str, Any]) -> None:

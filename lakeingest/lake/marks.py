@@ -7,7 +7,7 @@ import json
 
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 
 OWNER = "lakeingest.table"  # the source table that a table of the lake is the copy of
 PROGRESS = "lakeingest.progress"
@@ -31,5 +31,5 @@ def parse_progress(table: TableId, commit: str, text: str) -> Progress:
     """The progress that a marked commit carries; StateUnreadable, which names the commit, when it is damaged."""
     try:
         return Progress.from_json(json.loads(text))
-    except (ValueError, StateUnreadable) as error:
+    except (*DAMAGED, StateUnreadable) as error:
         raise StateUnreadable(f"{table}: the progress of {commit} is unreadable: {error}") from error

@@ -7,15 +7,25 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, UnsupportedTable
 
 _FOLDING = {"glue", "hive"}  # these change or refuse other names
+_DIVIDING = {"sql", "rest"}  # a namespace has parts there, which dots divide
 _FOLDED = re.compile(r"[a-z0-9_]+")
 
 
 def assert_nameable(kind: CatalogType | None, name: tuple[str, str]) -> None:
-    """UnsupportedTable when a catalog of this type cannot have the name."""
+    """UnsupportedTable when a catalog of this type cannot have the namespace and the name."""
+    if (reason := unnameable(kind, name)) is not None:
+        raise UnsupportedTable(f"{reason}; leave the table out, or name its target by target.table")
+
+
+def unnameable(kind: CatalogType | None, name: tuple[str, str]) -> str | None:
+    """Why a catalog of this type cannot have the namespace and the name; None where it can."""
     if kind in _FOLDING and not all(map(_FOLDED.fullmatch, name)):
-        raise UnsupportedTable(
-            f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}; leave the table out"
-        )
+        return f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}"
+    if kind in _DIVIDING and not all(part.strip() for part in name[0].split(".")):
+        return f"a catalog of type {kind} has no namespace {name[0]!r}: a part before or after a dot is empty"
+    if kind == "rest" and name[1] in {".", ".."}:
+        return f"a catalog of type rest has no table {name[1]!r}: it would be another place of its URLs"
+    return None
 
 
 def stale(table: TableId) -> StaleWriter:

@@ -19,6 +19,7 @@ from lakeingest.config import History
 from lakeingest.core.file_names import file_name
 from lakeingest.core.moment import Moment
 from lakeingest.core.schema import TableId
+from lakeingest.errors import DAMAGED
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 
@@ -99,7 +100,7 @@ class Waiting:
         """None where nothing says so."""
         try:
             return Moment.from_json(files.document(self.folder / BEGAN)["since"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, *DAMAGED):
             return None
 
     def _begin_again(self) -> None:
@@ -117,7 +118,7 @@ class Waiting:
             return Removal(file, Moment.from_json(doc["since"]), doc)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except DAMAGED:
             self._begin_again()
             files.delete(file)
             return None

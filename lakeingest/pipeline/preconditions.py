@@ -23,7 +23,7 @@ from lakeingest.mysql.preflight.replica import replica_conditions
 from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
-from lakeingest.state.folder import lacks_room, unwritable
+from lakeingest.state.folder import lacks_room, open_to_others, unwritable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,8 @@ def require(
     preflight = Preflight.of(config, connection, known)
     if isinstance(preflight.held.unopened, Retryable):
         raise preflight.held.unopened
-    foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, NotOurTable)}
+    without = NotOurTable, UnsupportedTable  # of the table in the source, it is no copy
+    foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, without)}
     copied = {*preflight.held.staged, *preflight.held.refused} - foreign
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
@@ -212,6 +213,7 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
     else:
         # a REST catalog may lend credentials for the tables alone
         yield Checked("warehouse", unwritable_store(config), fatal=config.target.catalog.type != "rest")
+    yield Checked("privacy of the state folder", open_to_others(state_of(config)), fatal=False)
     for name, folder in places:
         yield Checked(name, unwritable(name, folder))
         full = lacks_room(folder, LEAST_FREE)

@@ -3,6 +3,7 @@
 from datetime import datetime
 from html import escape
 
+from lakeingest.core.printable import printable
 from lakeingest.core.schema import TableId
 from lakeingest.quality.gates import GateReport, Outcome
 
@@ -37,11 +38,16 @@ def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
-        f"<table>{''.join(f'<tr><th>{name}</th><td>{escape(fact)}</td></tr>' for name, fact in facts.items())}</table>"
+        f"<title>{_shown(title)}</title><style>{_STYLE}</style></head><body><h1>{_shown(title)}</h1>"
+        f"<table>{''.join(f'<tr><th>{name}</th><td>{_shown(fact)}</td></tr>' for name, fact in facts.items())}</table>"
         f"<h2>Expectations</h2><table><tr>{''.join(f'<th>{name}</th>' for name in headers)}</tr>"
         f"{''.join(map(_row, order))}</table></body></html>\n"
     )
+
+
+def _shown(text: str) -> str:
+    """A text as the page shows it: names and values of rows are neither tags, nor do they turn what follows them."""
+    return escape(printable(text))
 
 
 def _row(outcome: Outcome) -> str:
@@ -53,9 +59,9 @@ def _row(outcome: Outcome) -> str:
     elif not outcome.success and outcome.unexpected is None and outcome.observed is not None:
         found = f"observed {outcome.observed}"
     named, long = (outcome.suite, outcome.document["type"]), (arguments, found)
-    samples = "<br>".join(map(escape, outcome.examples))
+    samples = "<br>".join(map(_shown, outcome.examples))
     return (
         f'<tr><td class="{verdict}">{verdict}</td>'
-        f"{''.join(f'<td>{escape(str(cell))}</td>' for cell in named)}"
-        f"{''.join(f'<td class=wide>{escape(str(cell))}</td>' for cell in long)}<td class=wide>{samples}</td></tr>"
+        f"{''.join(f'<td>{_shown(str(cell))}</td>' for cell in named)}"
+        f"{''.join(f'<td class=wide>{_shown(str(cell))}</td>' for cell in long)}<td class=wide>{samples}</td></tr>"
     )

@@ -1,52 +1,128 @@
-"""The jars of a session that lakeingest starts: fetched once for all sessions of a user, then taken from the disk."""
+"""The jars of a session that lakeingest starts: fetched once for all sessions of a user, then taken from the disk.
+
+A jar is code. So its folder is of this user alone, and a jar is used only if its SHA-256 is that of its release.
+"""
 
 import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from lakeingest.config import FORMATS, Config
+from lakeingest.disk import PRIVATE, make_folder
+from lakeingest.errors import OperatorNeeded
+from lakeingest.spark.pins import SHA256
 from lakeingest.spark.settings import ivy_folder, work_folder
 
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
+_RESOLVING = {"spark.jars.ivySettings", "spark.jars.repositories", "spark.jars.excludes"}  # which Spark alone follows
+_SECONDS = 900
+_MODULE = """<ivy-module version="2.0"><info organisation="lakeingest" module="session"/>
+<dependencies>{dependencies}</dependencies></ivy-module>"""
 
 
 @contextmanager
-def fetched(config: Config, settings: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """The settings with which a session starts within the block.
+def fetched(config: Config, settings: Mapping[str, str], java: Path | None = None) -> Iterator[Mapping[str, str]]:
+    """The settings with which a session starts within the block; `java` is the home of Java, None for that on PATH.
 
     Jars that are here are named by their paths, because Ivy takes seconds to find them. If one is missing, Ivy fetches
-    it, and one process at a time lets it: Spark would use a jar that another process is still writing.
+    it, and one process at a time lets it. OperatorNeeded for a jar that is another one than was released. Jars that
+    pipeline.yml adds are left to Spark.
     """
     if config.spark.jars != "auto":
         yield settings
         return
     folder, names = ivy_folder(work_folder(config)), FORMATS[config.target.format].jars(config.target)
-    if all(_is_whole(folder, name) for name in names):
-        yield _by_path(settings, folder, names)
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
+    is_ours = settings.get(PACKAGES) == ",".join(names) and not settings.keys() & {JARS, *_RESOLVING}
+    if not all(_is_whole(folder, name) for name in names):
+        make_folder(folder, PRIVATE)
         with (folder / "lakeingest.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            yield settings
+            if not is_ours or _ivy() is None or not all(name in SHA256 for name in names):
+                yield settings
+                return
+            fetch(folder, [name for name in names if not _is_whole(folder, name)], java)
+    yield _by_path(settings, folder, names) if is_ours else settings
+
+
+def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
+    """Let Ivy, which comes with PySpark, fetch jars into the folder; OperatorNeeded where it cannot, or they differ."""
+    for name in names:
+        for file in (_copy(folder, name), _cached(folder, name)):
+            file.unlink(missing_ok=True)
+    parts = (name.split(":") for name in names)
+    wanted = "".join(
+        f'<dependency org="{org}" name="{name}" rev="{rev}" transitive="false"/>' for org, name, rev in parts
+    )
+    program = str(java / "bin" / "java") if java else shutil.which("java") or "java"
+    pattern = str(folder / "jars" / "[organisation]_[artifact]-[revision].[ext]")
+    with tempfile.TemporaryDirectory(prefix="lakeingest-") as work:
+        module = Path(work) / "ivy.xml"
+        module.write_text(_MODULE.format(dependencies=wanted))
+        options = ["-ivy", str(module), "-cache", str(folder / "cache"), "-retrieve", pattern]
+        done = subprocess.run(
+            [program, "-jar", str(_ivy()), *options], capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    missing = [name for name in names if not _copy(folder, name).exists()]
+    if done.returncode or missing:
+        found = [line.strip() for line in done.stdout.splitlines() if "UNRESOLVED" in line or "FAILED" in line]
+        last = "; ".join(found[:3]) or (done.stdout.strip().splitlines() or ["no reason given"])[-1]
+        raise OperatorNeeded(f"Ivy cannot fetch {', '.join(missing or names)}: {last}; name jars of yours (spark.jars)")
+    for name in names:
+        assert_released(name, _copy(folder, name))
+
+
+def _ivy() -> Path | None:
+    """The Ivy that Spark brings; None where it has none."""
+    spark = find_spec("pyspark")
+    homes = (spark and spark.origin and str(Path(spark.origin).parent), os.environ.get("SPARK_HOME"))
+    return next((jar for home in homes if home for jar in Path(home).glob("jars/ivy-*.jar")), None)
+
+
+def assert_released(name: str, jar: Path) -> None:
+    """OperatorNeeded if a jar is another one than was released under its name."""
+    if (found := digest(jar)) != SHA256[name]:
+        raise OperatorNeeded(
+            f"{jar} is not {name} as it was released: its SHA-256 is {found}, not {SHA256[name]}; find out who changed"
+            " it, or the repository that it comes from"
+        )
+
+
+def digest(jar: Path) -> str:
+    """The SHA-256 of a file."""
+    with jar.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _by_path(settings: Mapping[str, str], folder: Path, names: Sequence[str]) -> Mapping[str, str]:
-    """The settings with the paths of these jars instead of their names; unchanged if pipeline.yml names other jars."""
-    if settings.get(PACKAGES) != ",".join(names) or JARS in settings:
-        return settings
+    """The settings with the paths of these jars instead of their names."""
     kept = {key: value for key, value in settings.items() if key != PACKAGES}
     return {**kept, JARS: ",".join(str(_copy(folder, name)) for name in names)}
 
 
 def _is_whole(folder: Path, jar: str) -> bool:
-    """Whether Spark's copy of a jar is as long as the file that Ivy fetched."""
-    group, artifact, version = jar.split(":")
-    copy, fetched = _copy(folder, jar), folder / "cache" / group / artifact / "jars" / f"{artifact}-{version}.jar"
-    return copy.exists() and fetched.exists() and copy.stat().st_size == fetched.stat().st_size
+    """Whether Spark's copy of a jar is here and as released; of one without a digest, as long as what Ivy fetched."""
+    copy, fetched = _copy(folder, jar), _cached(folder, jar)
+    if not copy.exists():
+        return False
+    if jar in SHA256:
+        return digest(copy) == SHA256[jar]
+    return fetched.exists() and copy.stat().st_size == fetched.stat().st_size
 
 
 def _copy(folder: Path, jar: str) -> Path:
     """Where Spark puts a jar that Ivy has fetched for it."""
     group, artifact, version = jar.split(":")
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
+
+
+def _cached(folder: Path, jar: str) -> Path:
+    """Where Ivy keeps a jar."""
+    group, artifact, version = jar.split(":")
+    return folder / "cache" / group / artifact / "jars" / f"{artifact}-{version}.jar"

@@ -19,6 +19,7 @@ from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import EXTENSIONS
 from lakeingest.config.load import only_here
 from lakeingest.config.spark import MASTER, is_on_this_machine
+from lakeingest.disk import PRIVATE, make_folder
 from lakeingest.errors import OperatorNeeded, StorageFailed
 from lakeingest.spark.jars import fetched
 from lakeingest.spark.loss import abandon, is_gone
@@ -100,7 +101,7 @@ def _started(config: Config) -> "SparkSession":
         _output_to(_log(folder)),
         _ctrl_c_as_it_was(),
         _start_errors(folder),
-        fetched(config, settings(config)) as given,
+        fetched(config, settings(config), home) as given,
     ):
         _launched(config, given)
         for key, value in given.items():
@@ -280,7 +281,7 @@ def _not_started(folder: Path, reason: str) -> OperatorNeeded:
 def _log(folder: Path) -> BinaryIO:
     """The file for the output of the JVM."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, PRIVATE)
         return (folder / "spark.log").open("ab")
     except OSError as error:
         raise StorageFailed(

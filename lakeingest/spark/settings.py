@@ -5,11 +5,14 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.catalogs import SECRETS
 from lakeingest.config.spark import MASTER, is_on_this_machine
+from lakeingest.disk import is_private, private_folder
+from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.package import DIGEST, digest
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for its program, which fails unless it starts a session
@@ -74,6 +77,7 @@ def _of_this_machine(config: Config) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
+        **({} if (temporary := _temporary()) is None else {"spark.local.dir": str(temporary)}),
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.warehouse.dir": (work_folder(config) / "spark-warehouse").as_uri(),
     }
@@ -107,17 +111,38 @@ def work_folder(config: Config) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     if not _is_creatable(cache):
         cache = Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}"
+        if private_folder(cache) is None:
+            raise OperatorNeeded(f"others than this user can write to {cache}; remove it, or set XDG_CACHE_HOME")
     return cache / "lakeingest" / config.name
 
 
 def ivy_folder(folder: Path) -> Path:
-    """The folder of Spark's jars: in the user's home, or in the given one if the home is not writable."""
-    shared = Path("~/.ivy2").expanduser()
+    """The folder of Spark's jars: in the user's home, or in the given one if nothing can be written there.
+
+    OperatorNeeded where somebody else can write to that one, too: what is in it is executed.
+    """
+    shared, own = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
+    if private_folder(shared) and os.access(shared, os.W_OK):
+        return shared
+    if own.exists() and not is_private(own):
+        raise OperatorNeeded(
+            f"others than this user can write to {own}, from which Spark would take code; let nobody else write to it"
+            " and the folders above, or set spark.jars in pipeline.yml"
+        )
+    return own
+
+
+@cache
+def _temporary() -> Path | None:
+    """A folder for temporary files of this user alone: rows of the source are among what Spark writes there.
+
+    None where no temporary folder can be written; Spark says so.
+    """
     try:
-        shared.mkdir(parents=True, exist_ok=True)
+        found = private_folder(Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}")
+        return found or Path(tempfile.mkdtemp(prefix="lakeingest-"))  # someone else has made the other one
     except OSError:
-        return folder / "cache" / "ivy"
-    return shared if os.access(shared, os.W_OK) else folder / "cache" / "ivy"
+        return None
 
 
 def _is_creatable(folder: Path) -> bool:

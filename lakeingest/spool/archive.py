@@ -17,6 +17,7 @@ from itertools import groupby
 
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
+from lakeingest.errors import DAMAGED
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import reread_files
@@ -64,7 +65,7 @@ def name_of(spool: File) -> str:
     """The name of this changelog; '' for a spool of a version that gave it none."""
     try:
         return str(store.read(spool / "archive" / "id.json")["id"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *DAMAGED):
         return ""
 
 

@@ -19,7 +19,7 @@ from lakeingest.core.history import History
 from lakeingest.core.position import Gtid, GtidSet, Place, Position
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ChangelogGone, StateUnreadable
+from lakeingest.errors import DAMAGED, ChangelogGone, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool.archive import listed, name_of
@@ -95,7 +95,7 @@ class StoredChangelog:
             return self._known[file][1]
         except FileNotFoundError as error:
             raise _Moved from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *DAMAGED) as error:
             raise StateUnreadable(f"{file} of the spool cannot be read: {error}") from error
 
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from lakeingest.core.alteration import Alteration
+from lakeingest.core.file_names import inside
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.prepared import Pending
@@ -61,9 +62,9 @@ class Manifest:
             FilePosition.parse(doc["start"]),
             FilePosition.parse(doc["stop"]),
             GtidSet.parse(doc["gtids"]),
-            str(doc["transactions"]),
+            inside(str(doc["transactions"])),
             {
-                TableId.parse(table): None if file is None else (str(file[0]), int(file[1]))
+                TableId.parse(table): None if file is None else (inside(str(file[0])), int(file[1]))
                 for table, file in doc["tables"].items()
             },
             {TableId.parse(table): int(count) for table, count in doc.get("nulled", {}).items()},

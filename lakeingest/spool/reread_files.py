@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
-from lakeingest.core.file_names import file_name
+from lakeingest.core.file_names import file_name, inside
 from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import StaleWriter, StateUnreadable
+from lakeingest.errors import DAMAGED, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.rows import INSTANT, reread_schema, stored
@@ -155,10 +155,10 @@ def _remove(documents: Iterable[File]) -> None:
 def _read(file: File) -> list[tuple[str, int]]:
     """The files that a document names, each with its row count."""
     try:
-        return [(str(name), int(rows)) for name, rows in store.read(file)["files"]]
+        return [(inside(str(name)), int(rows)) for name, rows in store.read(file)["files"]]
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *DAMAGED) as error:
         raise unreadable(file, error) from error
 
 

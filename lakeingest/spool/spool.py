@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.prepared import Pending
 from lakeingest.core.schema import TableId
-from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable
+from lakeingest.errors import DAMAGED, SpoolGap, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File, Head
 from lakeingest.spool import archive, reread_files
@@ -75,7 +75,7 @@ class Spool:
             }
             noted = folder / "boundaries.json"
             boundaries = _boundaries(store.read(noted)) if files.exists(noted) else {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable) as error:
+        except (OSError, *DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
         left = {
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place

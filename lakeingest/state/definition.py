@@ -6,7 +6,6 @@ of every published copy. Each publish carries the definition, too, so that it ou
 """
 
 import base64
-import binascii
 import json
 import time
 import zlib
@@ -19,7 +18,7 @@ from urllib.parse import unquote
 from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
@@ -75,7 +74,7 @@ class Definition:
             restarted = doc.get("restarted") and Place.parse(doc["restarted"])
             first_at = None if first_at is None else int(first_at)
             return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
 
 
@@ -129,7 +128,7 @@ def definition(state: File, table: TableId) -> Definition | None:
         return Definition.from_json(store.read(file))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, StateUnreadable) as error:
+    except (OSError, *DAMAGED, StateUnreadable) as error:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
 
 
@@ -146,7 +145,7 @@ def _table_of(state: File, file: File) -> TableId:
             return table
     try:
         return TableId.parse(store.read(file)["schema"]["table"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *DAMAGED) as error:
         raise StateUnreadable(f"{file} cannot be read: {error}; remove it and run again") from error
 
 
@@ -215,7 +214,7 @@ def restore_definition(state: File, table: TableId, fingerprint: str, given: str
     """Keep the definition that a publish carries, if it has this fingerprint and belongs to this table."""
     try:
         schema = schema_from_json(json.loads(zlib.decompress(base64.b64decode(given, validate=True))))
-    except (binascii.Error, zlib.error, KeyError, TypeError, ValueError, AttributeError):
+    except (zlib.error, *DAMAGED):
         return  # it is as if the publish had none
     if schema.table == table and schema.fingerprint == fingerprint:
         _keep(state, Definition(schema))

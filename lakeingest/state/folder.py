@@ -1,5 +1,8 @@
 """Checks of a folder that a run will write to; they leave nothing behind."""
 
+from pathlib import Path
+
+from lakeingest.disk import is_open_to_others
 from lakeingest.errors import LakeIngestError
 from lakeingest.files import file as files
 from lakeingest.files.file import File
@@ -15,6 +18,13 @@ def unwritable(name: str, folder: File) -> str | None:
         fix = "make it writable, or name another one in pipeline.yml"
         return f"the {name} {folder} cannot be written: {error.strerror}; {fix}"
     return None
+
+
+def open_to_others(folder: File) -> str | None:
+    """A finding when other users of this machine can look into the folder, in which rows of the source are."""
+    if not isinstance(folder, Path) or not is_open_to_others(folder):
+        return None
+    return f"other users of this machine can look into the state folder {folder}, which has rows: chmod 700 {folder}"
 
 
 def lacks_room(folder: File, wanted: int) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from lakeingest.errors import DAMAGED
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -32,7 +33,7 @@ def failure(state: File) -> str:
         last = store.read(state / NAME)
         changed = f", with --set {', '.join(last['set'])}," if last.get("set") else ""
         return f"the last run{changed} failed at {last['at']}: {last['error']}" if last["error"] else ""
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *DAMAGED):
         return ""
 
 

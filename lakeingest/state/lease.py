@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from lakeingest.errors import LakeIngestError, LeaseHeld, LeaseLost
+from lakeingest.errors import DAMAGED, LakeIngestError, LeaseHeld, LeaseLost
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.stored import Seen, Stored
@@ -161,7 +161,7 @@ def held(folder: File) -> Iterator[Lease]:
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
-        files.make_folder(folder)
+        files.make_folder(folder, private=True)
         lease = _take(path) if isinstance(path, Path) else _take_stored(path)
     stop = threading.Event()
     renewal = threading.Thread(target=lease.renew_until, args=(stop,), name="lease", daemon=True)
@@ -249,7 +249,7 @@ def _owner(path: File) -> Owner | None:
 def _owner_of(doc: Mapping[str, Any]) -> Owner | None:
     try:
         return Owner.from_json(doc)
-    except (ValueError, KeyError, TypeError):
+    except DAMAGED:
         return None
 
 

@@ -5,7 +5,7 @@ owner.json   the name of the pipeline, the server, and the layout of the folder;
 
 from dataclasses import asdict, dataclass
 
-from lakeingest.errors import NotOurState, StateUnreadable
+from lakeingest.errors import DAMAGED, NotOurState, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
@@ -36,7 +36,7 @@ def _read(folder: File) -> tuple[StateOwner | None, int]:
         found, layout = StateOwner(str(doc["pipeline"]), str(doc["server"])), int(doc.get("layout", 1))
     except (FileNotFoundError, NotADirectoryError):
         return None, 0
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *DAMAGED) as error:
         raise StateUnreadable(f"{path} cannot be read: {error}; remove it if nobody else uses the folder") from error
     if layout > LAYOUT:
         raise StateUnreadable(

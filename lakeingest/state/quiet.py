@@ -12,7 +12,7 @@ from typing import Any
 from lakeingest.core.position import Position
 from lakeingest.core.quiet import Quiet
 from lakeingest.core.schema import TableId
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -23,7 +23,7 @@ def read_quiet(state: File) -> dict[TableId, Quiet]:
     """What is known of each table. Nothing where the file is lost or damaged: then the commits tell all."""
     try:
         return dict(pair for group in store.read(state / NAME)["positions"] for pair in _tables(group))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StateUnreadable):
+    except (OSError, *DAMAGED, StateUnreadable):
         return {}
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from lakeingest.core.signals import OPEN, Action, Event, Signal
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
@@ -128,7 +128,7 @@ class SignalFolder:
             document = SignalDocument.from_json(store.read(path))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, StateUnreadable) as error:
+        except (OSError, *DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"{path} cannot be read: {error}; remove it, and ask for the signal again") from error
         if document.ended:
             self._ended[number] = document

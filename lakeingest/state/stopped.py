@@ -11,7 +11,7 @@ from typing import Any, Self
 from lakeingest import errors
 from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError
+from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -72,7 +72,7 @@ def read_stopped(state: File, table: TableId) -> Stopped | None:
     try:
         doc = store.read(_path(state, table))
         return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *DAMAGED):
         return None
 
 

@@ -36,9 +36,9 @@ def read(path: File) -> Any:
 
 
 def make_folder(path: File) -> None:
-    """Make the folder if it is missing. StorageFailed when it cannot be made."""
+    """Make the folder, for this user alone, if it is missing. StorageFailed when it cannot be made."""
     with storage_errors(path):
-        files.make_folder(path)
+        files.make_folder(path, private=True)
 
 
 def delete(path: File) -> None:

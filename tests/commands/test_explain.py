@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest import console
+from lakeingest import terminal
 from lakeingest.cluster import archive
 from lakeingest.commands.explain import explain, names
 from lakeingest.errors import UsageError
@@ -56,11 +56,11 @@ def test_only_names_of_errors_are_taken(name: str) -> None:
 
 def test_a_page_is_formatted_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
     """A pipe or a file gets the Markdown itself, a terminal gets headings and code blocks."""
-    console.print_page(explain("SpoolGap"))
+    terminal.print_page(explain("SpoolGap"))
     assert capsys.readouterr().out == PAGES["SpoolGap"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FORCE_COLOR", "1")  # Rich takes any output for a terminal then
-        console.print_page(explain("SpoolGap"))
+        terminal.print_page(explain("SpoolGap"))
     drawn = capsys.readouterr().out
     assert "## Meaning" not in drawn
     assert "\x1b[" in drawn

@@ -1,9 +1,10 @@
 from urllib.parse import quote
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeingest.core.file_names import MOST_BYTES, file_name, is_cut
+from lakeingest.core.file_names import MOST_BYTES, file_name, inside, is_cut, joined
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=130)
 
@@ -38,3 +39,27 @@ def test_two_names_have_two_files(one: str, other: str) -> None:
 def test_names_that_begin_in_the_same_way_have_two_files() -> None:
     """The digest tells them apart."""
     assert file_name("é" * 99 + "a") != file_name("é" * 99 + "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [(".", "%2E"), ("..", "%2E%2E"), (".x", ".x"), ("a..b", "a..b"), ("/", "%2F")]
+)
+def test_no_name_stands_for_another_folder(name: str, part: str) -> None:
+    """Neither for the one that it is in, nor for the one above."""
+    assert file_name(name) == part
+    assert joined("/root/", part, "of it") == f"/root/{part}/of it"
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "data/../../x", "data/", "", ".."])
+def test_a_document_names_only_files_below_its_folder(name: str) -> None:
+    """At any depth."""
+    assert inside("data/x.parquet") == "data/x.parquet"
+    with pytest.raises(ValueError, match="is no part of a path below its folder"):
+        inside(name)
+
+
+@pytest.mark.parametrize("part", ["", ".", "..", "a/b", "a\0b"])
+def test_a_path_has_only_parts_that_are_names(part: str) -> None:
+    """Anything else is a fault of ours."""
+    with pytest.raises(ValueError, match="is no part of a path below /root"):
+        joined("/root", part)

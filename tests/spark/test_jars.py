@@ -1,12 +1,20 @@
 """The jars of a session: who fetches them, and when they are taken from the disk."""
 
+import hashlib
 import threading
 from pathlib import Path
 
 import pytest
 
 from lakeingest.config import FORMATS, Config
-from lakeingest.spark.jars import fetched
+from lakeingest.config.catalogs import POSTGRESQL_JAR
+from lakeingest.config.formats import FormatName
+from lakeingest.config.storage import S3A_JARS
+from lakeingest.config.stores import STORES
+from lakeingest.errors import OperatorNeeded
+from lakeingest.spark.jars import assert_released, fetch, fetched
+from lakeingest.spark.pins import SHA256
+from lakeingest.spark.session import java_home
 from lakeingest.spark.settings import settings
 
 
@@ -17,10 +25,11 @@ def config(lake_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return lake_config.model_copy(update={"spark": lake_config.spark.model_copy(update={"conf": {}})})
 
 
-def fetch(config: Config, home: Path) -> list[Path]:
+def put(config: Config, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Let all jars of a pipeline be there; as Spark's copies, which are answered, and as what Ivy fetched."""
     copies = []
     for jar in FORMATS[config.target.format].jars(config.target):
+        monkeypatch.setitem(SHA256, jar, hashlib.sha256(b"whole").hexdigest())
         group, artifact, version = jar.split(":")
         name = f"{artifact}-{version}.jar"
         copies.append(home / ".ivy2" / "jars" / f"{group}_{name}")
@@ -32,7 +41,7 @@ def fetch(config: Config, home: Path) -> list[Path]:
 
 def test_one_process_at_a_time_fetches_jars(config: Config) -> None:
     """The others wait until it has them: a jar that is half there was loaded, and its classes were missing."""
-    entered, ours = threading.Event(), settings(config)
+    entered, ours = threading.Event(), settings(config) | {"spark.jars": "/another.jar"}
 
     def enter() -> None:
         with fetched(config, ours):
@@ -47,9 +56,11 @@ def test_one_process_at_a_time_fetches_jars(config: Config) -> None:
     assert entered.is_set()
 
 
-def test_jars_that_are_here_are_named_by_their_paths(config: Config, tmp_path: Path) -> None:
-    """Nobody waits, and Ivy is not asked; a shorter copy is still being written, and waited for."""
-    copies, ours = fetch(config, tmp_path), settings(config)
+def test_jars_that_are_here_are_named_by_their_paths(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits, and Ivy is not asked; one that is not whole is still being written, and waited for."""
+    copies, ours = put(config, tmp_path, monkeypatch), settings(config)
     with fetched(config, ours) as given:
         assert not (tmp_path / ".ivy2" / "lakeingest.lock").exists()
         assert given == {
@@ -57,15 +68,18 @@ def test_jars_that_are_here_are_named_by_their_paths(config: Config, tmp_path: P
             "spark.jars": ",".join(map(str, copies)),
         }
     copies[-1].write_bytes(b"who")
-    with fetched(config, ours) as given:
+    more = ours | {"spark.jars": "/another.jar"}
+    with fetched(config, more) as given:
         assert (tmp_path / ".ivy2" / "lakeingest.lock").exists()
-        assert given == ours
+        assert given == more
 
 
 @pytest.mark.parametrize("key", ["spark.jars.packages", "spark.jars"])
-def test_jars_that_a_pipeline_adds_are_left_to_spark(config: Config, tmp_path: Path, key: str) -> None:
+def test_jars_that_a_pipeline_adds_are_left_to_spark(
+    config: Config, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only it knows what they need."""
-    fetch(config, tmp_path)
+    put(config, tmp_path, monkeypatch)
     ours = {**settings(config), key: "org.example:more:1.0"}
     with fetched(config, ours) as given:
         assert given == ours
@@ -77,3 +91,30 @@ def test_jars_that_others_provide_are_no_concern_of_ours(config: Config) -> None
     with fetched(provided, settings(provided)) as given:
         assert given == settings(provided)
     assert not Path("~/.ivy2").expanduser().exists()
+
+
+def test_a_jar_is_used_only_as_it_was_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was changed is fetched anew; where the repository has another one, both digests are said."""
+    name = "org.postgresql:postgresql:42.7.8"
+    folder = tmp_path / "ivy"
+    jar = folder / "jars" / "org.postgresql_postgresql-42.7.8.jar"
+    fetch(folder, [name], java_home())
+    assert_released(name, jar)
+    jar.write_bytes(jar.read_bytes()[:-1] + b"!")  # as long as before
+    with pytest.raises(OperatorNeeded, match=r"is not org\.postgresql:postgresql:42\.7\.8 as it was released"):
+        assert_released(name, jar)
+    fetch(folder, [name], java_home())
+    assert_released(name, jar)
+    monkeypatch.setitem(SHA256, name, "0" * 64)
+    with pytest.raises(OperatorNeeded, match=r"its SHA-256 is [0-9a-f]{64}, not 0{64}"):
+        fetch(folder, [name], java_home())
+    with pytest.raises(OperatorNeeded, match=r"Ivy cannot fetch org\.example:nothing:1"):
+        fetch(folder, ["org.example:nothing:1"], java_home())
+
+
+@pytest.mark.parametrize("name", ["iceberg", "hudi"])
+def test_each_jar_of_a_session_has_its_digest(name: FormatName) -> None:
+    """Of every catalog and store, but of what no registry of the tests has."""
+    unknown = {"org.apache.hudi:hudi-spark4.1-bundle_2.13:1.2.0", "org.apache.iceberg:iceberg-gcp-bundle:1.12.0"}
+    jars = {*FORMATS[name].by_line.values(), POSTGRESQL_JAR, *S3A_JARS, *(store.jar for store in STORES.values())}
+    assert {jar for jar in jars if jar not in SHA256} <= unknown

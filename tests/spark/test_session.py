@@ -143,6 +143,7 @@ OF_THIS_MACHINE = {
     "spark.ui.enabled",
     "spark.sql.shuffle.partitions",
     "spark.sql.warehouse.dir",
+    "spark.local.dir",
 }
 
 

@@ -19,10 +19,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeingest.core.file_names import is_cut
+from lakeingest.core.file_names import inside, is_cut
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import StateUnreadable
+from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
@@ -69,10 +69,11 @@ class StagingCommit:
         try:
             progress = Progress.from_json(doc["progress"])
             restarts = "restarts with" in doc
-            rows, changes = tuple(doc["restarts with" if restarts else "rows"]), tuple(doc["changes"])
+            named = doc["restarts with" if restarts else "rows"], doc["changes"]
+            rows, changes = (tuple(inside(name) for name in names) for names in named)
             key, added = tuple(doc["key"]), doc.get("added")  # commits of earlier versions were not counted
             return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
-        except (KeyError, TypeError) as error:
+        except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
 
 
@@ -220,11 +221,13 @@ class StagingFolder:
         groups += [[file] for file in files.listed(self.path, "*.*.*")]
         groups += [[file] for file in files.listed(self.path, "*.new")]
         if isinstance(self.path, Path):
-            groups += [[path, *path.rglob("*")] for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+            groups += [list[File](folders.whole(path)) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
         oldest, removed, freed = files.now(self.path) - age.total_seconds(), 0, 0
         for group in groups:
             if all(files.changed(file) < oldest for file in group):
-                found = [file for file in group if not (isinstance(file, Path) and file.is_dir())]
+                found = [
+                    file for file in group if not (isinstance(file, Path) and (file.is_symlink() or file.is_dir()))
+                ]
                 removed, freed = removed + len(found), freed + files.total(found)
                 folders.delete_all(group)
         return removed, freed
@@ -238,7 +241,8 @@ class StagingFolder:
         """The files in a part of the folder, by their names there; those of one folder are together."""
         place, groups = self.path / part, dict[str, list[File]]()
         if isinstance(place, Path):
-            return {path.name: [path, *path.rglob("*")] for path in place.glob("*")}
+            inside = [] if place.is_symlink() else place.glob("*")
+            return {path.name: list[File](folders.whole(path)) for path in inside}
         for file in folders.tree(place):
             groups.setdefault(str(file).removeprefix(f"{place}/").partition("/")[0], []).append(file)
         return groups
@@ -255,7 +259,7 @@ class StagingFolder:
     def _parsed(self, file: File, contents: bytes) -> StagingCommit:
         try:
             return StagingCommit.from_json(int(file.stem), files.parsed(contents))
-        except (ValueError, StateUnreadable) as error:
+        except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(
                 f"{self.table}: {file} is unreadable: {error}; drop the table to copy it again"
             ) from error

@@ -94,6 +94,7 @@ def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
         one
         for one in found
         if one.type is FileType.Directory and one.path != own
+        if not (isinstance(store, LocalFileSystem) and Path(one.path).is_symlink())
         if one.base_name.startswith(name) and _COPY.fullmatch(one.base_name.removeprefix(name))
     ]
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     NoSuchIcebergTableError,
     NoSuchNamespaceError,
     NoSuchPropertyException,
@@ -21,7 +22,7 @@ from pyiceberg.table import Table, Transaction
 from lakeingest import config
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import StaleWriter
+from lakeingest.errors import StaleWriter, UnsupportedTable
 from lakeingest.lake.iceberg.commit import commit, until_known
 from lakeingest.lake.iceberg.creation import assert_begun_for, begin, made_at_once, prepared, without_progress
 from lakeingest.lake.iceberg.discarded import discarding, is_discarded
@@ -35,7 +36,7 @@ from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.shape import assert_ours
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
-from lakeingest.lake.refusals import not_ours, stale
+from lakeingest.lake.refusals import not_ours, stale, unnameable
 
 _LISTED_SECONDS = 10.0  # that a list of names is used again; a list of thousands takes a server seconds
 
@@ -82,9 +83,14 @@ class Entries:
         return self._settings.identifier(table), *self._others(table)
 
     def load(self, table: TableId, name: Name) -> Table | None:
-        """What the catalog has under this name."""
+        """What the catalog has under this name; UnsupportedTable where it refuses to be asked for that."""
         try:
             return self._catalog.load_table(name)
+        except BadRequestError as error:  # such as for a slash, which many servers take for a part of a path
+            raise UnsupportedTable(
+                f"{table}: the catalog refuses a request with this name ({type(error).__name__}); leave the table out,"
+                " or name its target by target.table"
+            ) from error
         except (NoSuchIcebergTableError, NoSuchPropertyException) as error:  # the second one by Glue and Hive
             raise not_ours(".".join(name), table) from error
         except NoSuchTableError:
@@ -100,7 +106,10 @@ class Entries:
 
     def find(self, table: TableId) -> Table | None:
         """As `found`; a run that has begun to build the table sees no other one that is being built."""
-        loaded = self.load(table, self._settings.identifier(table))
+        own = self._settings.identifier(table)
+        if unnameable(self._settings.catalog.type or "sql", own) is not None:
+            return None  # and a URL with such a name would lead to something else
+        loaded = self.load(table, own)
         if loaded is None and table in self._building:
             loaded = self.load(table, self._building[table])
         elif loaded is None and self._first_publish.give_name is not None:
@@ -129,7 +138,7 @@ class Entries:
         table, own = schema.table, self._settings.identifier(schema.table)
         name = self._first_publish.begun_as(own)
         self._listed.clear()  # if an answer is lost, the next look has to find the table that was made
-        self._catalog.create_namespace_if_not_exists(name[0])
+        self._catalog.create_namespace_if_not_exists(name[:1])  # as one part, also with a dot in it
         if name == own:
             loaded = made_at_once(self._catalog, name, schema, form, self._settings, chosen)
             assert_ours(table, loaded)

@@ -65,7 +65,7 @@ def trim(loaded: Table) -> None:
     log = loaded.metadata.metadata_log
     # the commit has added an entry, for the version that was loaded
     gone = log[: max(0, len(log) + 1 - max(1, int(properties[_VERSIONS])))]
-    delete(loaded.io, [entry.metadata_file for entry in gone])
+    delete(loaded.io, [entry.metadata_file for entry in gone if is_below(loaded, entry.metadata_file)])
 
 
 def expire(

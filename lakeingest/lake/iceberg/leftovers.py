@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
@@ -116,8 +117,11 @@ def store_of(io: FileIO, location: str) -> tuple[FileSystem, str]:
 
 
 def is_below(loaded: Table, name: str) -> bool:
-    """Whether a file that the table names is in its folder."""
-    return path_of(name).startswith(f"{path_of(loaded.location()).rstrip('/')}/")
+    """Whether a file that the table names is in its folder, which no `..` and no symbolic link leads out of."""
+    path, folder = Path(path_of(name)), path_of(loaded.location()).rstrip("/")
+    if not loaded.location().startswith(("file:", "/")):  # names in a store have no such parts
+        return str(path).startswith(f"{folder}/")
+    return Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(folder))
 
 
 def path_of(name: str) -> str:

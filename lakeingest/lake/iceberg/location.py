@@ -12,6 +12,7 @@ from pyiceberg.serializers import FromInputFile
 from lakeingest import config
 from lakeingest.config.location import located
 from lakeingest.config.tables import TableOptions
+from lakeingest.core.file_names import joined
 from lakeingest.core.schema import TableId
 from lakeingest.errors import NotOurTable
 from lakeingest.lake.iceberg.leftovers import REFUSED, store_of
@@ -34,7 +35,7 @@ def new_location(settings: config.Target, table: TableId) -> str:
 def beginning(settings: config.Target, table: TableId) -> str:
     """How all new folders of the table begin, of characters that PyIceberg, Spark and DuckDB do not change in a URI."""
     namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
-    return f"{settings.warehouse.uri}/{namespace}/{name}-"
+    return joined(settings.warehouse.uri, namespace, f"{name}-")
 
 
 def place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:

@@ -322,8 +322,8 @@ class IcebergTarget:
         return self._table(table).properties
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Iceberg types."""
-        assert_nameable(self.settings.catalog.type, self.settings.identifier(schema.table))
+        """The names of the Iceberg types; UnsupportedTable where the catalog cannot have the table's name."""
+        assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def _way(self, loaded: Table, version: int) -> WayOfMerging:

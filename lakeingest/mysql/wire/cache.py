@@ -17,6 +17,9 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
+from lakeingest.disk import is_private, private_folder
+
+_PACKAGE = Path(__file__).parent
 _COMPLETE = "complete"  # an empty file: the folder has every kernel
 
 _log = logging.getLogger(__name__)
@@ -27,13 +30,16 @@ def folder() -> Path | None:
     """The first folder that has every kernel or can be written; None, with a warning, where no folder qualifies.
 
     Where NUMBA_CACHE_DIR is set, only that is tried; else this package's folder, the user's, and one in the folder for
-    temporary files.
+    temporary files. What is in it is executed, so nobody else may be able to write to it.
     """
     name = _name()
     for parent in _parents():
-        if _is_complete(parent / name) or _is_writable(parent / name):
+        if (_is_complete(parent / name) or _is_writable(parent / name)) and _is_ours(parent / name):
             return parent / name
-    _log.warning("no folder for compiled kernels can be written: each process compiles them; set NUMBA_CACHE_DIR")
+    _log.warning(
+        "no folder for compiled kernels can be written by this user alone: each process compiles them; set"
+        " NUMBA_CACHE_DIR to such a folder"
+    )
     return None
 
 
@@ -73,26 +79,28 @@ def _parents() -> Iterator[Path]:
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(named).absolute()
         return
-    yield Path(__file__).parent / "__pycache__"
+    yield _PACKAGE / "__pycache__"
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises where it is unknown
-    if _is_private(Path(home, "lakeingest")):
-        yield Path(home, "lakeingest")
+    places = [Path(home, "lakeingest")]
     with suppress(FileNotFoundError):  # no temporary folder can be written
-        temporary = Path(tempfile.gettempdir(), f"lakeingest-{os.getuid()}")
-        if _is_private(temporary):
-            yield temporary
+        places.append(Path(tempfile.gettempdir(), f"lakeingest-{os.getuid()}"))
+    yield from (place for place in places if place.is_absolute() and private_folder(place))
 
 
-def _is_private(parent: Path) -> bool:
-    """Whether nobody else can write to the folder: the code in it is executed."""
-    if not parent.is_absolute():
+def _is_ours(found: Path) -> bool:
+    """Whether nobody else can write to the folder; one in this package may be changed by who can change the package."""
+    if is_private(found):
+        return True
+    if _PACKAGE not in found.parents:
         return False
-    try:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = parent.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    package, between = _PACKAGE.stat(), (found, found.parent)
+    return all(_is_as(one.lstat(), package) for one in between)
+
+
+def _is_as(found: os.stat_result, package: os.stat_result) -> bool:
+    others = stat.S_IWGRP | stat.S_IWOTH
+    may_write = not found.st_mode & others & ~package.st_mode and found.st_gid == package.st_gid
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == package.st_uid and may_write
 
 
 def _is_complete(found: Path) -> bool:
@@ -101,7 +109,7 @@ def _is_complete(found: Path) -> bool:
 
 def _is_writable(found: Path) -> bool:
     try:
-        found.mkdir(parents=True, exist_ok=True)
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
         return False
     return os.access(found, os.W_OK)

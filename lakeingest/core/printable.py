@@ -1,0 +1,23 @@
+"""Texts as a terminal, a log or a page shows them: what a name or a server's message has in it moves no cursor.
+
+Whoever may create a table chooses its name, and a server what it answers. Such a text may have an escape sequence that
+clears the screen, a line feed before a forged line, or a sign that reverses what follows it.
+"""
+
+import unicodedata
+
+
+def printable(text: str) -> str:
+    r"""The text as one line; a sign that is not seen as itself becomes an escape, such as `\x1b` or `\u202e`."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def printable_lines(text: str) -> str:
+    """As `printable`, for a text of several lines: its line feeds stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _shown(sign: str) -> str:
+    if sign.isprintable() or unicodedata.category(sign) == "Zs":  # a space, of any width
+        return sign
+    return sign.encode("unicode_escape").decode()

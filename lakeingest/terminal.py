@@ -1,0 +1,58 @@
+"""What every command prints besides its result: lines and pages; and how one ends whose reader has gone."""
+
+import logging
+import os
+import sys
+from typing import NoReturn
+
+from rich.console import Console
+
+from lakeingest.core.printable import printable, printable_lines
+
+EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    sys.stderr.write(f"{printable(text)}\n")
+    sys.stderr.flush()
+
+
+def say_lines(text: str, indent: str = "  ") -> None:
+    """Print a text of lines on stderr, such as a stack trace; the indent tells them from lines of our own."""
+    for one in text.splitlines():
+        say(indent + one)
+
+
+class LogFormatter(logging.Formatter):
+    """What libraries log, with --debug."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A record as one line, and its stack trace as lines that are indented."""
+        return printable_lines("\n  ".join(super().format(record).splitlines()))
+
+
+def print_page(text: str) -> None:
+    """Print a Markdown page: formatted on a terminal, elsewhere as plain text."""
+    from rich.markdown import Markdown
+
+    out = Console()
+    if out.is_terminal:
+        out.print(Markdown(text))
+    else:
+        sys.stdout.write(text)
+
+
+def is_closed_pipe(error: BaseException) -> bool:
+    """Whether the reader of our output has gone, as with `| head`; Typer and Rich turn that into an exit."""
+    return isinstance(error, BrokenPipeError) or (
+        isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+    )
+
+
+def exit_silently() -> NoReturn:
+    """Exit without a message, with the code of a process that SIGPIPE ended, as other Unix tools do."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)  # buffered output is written when the process ends
+    sys.exit(EXIT_CLOSED_PIPE)

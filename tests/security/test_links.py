@@ -1,0 +1,137 @@
+"""Symbolic links that someone put into folders of a pipeline: no file behind one is ever deleted."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakeingest.core.schema import TableId
+from lakeingest.disk import sync_tree
+from lakeingest.files import file as files
+from lakeingest.files import folder as folders
+from lakeingest.lake.hudi.commit import roll_back
+from lakeingest.lake.hudi.folder import TableFolder
+from lakeingest.lake.hudi.staging import StagingFolder
+from lakeingest.lake.iceberg.expiry import trim
+from lakeingest.lake.iceberg.leftovers import is_below
+from lakeingest.spool import leftovers
+
+TABLE = TableId("shop", "orders")
+LONG_AGO = 1e9
+AGE = timedelta(hours=1)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A folder of somebody else, with old files that look like ours."""
+    folder = tmp_path / "victim"
+    for name in ("precious.txt", "deep/more.parquet", "0-1_2_20260101000000000.parquet", "deep/er/x.json"):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("precious")
+    for path in folders.whole(folder):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return folder
+
+
+def staging(root: Path) -> StagingFolder:
+    """A folder of staged commits without a commit."""
+    return StagingFolder(TABLE, root / "shop.orders")
+
+
+def swept_staging(root: Path) -> None:
+    """Remove what no commit of staging has."""
+    staging(root).remove_leftovers(AGE)
+
+
+def swept_spool(root: Path) -> None:
+    """Remove what no segment of the spool names."""
+    leftovers.sweep(SimpleNamespace(folder=root, segments=()), AGE)  # type: ignore[arg-type] # nothing else is asked
+
+
+def rolled_back(root: Path) -> None:
+    """Remove what an interrupted commit of Hudi has left."""
+    (root / ".hoodie" / "timeline").mkdir(parents=True, exist_ok=True)
+    roll_back(root)
+
+
+def cleared(root: Path) -> None:
+    """Remove the folder of a first publish."""
+    TableFolder(TABLE, root / "orders").clear_building()
+
+
+@pytest.mark.parametrize(
+    ("link", "clean"),
+    [
+        ("shop.orders/data", swept_staging),
+        ("shop.orders/data/link", swept_staging),
+        ("shop.orders/compared/link", swept_staging),
+        ("shop.orders=gone1", swept_staging),
+        ("data", swept_spool),
+        ("data/link", swept_spool),
+        ("rereads/link", swept_spool),
+        ("rereads", swept_spool),
+        (".hoodie/.temp", rolled_back),
+        (".hoodie/.temp/20260101000000000", rolled_back),
+        ("orders__lakeingest_new", cleared),
+        ("orders__lakeingest_new/link", cleared),
+    ],
+)
+def test_no_clean_up_follows_a_link(link: str, clean: Callable[[Path], None], victim: Path, tmp_path: Path) -> None:
+    """Neither where one of our folders is a link, nor where one is in it."""
+    root = tmp_path / "root"
+    (root / link).parent.mkdir(parents=True)
+    (root / link).symlink_to(victim)
+    os.utime(root / link, (LONG_AGO, LONG_AGO), follow_symlinks=False)
+    before = contents(victim)
+    clean(root)
+    assert contents(victim) == before
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """All files below a folder."""
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_listing_has_no_links(victim: Path, tmp_path: Path) -> None:
+    """And a folder with a link that leads nowhere is flushed all the same."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "own.txt").write_text("ours")
+    (root / "to a folder").symlink_to(victim)
+    (root / "to a file").symlink_to(victim / "precious.txt")
+    (root / "to nothing").symlink_to(tmp_path / "nothing")
+    assert folders.tree(root) == [root / "own.txt"]
+    assert folders.tree(root / "to a folder") == []
+    sync_tree(root, 0)
+    folders.delete_all(folders.whole(root))
+    assert not root.exists()
+    assert "precious.txt" in contents(victim)
+    assert files.sweep([], AGE) == (0, 0)
+
+
+@pytest.mark.parametrize("of", ["..", "link", "metadata/../..", "nothing/../.."])
+def test_a_table_names_no_file_that_is_outside_of_its_folder(of: str, victim: Path, tmp_path: Path) -> None:
+    """By two dots, or by a link in it; so the log of its versions has none to delete."""
+    root, deleted = tmp_path / "table", list[str]()
+    (root / "metadata").mkdir(parents=True)
+    (root / "link").symlink_to(victim)
+    named = f"file://{root}/{of}/{'' if of == 'link' else 'victim/'}precious.txt"
+    own = f"file://{root}/metadata/1.metadata.json"
+    log = [SimpleNamespace(metadata_file=name) for name in (named, own, own)]
+    metadata: Any = SimpleNamespace(metadata_log=log)
+    properties = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    table: Any = SimpleNamespace(
+        location=lambda: f"file://{root}",
+        metadata=metadata,
+        properties=properties,
+        io=SimpleNamespace(delete=deleted.append),
+    )
+    assert not is_below(table, named)
+    assert is_below(table, own)
+    trim(table)
+    assert set(deleted) == {own}

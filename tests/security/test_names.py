@@ -1,0 +1,99 @@
+"""Names of databases and tables that lead elsewhere as a part of a path or of a URL: each is data, and stays below."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeingest.commands.check import check
+from lakeingest.config import Target
+from lakeingest.config.location import located
+from lakeingest.config.place import Place
+from lakeingest.core.file_names import file_name, joined
+from lakeingest.core.schema import TableId
+from lakeingest.demo.server import LocalServer
+from lakeingest.lake.iceberg.location import new_location
+from tests.catalog_servers import TARGETS
+from tests.security.hostile import PLAIN, tables_on
+
+NAMES = (
+    ("..", "t1"),
+    (".", "t2"),
+    (".hid", "t"),
+    ("a..b", "t"),
+    ("a.b", "t"),
+    ("of names", ".."),
+    ("of names", "."),
+    ("of names", "../../up"),
+    ("of names", ".hoodie"),
+    ("of names", "x.y"),
+)
+DOTS = {TableId(database, "t") for database in (".hid", "a..b")} | {TableId("..", "t1"), TableId(".", "t2")}
+SLASH, HERE, ABOVE = (TableId("of names", name) for name in ("../../up", ".", ".."))
+OF_HUDI = {TableId("of names", ".hoodie"), TableId("of names", "x.y")}
+REFUSED = {
+    "sql": DOTS,
+    "rest": DOTS | {SLASH, HERE, ABOVE},
+    "hudi": {TableId(database, name) for database, name in NAMES if database in {"..", ".", "of names"}},
+}
+
+
+@contextmanager
+def lake(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """`target` of a pipeline.yml."""
+    if kind == "rest":
+        with TARGETS["rest"](folder) as target:
+            yield target
+    else:
+        yield {"format": "hudi"} if kind == "hudi" else {}
+
+
+@pytest.mark.mysql
+@pytest.mark.local("each test makes the lake that it needs")
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_name_that_a_lake_cannot_have_stops_its_table_alone(
+    kind: str, tmp_path: Path, mysql_server: LocalServer
+) -> None:
+    """`check` names it, a run copies all others, and no file is outside of the warehouse and the state."""
+    pipeline = tmp_path / "pipeline"
+    pipeline.mkdir()
+    (pipeline / "of another.txt").write_text("before")
+    with tables_on(mysql_server, pipeline, *NAMES) as tables, lake(kind, tmp_path) as target:
+        config = tables.config(**target)
+        found = "; ".join(problem.finding or "" for problem in check(config).problems)
+        published, reasons = tables.copied(config)
+        again, _ = tables.copied(config)
+    refused = REFUSED[kind]
+    assert set(published) == set(tables.made) - refused == set(again)
+    assert PLAIN in published
+    for table in refused:
+        assert f"{table}: " in found
+        assert f"{table} is not ready" in reasons
+    assert {path.name for path in pipeline.iterdir()} <= {"of another.txt", "state", "warehouse"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"pipeline", "warehouse", "rest.db", "rest.log"}
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=64), st.sampled_from("dt"))
+def test_whatever_the_name_its_files_are_below_their_folder(name: str, of: str) -> None:
+    """Documents and pages of the state, folders of copies in the warehouse and by a pattern."""
+    table = TableId(name, "t") if of == "d" else TableId("d", name)
+    target = Target(warehouse=Place("/lake/house"))
+    assert Path(os.path.normpath(f"/state/{file_name(name)}")).parent == Path("/state")
+    places = [target.folder(table).written, new_location(target, table).removeprefix("file://")]
+    places.append(located("{database}/{table}", target.warehouse, table).written)
+    for place in places:
+        assert Path(os.path.normpath(place)).parents[1] == Path("/lake/house")
+
+
+@pytest.mark.parametrize("part", ["", ".", "..", "../x", "a/b", "/", "a\0b"])
+def test_a_part_of_a_path_that_could_lead_elsewhere_is_asserted_not_to_be_one(part: str) -> None:
+    """Whatever encoded the name before."""
+    with pytest.raises(ValueError, match="is no part of a path below /lake"):
+        joined("/lake", "db", part)
+    with pytest.raises(ValueError, match="is no part of a path below /lake"):
+        Place("/lake") / part
