@@ -23,7 +23,7 @@ from tests.session_variables import imposed
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql]
 
 FIRST = int(os.environ.get("LAKEINGEST_DDL_FIRST", "0"))
-IN_MEMORY = int(os.environ.get("LAKEINGEST_DDL", "20"))
+IN_MEMORY = int(os.environ.get("LAKEINGEST_DDL", "10"))
 IN_LAKE = int(os.environ.get("LAKEINGEST_DDL_LAKE", "5"))
 TABLES, RUN_TABLES = 10, 50  # that are renewed together, in memory and by a run
 SHRUNK = 2  # failures of which the shortest statements are looked for
