@@ -93,7 +93,7 @@ class Grammar:
         self._named = 0
         self._session = STRICT
         self._is_accepted = False
-        self._is_simple = chance.random() < 0.6  # one clause a statement, and none that copies cannot follow
+        self._is_simple = chance.random() < 0.7  # one clause a statement, and none that copies cannot follow
 
     def accepted(self, statement: Statement, known: Known | None) -> None:
         """The server has done it, and says this of the table, if it was DDL."""
@@ -183,7 +183,7 @@ class Grammar:
     def _begin(self) -> None:
         pick = self._pick
         self._defined = {}
-        mode = pick(STRICT_MODES) if self.chance.random() < 0.5 else pick(LAX_MODES)
+        mode = pick(STRICT_MODES) if self.chance.random() < 0.35 else pick(LAX_MODES)
         if self.chance.random() < 0.25:
             mode = ",".join(filter(None, [mode, pick(OTHER_MODES)]))
         plain = self.chance.random() < 0.8
@@ -215,12 +215,13 @@ class Grammar:
     def _definition(self, name: str, known: str = "") -> str:
         """A type, with all that may follow it. `known` is the column's name so far; then it often is a related type."""
         chance, before = self.chance, self._members.get(known, ())
+        plain = self._is_simple and bool(self.known.columns)
         if known and chance.random() < (0.9 if self._is_simple else 0.6):
             members = types.draw_members(chance, before)
-            type_ = types.draw_related(chance, self.known.columns[known], members)
+            type_ = types.draw_related(chance, self.known.columns[known], members, plain=plain)
         else:
             family, members = types.draw_family(chance), types.draw_members(chance)
-            type_ = types.draw_type(chance, family, members, plain=self._is_simple)
+            type_ = types.draw_type(chance, family, members, plain=plain)
         is_listed = types.name_of(type_) in {"enum", "set"}
         if is_listed:
             self._defined[name] = members
@@ -228,7 +229,7 @@ class Grammar:
         null = self._pick(["", "", " NULL", " NOT NULL", " NOT NULL"])
         escapes, double = "NO_BACKSLASH" not in self._session.mode, "ANSI_QUOTES" not in self._session.mode
         draw = partial(types.draw_default, chance, type_, members, escapes=escapes, double=double)
-        default = draw(plain=self._is_simple)
+        default = draw(plain=plain)
         while self._is_simple and "(" in default and chance.random() < 0.8:
             default = draw(plain=True)
         if type_ == "SERIAL":

@@ -200,16 +200,17 @@ def draw_members(chance: Random, known: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(known)
 
 
-def draw_related(chance: Random, known: str, members: Sequence[str]) -> str:
-    """A type that a column of the type `known`, as the server names it, may become, mostly without losing anything.
+def draw_related(chance: Random, known: str, members: Sequence[str], *, plain: bool = False) -> str:
+    """A type that a column of the type `known`, as the server names it, may become, often without losing anything.
 
-    `members` are those that an ENUM or a SET gets.
+    `members` are those that an ENUM or a SET gets. `plain`: mostly in the charset of the table.
     """
+    charset = "" if plain and chance.random() < 0.8 else _charset(chance)
     name, size = name_of(known), sizes_of(known)
     sign = " UNSIGNED" if "unsigned" in known else ""
     pick = chance.choice
     if name in BITS:
-        return pick([*BITS][[*BITS].index(name) :]) + pick([sign, sign, sign, " UNSIGNED", ""])
+        return pick([*BITS][[*BITS].index(name) :]) + pick([sign, sign, " UNSIGNED", ""])
     match name:
         case "decimal":
             more = pick([0, 0, 1, 6])
@@ -218,16 +219,18 @@ def draw_related(chance: Random, known: str, members: Sequence[str]) -> str:
             return pick([name, "DOUBLE", "FLOAT(12,4)"]) + sign
         case "varchar" | "char" | "tinytext" | "text" | "mediumtext" | "longtext":
             length = size[0] if size else 12
-            longer = f"{pick(['VARCHAR', 'VARCHAR', 'CHAR'])}({min(300, length + pick([0, 0, 1, 10, 200]))})"
-            return pick([longer, longer, "TEXT", "MEDIUMTEXT", "LONGTEXT"]) + _charset(chance)
+            other = max(1, min(300, length + pick([0, 0, 1, 10, 200, -1, -length // 2])))
+            longer = f"{pick(['VARCHAR', 'VARCHAR', 'VARCHAR', 'CHAR'])}({other})"
+            return pick([longer, longer, longer, "TEXT", "MEDIUMTEXT", "LONGTEXT"]) + charset
         case "enum" | "set":
-            return f"{name}({', '.join(map(quoted, members))}){_charset(chance)}"
+            return f"{name}({', '.join(map(quoted, members))}){charset}"
         case "varbinary" | "binary" | "tinyblob" | "blob" | "mediumblob" | "longblob":
             length = size[0] if size else 12
-            longer = f"{pick(['VARBINARY', 'VARBINARY', 'BINARY'])}({min(300, length + pick([0, 1, 200]))})"
+            other = max(1, min(300, length + pick([0, 1, 200, -1])))
+            longer = f"{pick(['VARBINARY', 'VARBINARY', 'BINARY'])}({other})"
             return pick([longer, longer, "BLOB", "LONGBLOB"])
         case "datetime" | "timestamp" | "time":
-            most = max(size[0] if size else 0, pick([0, 3, 6]))
+            most = pick([max(size[0] if size else 0, pick([0, 3, 6])), pick([0, 1, 3])])
             return f"{pick([name, name, name, name, 'datetime', 'timestamp'])}({most})"
         case "bit":
             return f"BIT({min(64, (size[0] if size else 1) + pick([0, 1, 7]))})"
