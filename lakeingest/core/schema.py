@@ -220,9 +220,10 @@ class TableSchema:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """The generated columns that are copied and that DDL in another session may compute to other values."""
+        """The generated columns that are copied and that DDL may compute to other values."""
         types = {column.name.casefold(): column.source_type.name for column in self.columns}
-        return tuple(name for name in self.generated if is_bound(self.column(name).generation, types))
+        columns = map(self.column, self.generated)
+        return tuple(one.name for one in columns if is_bound(one.generation, types, one.source_type.name))
 
     @property
     def layout(self) -> tuple[tuple[str, ...], ...]:

@@ -15,6 +15,8 @@ from tests.e2e import ddl_types as types
 T = TypeVar("T")
 
 KEYS = 12
+KID = "_kid"  # the end of the name of a table that refers to the table
+DDL = "CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"
 TRIES = 9  # to draw a statement that the server accepts
 DML_BEFORE, DML_AFTER = (0, 0, 1, 2), (0, 1, 3)  # how many statements there are between DDL and a comparison
 ZONES = "+00:00", "+00:00", "+00:00", "+05:30", "-11:00"
@@ -61,6 +63,11 @@ class Statement:
     session: Session = STRICT
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
+    @property
+    def is_ddl(self) -> bool:
+        """Whether the table may be another one after it."""
+        return self.head.startswith(DDL)
+
     def text(self, table: str) -> str:
         """The SQL for a table of this name."""
         return f"{self.head}{', '.join(self.parts)}{self.tail}".replace("{t}", table)
@@ -86,11 +93,11 @@ class Grammar:
         self._named = 0
         self._session = STRICT
         self._is_accepted = False
-        self._is_simple = chance.random() < 0.6  # one clause a statement, and none that copies cannot follow
+        self._is_simple = chance.random() < 0.7  # one clause a statement, and none that copies cannot follow
 
-    def accepted(self, statement: Statement, known: Known) -> None:
-        """The server has done it, and says this of the table."""
-        self.known, self._is_accepted = known, True
+    def accepted(self, statement: Statement, known: Known | None) -> None:
+        """The server has done it, and says this of the table, if it was DDL."""
+        self.known, self._is_accepted = known or self.known, True
         self._members.update(statement.members)
 
     def created(self) -> Iterator[Statement]:
@@ -104,9 +111,25 @@ class Grammar:
             yield self._statement("CREATE TABLE {t} (", columns, f"){self._table_options()}")
         for number in range(self._pick([1, 3, KEYS, KEYS])):
             yield from self._tried(partial(self._inserted, number))
+        if self.chance.random() < 0.15:
+            yield from self._kid(key.replace(" AUTO_INCREMENT", ""))
 
     def _inserted(self, number: int) -> Iterator[Statement]:
         yield self.insert("INSERT", number, wholly=True)
+
+    def _kid(self, key: str) -> Iterator[Statement]:
+        """A table that refers to each row, and changes with it."""
+        on_delete, on_update = self._pick(["CASCADE", "SET NULL"]), self._pick(["CASCADE", "SET NULL"])
+        yield Statement(
+            f"CREATE TABLE {{t}}{KID} (",
+            (
+                "id INT PRIMARY KEY AUTO_INCREMENT",
+                f"up {key}",
+                f"FOREIGN KEY (up) REFERENCES {{t}} ({self.known.key[0]}) ON DELETE {on_delete} ON UPDATE {on_update}",
+            ),
+            ")",
+        )
+        yield Statement(f"INSERT INTO {{t}}{KID} (up) SELECT {self.known.key[0]} FROM {{t}}")
 
     def round(self) -> Iterator[Statement]:
         """What comes between two comparisons: some DDL, with some DML around it."""
@@ -160,7 +183,7 @@ class Grammar:
     def _begin(self) -> None:
         pick = self._pick
         self._defined = {}
-        mode = pick(STRICT_MODES) if self.chance.random() < 0.5 else pick(LAX_MODES)
+        mode = pick(STRICT_MODES) if self.chance.random() < 0.35 else pick(LAX_MODES)
         if self.chance.random() < 0.25:
             mode = ",".join(filter(None, [mode, pick(OTHER_MODES)]))
         plain = self.chance.random() < 0.8
@@ -192,21 +215,23 @@ class Grammar:
     def _definition(self, name: str, known: str = "") -> str:
         """A type, with all that may follow it. `known` is the column's name so far; then it often is a related type."""
         chance, before = self.chance, self._members.get(known, ())
+        plain = self._is_simple and bool(self.known.columns)
         if known and chance.random() < (0.9 if self._is_simple else 0.6):
             members = types.draw_members(chance, before)
-            type_ = types.draw_related(chance, self.known.columns[known], members)
+            type_ = types.draw_related(chance, self.known.columns[known], members, plain=plain)
         else:
             family, members = types.draw_family(chance), types.draw_members(chance)
-            type_ = types.draw_type(chance, family, members)
+            type_ = types.draw_type(chance, family, members, plain=plain)
         is_listed = types.name_of(type_) in {"enum", "set"}
         if is_listed:
             self._defined[name] = members
         members = members if is_listed else ()
         null = self._pick(["", "", " NULL", " NOT NULL", " NOT NULL"])
         escapes, double = "NO_BACKSLASH" not in self._session.mode, "ANSI_QUOTES" not in self._session.mode
-        default = types.draw_default(chance, type_, members, escapes=escapes, double=double)
+        draw = partial(types.draw_default, chance, type_, members, escapes=escapes, double=double)
+        default = draw(plain=plain)
         while self._is_simple and "(" in default and chance.random() < 0.8:
-            default = types.draw_default(chance, type_, members, escapes=escapes, double=double)
+            default = draw(plain=True)
         if type_ == "SERIAL":
             null = default = ""
         elif default == "" and not self._is_simple and chance.random() < 0.1:
@@ -232,7 +257,7 @@ class Grammar:
 
     def _action(self) -> str:
         """One action of an ALTER TABLE."""
-        kinds = ["ADD"] * 6 + ["MODIFY"] * 6 + ["CHANGE", "CHANGE", "DROP", "RENAME", "ADDS", "nothing"]
+        kinds = ["ADD"] * 8 + ["MODIFY"] * 6 + ["CHANGE", "CHANGE", "DROP", "RENAME", "ADDS", "nothing"]
         kinds += [] if self._is_simple else [""] * 6
         kind = self._pick(kinds)
         column = self._pick([*self.known.columns] or ["none"])

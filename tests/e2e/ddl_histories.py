@@ -1,26 +1,37 @@
-"""Histories of many tables that share their runs: statements by chance or as they were told, each compared after a run.
+"""Histories of many tables: statements by chance or as they were told; the copies are renewed and compared in between.
 
 A history that ends with a difference is told again with fewer statements and parts of them, as long as it still does:
-all candidates of a step are tables that share their runs, too.
+all candidates of a step are tables that are renewed together, too.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
+import pyarrow as pa
 import pymysql
 
-from lakeingest.config.tables import TableOptions
-from tests.e2e.ddl_grammar import STRICT, Grammar, Known, Session, Statement
-from tests.e2e.exact import comparer
-from tests.e2e.pipe import Pipe
+from lakeingest.config import Source
+from lakeingest.config.tables import TableOptions, Tables
+from tests.e2e.ddl_grammar import KID, STRICT, Grammar, Known, Session, Statement
+from tests.e2e.exact import ALL_ROWS, Comparer, comparer
 
 GONE = {2006, 2013}  # of the server
-COMPARED = 5  # rounds, each with a run
+COMPARED = 5  # rounds, each with a comparison
 ASIDE = "gho", "del"  # ends of the names of tables that are no copies
-SHRINKS = 40  # steps, each with some runs
-Rounds = tuple[tuple[Statement, ...], ...]  # a run, and a comparison, after each
+SHRINKS = 40  # steps, each with some comparisons
+# What a server imposes on sessions, in turns
+MOODS: Sequence[Sequence[tuple[str, object]]] = (
+    (),
+    (("sql_select_limit", 2),),
+    (),
+    (("max_join_size", 1), ("sql_big_selects", 0)),
+    (),
+    (("sql_mode", "ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH"), ("time_zone", "+05:30")),
+)
+Rounds = tuple[tuple[Statement, ...], ...]  # a comparison after each
 
 
 class Table(Protocol):
@@ -33,8 +44,8 @@ class Table(Protocol):
     def next(self) -> Iterator[Statement]:
         """The statements up to the next run."""
 
-    def accepted(self, statement: Statement, known: Known) -> None:
-        """The server has done it."""
+    def accepted(self, statement: Statement, known: Known | None) -> None:
+        """The server has done it. `known` is what it says of the table after DDL."""
 
 
 @dataclass
@@ -55,7 +66,7 @@ class Drawn:
         self.rounds.append([])
         return self.grammar.created() if is_first else self.grammar.round()
 
-    def accepted(self, statement: Statement, known: Known) -> None:
+    def accepted(self, statement: Statement, known: Known | None) -> None:
         """The grammar goes on from there."""
         self.rounds[-1].append(statement)
         self.grammar.accepted(statement, known)
@@ -75,25 +86,36 @@ class Told:
         self.rounds.append([])
         return iter(self.given[len(self.rounds) - 1] if len(self.rounds) <= len(self.given) else ())
 
-    def accepted(self, statement: Statement, _: Known) -> None:
+    def accepted(self, statement: Statement, _: Known | None) -> None:
         """It is part of the history."""
         self.rounds[-1].append(statement)
+
+
+class Copies(Protocol):
+    """What is compared with the source."""
+
+    def renew(self, names: Sequence[str]) -> Mapping[str, Exception]:
+        """Bring the copies of these tables up to date; those that stop, each with its error."""
+
+    def rows(self, name: str) -> pa.Table:
+        """The rows of a copy."""
 
 
 class Writer:
     """A client that runs the statements of tables."""
 
-    def __init__(self, pipe: Pipe) -> None:
-        settings = pipe.administrator
+    def __init__(self, administrator: Source, database: str) -> None:
         self._session = STRICT
         self._connection = pymysql.connect(
-            host=settings.host,
-            port=settings.port,
-            user=settings.user,
-            password=settings.password.get_secret_value() if settings.password else "",
-            database=pipe.database,
+            host=administrator.host,
+            port=administrator.port,
+            user=administrator.user,
+            password=administrator.password.get_secret_value() if administrator.password else "",
+            database=database,
             charset="utf8mb4",
             autocommit=True,
+            ssl_disabled=True,
+            init_command=f"SET {ALL_ROWS}",
         )
         self._set(STRICT)
 
@@ -106,12 +128,12 @@ class Writer:
                 if statement is None:
                     del turns[name]
                 elif self._runs(statement, name):
-                    table.accepted(statement, self._known(name))
+                    table.accepted(statement, self._known(name) if statement.is_ddl else None)
 
     def drop(self, tables: Iterable[Table]) -> None:
-        """No run copies them any more."""
+        """Nobody copies them any more."""
         for table in tables:
-            self._runs(Statement("DROP TABLE IF EXISTS {t}"), table.name)
+            self._runs(Statement(f"DROP TABLE IF EXISTS {{t}}{KID}, {{t}}"), table.name)
 
     def close(self) -> None:
         """No more statements."""
@@ -152,81 +174,110 @@ class Writer:
         )
 
 
-def prepared(pipe: Pipe) -> Pipe:
-    """The pipeline with the options that the tables of a history have.
+def batches(first: int, count: int, size: int) -> list[range]:
+    """The seeds of so many sequences, by the tables that are renewed together."""
+    last = first + count
+    return [range(at, min(at + size, last)) for at in range(first, last, size)]
+
+
+def mood_of(seeds: range) -> Sequence[tuple[str, object]]:
+    """What the server imposes on sessions meanwhile."""
+    return MOODS[seeds.start // len(seeds) % len(MOODS)]
+
+
+def with_options(tables: Tables, database: str) -> Tables:
+    """The options that the tables of a history have.
 
     Those whose names begin with z keep zero dates as text; the others stop at one.
     """
-    tables = pipe.config.tables
     texts = TableOptions.model_validate({"types": {"zero_dates": "string"}})
-    aside = tuple(f"{pipe.database}.*_{end}" for end in ASIDE)
+    aside = tuple(f"{database}.*_{end}" for end in ASIDE)
     chosen = {"options": {**tables.options, "*.z*": texts}, "exclude": aside}
-    pipe.config = pipe.config.model_copy(update={"tables": tables.model_copy(update=chosen)})
-    return pipe
+    return tables.model_copy(update=chosen)
 
 
-def play(pipe: Pipe, writer: Writer, tables: Sequence[Table], rounds: int = COMPARED) -> dict[str, str]:
-    """What differs, by the names of tables: each has so many rounds, with a run and a comparison after each.
+@dataclass(frozen=True)
+class Stage:
+    """Where histories are played."""
 
-    A table with a difference has no more, and one that may stop neither; it is dropped.
-    """
-    found = dict[str, str]()
-    for _ in range(rounds):
-        left = [one for one in tables if one.is_there]
-        writer.write(left)
-        now = differences(pipe, left)
-        writer.drop(one for one in left if one.name in now)
-        found |= {name: words for name, words in now.items() if words}
-    return found
+    writer: Writer
+    comparer: Comparer
+    copies: Copies
 
+    def play(self, tables: Sequence[Table], rounds: int = COMPARED) -> dict[str, str]:
+        """What differs, by the names of tables: each has so many rounds, with a comparison after each.
 
-def differences(pipe: Pipe, tables: Sequence[Table]) -> dict[str, str]:
-    """After a run while nobody writes: what differs, by the names of tables; '' where a table stopped and may."""
-    stopped, found = ends(pipe, [table.name for table in tables]), dict[str, str]()
-    with comparer(pipe) as compared:
+        A table with a difference has no more, and one that may stop neither; it is dropped.
+        """
+        found = dict[str, str]()
+        for _ in range(rounds):
+            left = [one for one in tables if one.is_there]
+            self.writer.write(left)
+            found |= self.differences(left)
+            self.writer.drop(one for one in left if not one.is_there)
+        return found
+
+    def differences(self, tables: Sequence[Table]) -> dict[str, str]:
+        """As `compared`, but a table that stops and may is not there any more, and without those that are equal."""
+        found = self.compared(tables)
         for table in tables:
-            error = stopped.get(table.name)
-            if error is None:
-                words = compared.difference(table.name)
-            elif compared.may_stop(table.name, error):
-                words, table.is_there = "", False
-            else:
-                words = f"it stops: {type(error).__name__}: {error}"
-            if words or not table.is_there:
-                found[table.name], table.is_there = words, False
-    return found
+            table.is_there = table.name not in found
+        return {name: words for name, words in found.items() if words}
+
+    def compared(self, tables: Sequence[Table]) -> dict[str, str]:
+        """What differs, by the names of tables, while nobody writes; '' for one that stops, and may."""
+        stopped, found = self.copies.renew([name for table in tables for name in names(table)]), dict[str, str]()
+        for table in tables:
+            for name in names(table):
+                error = stopped.get(name)
+                if error is None:
+                    words = self.comparer.difference(name, self.copies.rows(name))
+                elif self.comparer.may_stop(name, error):
+                    words = ""
+                else:
+                    words = f"it stops: {type(error).__name__}: {error}"
+                if words:
+                    found[table.name] = f"{name}: {words}"
+                elif error is not None:
+                    found.setdefault(table.name, "")
+        return found
+
+    def shrunk(self, name: str, rounds: Rounds, words: str) -> tuple[Rounds, str]:
+        """A shorter history that ends with a difference, too, and that difference."""
+        best = rounds
+        for step in range(SHRINKS):
+            tried = [{edit} for edit in _edits(best)]
+            good = self._failing(f"{name}x{step}a", best, tried)
+            if not good:
+                break
+            edits = [edit for number in good for edit in tried[number]]
+            together = [set(edits[: count + 1]) for count in range(len(edits))]
+            good_together = self._failing(f"{name}x{step}b", best, together)
+            number = max(good_together, default=0)
+            words = good_together[number] if number in good_together else good[min(good)]
+            best = _edited(best, together[number])
+        return best, words
+
+    def _failing(self, name: str, rounds: Rounds, tried: Sequence[set["Edit"]]) -> dict[int, str]:
+        """The numbers of those histories that end with a difference, and the differences."""
+        tables = [Told(f"{name}{number}", _edited(rounds, edits)) for number, edits in enumerate(tried)]
+        found = self.play(tables, len(rounds))
+        self.writer.drop(tables)
+        return {number: found[table.name] for number, table in enumerate(tables) if table.name in found}
 
 
-def ends(pipe: Pipe, names: Sequence[str]) -> dict[str, Exception]:
-    """The tables that stop in a run, each with its error; all of them where it ends for tables of both halves."""
-    try:
-        pipe.run(*names)
-    except Exception as error:  # noqa: BLE001 - part of the report
-        stopped = dict.fromkeys(names, error)
-    else:
-        return {}
-    if len(names) == 1:
-        return stopped
-    middle = len(names) // 2
-    halves = ends(pipe, names[:middle]), ends(pipe, names[middle:])
-    return stopped if all(len(one) > 1 for one in halves) else halves[0] | halves[1]
+@contextmanager
+def staged(source: Source, administrator: Source, database: str, copies: Copies) -> Iterator[Stage]:
+    """A stage on a database that is there."""
+    with closing(Writer(administrator, database)) as writer, comparer(source, database) as compared:
+        yield Stage(writer, compared, copies)
 
 
-def shrunk(pipe: Pipe, writer: Writer, name: str, rounds: Rounds, words: str) -> tuple[Rounds, str]:
-    """A shorter history that ends with a difference, too, and that difference."""
-    best = rounds
-    for step in range(SHRINKS):
-        tried = [{edit} for edit in _edits(best)]
-        good = _failing(pipe, writer, f"{name}x{step}a", best, tried)
-        if not good:
-            break
-        edits = [edit for number in good for edit in tried[number]]
-        together = [set(edits[: count + 1]) for count in range(len(edits))]
-        good_together = _failing(pipe, writer, f"{name}x{step}b", best, together)
-        number = max(good_together, default=0)
-        words = good_together[number] if number in good_together else good[min(good)]
-        best = _edited(best, together[number])
-    return best, words
+def names(table: Table) -> list[str]:
+    """The names of the tables of a history: its own, and that of a table that refers to it."""
+    statements = (one for statements in table.rounds for one in statements)
+    has_kid = any(one.head.startswith(f"CREATE TABLE {{t}}{KID}") for one in statements)
+    return [table.name, f"{table.name}{KID}"] if has_kid else [table.name]
 
 
 # Places of what is left out: a round's end, a statement, a part of one, or with -1 its settings of the session
@@ -267,14 +318,6 @@ def _edited(rounds: Rounds, edits: Iterable[Edit]) -> Rounds:
     return tuple(result)
 
 
-def _failing(pipe: Pipe, writer: Writer, name: str, rounds: Rounds, tried: Sequence[set[Edit]]) -> dict[int, str]:
-    """The numbers of those histories that end with a difference, and the differences."""
-    tables = [Told(f"{name}{number}", _edited(rounds, edits)) for number, edits in enumerate(tried)]
-    found = play(pipe, writer, tables, len(rounds))
-    writer.drop(tables)
-    return {number: found[table.name] for number, table in enumerate(tables) if table.name in found}
-
-
 def shown(rounds: Rounds, table: str) -> str:
     """The statements, with the settings of sessions where these are not the usual ones."""
     lines: list[str] = []
@@ -282,5 +325,5 @@ def shown(rounds: Rounds, table: str) -> str:
         for statement in statements:
             settings = f"  -- {'; '.join(statement.session.settings)}" if statement.session != STRICT else ""
             lines.append(f"{statement.text(table)};{settings}")
-        lines.append("-- a run")
+        lines.append("-- compared")
     return "\n".join(lines)

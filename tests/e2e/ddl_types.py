@@ -46,6 +46,8 @@ WORDS = (
     "NOW()",
     "ß€中😀",
 )
+# Those of which the text of a definition may show another one
+TELLING = ("😀", "ß€中😀", "\\", "\n", "\0", "a\\nb", "line\nfeed", "nul\0nul", "\\0", "18")
 MEMBERS = (
     "a",
     "b",
@@ -87,7 +89,10 @@ TIMES = ("-838:59:59", "00:00:00", "01:02:03", "838:59:59", "-00:00:01")
 FRACTIONS = ("", ".4", ".499999", ".5", ".999", ".123456")
 INSTANTS = ("1970-01-02 00:00:01", "2026-05-05 01:02:03", "2037-12-31 23:59:59", "2026-03-29 02:30:00")
 # Of an approximate number those that have more digits than a server shows, too
-APPROXIMATE = ("0", "-1.5", "0.1", "1234567.8", "16777217", "-0.0001234567", "1e300", "3.402823466e38", "1e-45", "2e9")
+APPROXIMATE = (
+    *("1234567.8", "16777217", "-0.0001234567", "0.30000001", "1234567.8"),
+    *("0", "-1.5", "0.1", "1e300", "3.402823466e38", "1e-45", "2e9"),
+)
 JSON = ('{"a": 1}', "[]", '"😀"', "null", "1.50", '{"b": [1, 2, null], "a": "x\\\\y"}')
 LENGTHS = (0, 1, 2, 5, 10, 12, 40, 63, 64, 85, 86, 90, 255, 256, 300)
 BLOBS = ("", "00", "00ff", "61", "5c27", "ff", "20", "6100", "f09f9880", "0a0d1a")
@@ -97,10 +102,10 @@ UUIDS = ("00000000-0000-0000-0000-000000000000", "123e4567-e89b-12d3-a456-426655
 FAMILIES = {
     "int": 5,
     "decimal": 3,
-    "approximate": 4,
+    "approximate": 6,
     "bit": 3,
-    "char": 3,
-    "text": 8,
+    "char": 4,
+    "text": 10,
     "members": 5,
     "binary": 3,
     "blob": 2,
@@ -109,7 +114,7 @@ FAMILIES = {
     "timestamp": 3,
     "time": 2,
     "serial": 3,
-    "other": 6,
+    "other": 7,
 }
 INTEGERS = (*BITS, *BITS, *BITS, "integer", "int1", "int2", "int3", "int4", "int8", "middleint")
 EXPRESSIONS = ("(UUID())", "(NOW())", "(CONCAT('a', 1))", "(id)", "(1 + 1)", "(LENGTH('abc'))")
@@ -156,7 +161,7 @@ FORMS = {
         for name in ("datetime", "timestamp", "time")
     },
     "serial": ["SERIAL"],
-    "other": ["YEAR", "BOOL", "JSON", "POINT", "VECTOR(3)", "UUID", "INET6", "INET4"],
+    "other": ["YEAR", "BOOL", "JSON", "JSON", "POINT", "VECTOR(3)", "UUID", "INET6", "INET4"],
 }
 
 
@@ -165,9 +170,13 @@ def draw_family(chance: Random) -> str:
     return chance.choices(list(FAMILIES), list(FAMILIES.values()))[0]
 
 
-def draw_type(chance: Random, family: str, members: Sequence[str] = ()) -> str:
-    """A type of the family, with its length, sign, charset and collation. `members` are those of an ENUM or a SET."""
-    form = chance.choice(FORMS[family]).replace("[sign]", chance.choice(SIGNS)).replace("[charset]", _charset(chance))
+def draw_type(chance: Random, family: str, members: Sequence[str] = (), *, plain: bool = False) -> str:
+    """A type of the family, with its length, sign, charset and collation. `members` are those of an ENUM or a SET.
+
+    `plain`: mostly in the charset of the table.
+    """
+    charset = "" if plain and chance.random() < 0.8 else _charset(chance)
+    form = chance.choice(FORMS[family]).replace("[sign]", chance.choice(SIGNS)).replace("[charset]", charset)
     return form.replace("[members]", ", ".join(map(quoted, members)))
 
 
@@ -191,16 +200,17 @@ def draw_members(chance: Random, known: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(known)
 
 
-def draw_related(chance: Random, known: str, members: Sequence[str]) -> str:
-    """A type that a column of the type `known`, as the server names it, may become, mostly without losing anything.
+def draw_related(chance: Random, known: str, members: Sequence[str], *, plain: bool = False) -> str:
+    """A type that a column of the type `known`, as the server names it, may become, often without losing anything.
 
-    `members` are those that an ENUM or a SET gets.
+    `members` are those that an ENUM or a SET gets. `plain`: mostly in the charset of the table.
     """
+    charset = "" if plain and chance.random() < 0.8 else _charset(chance)
     name, size = name_of(known), sizes_of(known)
     sign = " UNSIGNED" if "unsigned" in known else ""
     pick = chance.choice
     if name in BITS:
-        return pick([*BITS][[*BITS].index(name) :]) + pick([sign, sign, sign, " UNSIGNED", ""])
+        return pick([*BITS][[*BITS].index(name) :]) + pick([sign, sign, " UNSIGNED", ""])
     match name:
         case "decimal":
             more = pick([0, 0, 1, 6])
@@ -209,31 +219,36 @@ def draw_related(chance: Random, known: str, members: Sequence[str]) -> str:
             return pick([name, "DOUBLE", "FLOAT(12,4)"]) + sign
         case "varchar" | "char" | "tinytext" | "text" | "mediumtext" | "longtext":
             length = size[0] if size else 12
-            longer = f"{pick(['VARCHAR', 'VARCHAR', 'CHAR'])}({min(300, length + pick([0, 0, 1, 10, 200]))})"
-            return pick([longer, longer, "TEXT", "MEDIUMTEXT", "LONGTEXT"]) + _charset(chance)
+            other = max(1, min(300, length + pick([0, 0, 1, 10, 200, -1, -length // 2])))
+            longer = f"{pick(['VARCHAR', 'VARCHAR', 'VARCHAR', 'CHAR'])}({other})"
+            return pick([longer, longer, longer, "TEXT", "MEDIUMTEXT", "LONGTEXT"]) + charset
         case "enum" | "set":
-            return f"{name}({', '.join(map(quoted, members))}){_charset(chance)}"
+            return f"{name}({', '.join(map(quoted, members))}){charset}"
         case "varbinary" | "binary" | "tinyblob" | "blob" | "mediumblob" | "longblob":
             length = size[0] if size else 12
-            longer = f"{pick(['VARBINARY', 'VARBINARY', 'BINARY'])}({min(300, length + pick([0, 1, 200]))})"
+            other = max(1, min(300, length + pick([0, 1, 200, -1])))
+            longer = f"{pick(['VARBINARY', 'VARBINARY', 'BINARY'])}({other})"
             return pick([longer, longer, "BLOB", "LONGBLOB"])
         case "datetime" | "timestamp" | "time":
-            most = max(size[0] if size else 0, pick([0, 3, 6]))
+            most = pick([max(size[0] if size else 0, pick([0, 3, 6])), pick([0, 1, 3])])
             return f"{pick([name, name, name, name, 'datetime', 'timestamp'])}({most})"
         case "bit":
             return f"BIT({min(64, (size[0] if size else 1) + pick([0, 1, 7]))})"
     return known
 
 
-def draw_default(chance: Random, type_: str, members: Sequence[str], *, escapes: bool, double: bool) -> str:
+def draw_default(
+    chance: Random, type_: str, members: Sequence[str], *, escapes: bool, double: bool, plain: bool = False
+) -> str:
     """What follows the type: a default of any form, or none. `escapes`: a backslash in a literal has a meaning.
 
-    `double`: text may stand between double quotes.
+    `double`: text may stand between double quotes. `plain`: mostly a literal.
     """
     pick, name = chance.choice, name_of(type_)
     form = pick(["none", "none", "null", "literal", "literal", "literal", "other", "other", "hex", "expression"])
+    form = pick([form, "literal"]) if plain else form
     value = draw_value(chance, type_, members)
-    text = pick(members or (WORDS if max(sizes_of(type_), default=99) > 5 else SHORT))
+    text = pick(members or (pick([TELLING, WORDS]) if max(sizes_of(type_), default=99) > 9 else SHORT))
     is_text = name in _TEXT_NAMES or bool(members)
     raw = text.encode() if is_text else bytes.fromhex(pick(BLOBS))
     hexes = [f"x'{raw.hex()}'", f"X'{raw.hex().upper()}'", f"0x{raw.hex() or '00'}", _bits(raw[:3])]

@@ -1,19 +1,21 @@
 """Faults that random DDL has to find: each is put back into a function of the product."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from lakeingest.config import Source
 from lakeingest.core import lift, widening
 from lakeingest.core.default import Default, Value
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
-from lakeingest.mysql import schema_reader
-from lakeingest.mysql.default_values import with_default_values
+from lakeingest.mysql import connection, default_values, schema_reader
+from lakeingest.mysql.preflight import foreign_key_rules, foreign_keys
+from lakeingest.mysql.preflight.foreign_key_rules import Named, Rules
+from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.session import Pin, pins_of
 from lakeingest.mysql.wire import alter
-from lakeingest.pipeline import lifting
 
 
 @dataclass(frozen=True)
@@ -28,18 +30,14 @@ def _default_becomes(change: Callable[[Column, object], object]) -> Callable[[py
     """The value of each default that a lift fills in is changed."""
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
-        read = with_default_values
+        read = default_values._read  # noqa: SLF001 - the place of the fault
 
-        def changed(source: Source, schema: TableSchema, names: Collection[str]) -> TableSchema:
-            columns = (
-                replace(one, default=Value(change(one, one.default.value)))
-                if isinstance(one.default, Value) and one.default.value is not None
-                else one
-                for one in read(source, schema, names).columns
-            )
-            return replace(schema, columns=tuple(columns))
+        def changed(source: Source, schema: TableSchema, column: Column) -> Default | Value:
+            found = read(source, schema, column)
+            has_any = isinstance(found, Value) and found.value is not None
+            return Value(change(column, found.value)) if has_any else found
 
-        patch.setattr(lifting, "with_default_values", changed)
+        patch.setattr(default_values, "_read", changed)
         patch.setattr(lift, "_is_kept", lambda _column, _value: True)
 
     return put_back
@@ -53,9 +51,13 @@ def _three_bytes(_: Column, value: object) -> object:
     return "".join(one if ord(one) <= 0xFFFF else "?" for one in value) if isinstance(value, str) else value
 
 
-def _as_mariadb_shows_it(column: Column, value: object) -> object:
+def _escaped_is_null(column: Column, value: object) -> object:
     is_escaped = isinstance(value, str) and any(one in value for one in "\\\n\0")
-    return None if column.nullable and (is_escaped or isinstance(value, bytes)) else value
+    return None if column.nullable and is_escaped else value
+
+
+def _bits_are_null(column: Column, value: object) -> object:
+    return None if column.nullable and column.source_type.name == "bit" else value
 
 
 def _serial_is_a_type(patch: pytest.MonkeyPatch) -> None:
@@ -83,11 +85,48 @@ def _generated_columns_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lift.Lift, "_assert_computed_from_none_of", lambda _self, _changed: None)
 
 
+def _computed_is_constant(patch: pytest.MonkeyPatch) -> None:
+    """An expression is taken for its value of now."""
+    read = schema_reader._default  # noqa: SLF001 - the place of the fault
+
+    def default(row: dict[str, object], *, is_mariadb: bool) -> Default | Value:
+        found = read(row, is_mariadb=is_mariadb)
+        return Default.CONSTANT if found is Default.COMPUTED and not row["generation_expression"] else found
+
+    patch.setattr(alter, "_is_constant", lambda _: True)
+    patch.setattr(schema_reader, "_default", default)
+    patch.setattr(alter, "_PLAIN", alter._PLAIN | {"UUID", "NOW", "CONCAT", "ID"})  # noqa: SLF001 - the same
+
+
+def _is_not_pinned(*names: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Sessions have the server's values of these variables."""
+
+    def put_back(patch: pytest.MonkeyPatch) -> None:
+        def pins(greeting: str) -> tuple[Pin, ...]:
+            return tuple(pin for pin in pins_of(greeting) if pin.name not in names)
+
+        patch.setattr(connection, "pins_of", pins)
+
+    return put_back
+
+
+def _shown_keys_are_all(patch: pytest.MonkeyPatch) -> None:
+    """What information_schema shows to a reader of REFERENTIAL_CONSTRAINTS is taken for all of it."""
+
+    def known(server: Server, tables: Collection[TableId]) -> tuple[dict[Named, Rules], frozenset[TableId]]:
+        keys, _ = foreign_key_rules._named(server, tables)  # noqa: SLF001 - the place of the fault
+        shown = foreign_key_rules._shown(server, tables)  # noqa: SLF001 - the same
+        return {key: shown[key.table, key.name] for key in keys if (key.table, key.name) in shown}, frozenset()
+
+    patch.setattr(foreign_keys, "known_keys", known)
+
+
 FAULTS: Mapping[str, Fault] = {
     "a default of FLOAT has six digits": Fault(_default_becomes(_six_digits)),
     "SERIAL fills 0": Fault(_serial_is_a_type),
     "a default has question marks": Fault(_default_becomes(_three_bytes)),
-    "a default with a backslash, and one of bits, is NULL": Fault(_default_becomes(_as_mariadb_shows_it), MARIADB_11_4),
+    "a default with a backslash, line feed or NUL is NULL": Fault(_default_becomes(_escaped_is_null), MARIADB_11_4),
+    "a default of bits is NULL": Fault(_default_becomes(_bits_are_null), MARIADB_11_4),
     "a charset changes with another column": Fault(_is_not_looked_at("charset")),
     "generated columns stay as they are": Fault(_generated_columns_stay),
     "members have question marks": Fault(_members_are_as_shown),
@@ -96,4 +135,10 @@ FAULTS: Mapping[str, Fault] = {
     "a text may become shorter": Fault(_is_not_looked_at("source_type.size")),
     "a fraction may become shorter": Fault(_is_not_looked_at("fraction")),
     "NULL may become NOT NULL": Fault(_is_not_looked_at("nullable")),
+    "a default may be computed": Fault(_computed_is_constant),
+    "sql_select_limit is the server's": Fault(_is_not_pinned("sql_select_limit")),
+    "max_join_size is the server's": Fault(_is_not_pinned("max_join_size", "sql_big_selects")),
+    "sql_mode is the server's": Fault(_is_not_pinned("sql_mode")),
+    "time_zone is the server's": Fault(_is_not_pinned("time_zone")),
+    "foreign keys that are not shown are none": Fault(_shown_keys_are_all, MARIADB_11_4),
 }

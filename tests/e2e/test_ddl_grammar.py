@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.ddl_grammar import Grammar, Known, Statement
 
-SEEDS = 400
+SEEDS = 1000
 KNOWN = Known(
     {
         "c1": "int",

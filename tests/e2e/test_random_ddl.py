@@ -1,11 +1,13 @@
-"""Random DDL and DML, and runs in between: each copy equals its source, whether it followed or was read again.
+"""Random DDL and DML: each copy equals its source after each round, whether it followed the DDL or was read again.
 
-`LAKEINGEST_DDL=500` tries so many sequences, from the seed LAKEINGEST_DDL_FIRST on. A sequence is a table with a
-generator of its own; many share a run. A failure names the seed, and the shortest statements that show it.
+A sequence is a table with a generator of its own; many are renewed together. `LAKEINGEST_DDL=500` tries so many
+sequences on each server in memory, and `LAKEINGEST_DDL_LAKE=50` in a lake by whole runs, from the seed
+LAKEINGEST_DDL_FIRST on. A failure names the seed, and the shortest statements that show it.
 """
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +15,17 @@ from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, Retryable, SchemaChanged, UnsupportedEvent
 from tests.beside import beside
-from tests.e2e.ddl_histories import Drawn, Writer, differences, play, prepared, shown, shrunk
+from tests.e2e.ddl_copies import CopiesInMemory, in_lake, in_memory
+from tests.e2e.ddl_histories import Drawn, Stage, batches, mood_of, shown
 from tests.e2e.pipe import Pipe
+from tests.session_variables import imposed
 
-pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.mysql]
 
 FIRST = int(os.environ.get("LAKEINGEST_DDL_FIRST", "0"))
-SEQUENCES = int(os.environ.get("LAKEINGEST_DDL", "5"))
-TABLES = 50  # that share their runs
+IN_MEMORY = int(os.environ.get("LAKEINGEST_DDL", "10"))
+IN_LAKE = int(os.environ.get("LAKEINGEST_DDL_LAKE", "5"))
+TABLES, RUN_TABLES = 10, 50  # that are renewed together, in memory and by a run
 SHRUNK = 2  # failures of which the shortest statements are looked for
 AWAY = "no such table", "changed in between"  # errors of a run that began while a table was dropped and made again
 SERVERS = {
@@ -31,38 +36,59 @@ SERVERS = {
 
 
 @pytest.fixture(params=SERVERS)
-def pipe(request: pytest.FixtureRequest, pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer]) -> Pipe:
-    """A pipeline on a server of each flavor, whose rows in the binlog name their columns, or do not."""
+def server(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]) -> LocalServer:
+    """A server of each flavor, whose rows in the binlog name their columns, or do not."""
     flavor, metadata = SERVERS[request.param]
     settings = {} if metadata == "FULL" else {"binlog_row_metadata": metadata}
-    return prepared(pipe_on(server_of(flavor, **settings), chunk_rows=10))
+    return server_of(flavor, **settings)
 
 
-def batches() -> list[range]:
-    """The seeds of the sequences, by the tables that share their runs."""
-    last = FIRST + SEQUENCES
-    return [range(first, min(first + TABLES, last)) for first in range(FIRST, last, TABLES)]
+def told(stage: Stage, tables: list[Drawn], found: dict[str, str], shrink: int = SHRUNK) -> list[str]:
+    """What differs, with the statements that lead to it: the shortest ones for some of the tables."""
+    histories = {one.name: (tuple(map(tuple, one.rounds)), found[one.name]) for one in tables if one.name in found}
+    for name in [*histories][: max(0, shrink)]:
+        histories[name] = stage.shrunk(name, *histories[name])
+    return [f"seed {name[1:]}: {words}\n{shown(rounds, name)}" for name, (rounds, words) in histories.items()]
 
 
-@pytest.mark.parametrize("seeds", batches(), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+@pytest.mark.timeout(0)
+def test_what_a_run_makes_of_random_ddl_is_the_source(
+    server: LocalServer, tmp_path: Path, record_property: Callable[..., None]
+) -> None:
+    """In memory, whatever the server imposes on sessions."""
+    reports: list[str] = []
+    with in_memory(server, tmp_path) as stage:
+        for seeds in batches(FIRST, IN_MEMORY, TABLES):
+            tables = [Drawn(seed) for seed in seeds]
+            with imposed(server, "default", mood_of(seeds)):
+                reports += told(stage, tables, stage.play(tables), SHRUNK - len(reports))
+            stage.writer.drop(tables)
+        assert isinstance(stage.copies, CopiesInMemory)
+        followed, again = (stage.copies.outcomes[outcome] for outcome in ("followed", "read again"))
+    assert not reports, "\n\n".join(reports)
+    assert followed > IN_MEMORY / 3
+    record_property(
+        "random DDL", f"{server.flavor.name}: {IN_MEMORY} sequences; DDL followed {followed}, read again {again} times"
+    )
+
+
+@pytest.mark.any_format
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "seeds", batches(FIRST, IN_LAKE, RUN_TABLES), ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}"
+)
 @pytest.mark.long("some hundred statements of each of several tables")
-def test_random_ddl_is_followed(pipe: Pipe, seeds: range) -> None:
-    """Each table is equal after each round, and after a last one whose statements come beside a run."""
-    writer, tables = Writer(pipe), [Drawn(seed) for seed in seeds]
-    try:
-        found = play(pipe, writer, tables)
-        told = {one.name: tuple(map(tuple, one.rounds)) for one in tables if one.name in found}
-        for name in [*found][:SHRUNK]:
-            told[name], found[name] = shrunk(pipe, writer, name, told[name], found[name])
+def test_random_ddl_is_followed(pipe_on: Callable[..., Pipe], server: LocalServer, seeds: range) -> None:
+    """By whole runs, each table after each round, and after a last one whose statements come beside a run."""
+    pipe = pipe_on(server, chunk_rows=10)
+    with in_lake(pipe) as stage, imposed(server, "default", mood_of(seeds)):
+        tables = [Drawn(seed) for seed in seeds]
+        reports = told(stage, tables, stage.play(tables))
         left = [one for one in tables if one.is_there]
-        with beside(lambda _number, _is_over: writer.write(left), 1):
+        with beside(lambda _number, _is_over: stage.writer.write(left), 1):
             interfered(pipe)
-        late = {name: words for name, words in differences(pipe, left).items() if words}
-        told |= {one.name: tuple(map(tuple, one.rounds)) for one in left if one.name in late}
-        reports = [f"seed {name[1:]}: {words}\n{shown(told[name], name)}" for name, words in (found | late).items()]
+        reports += told(stage, left, stage.differences(left))
         assert not reports, "\n\n".join(reports)
-    finally:
-        writer.close()
 
 
 def interfered(pipe: Pipe) -> None:

@@ -125,6 +125,24 @@ def test_a_column_that_is_computed_anew_in_another_session_is_read_again(pipe: P
     pipe.assert_equal()
 
 
+def test_a_text_of_a_number_that_is_computed_late_is_read_again(any_pipe: Pipe) -> None:
+    """The zeros of ZEROFILL stay in a stored column until DDL copies the table, which changes no definition."""
+    pipe = any_pipe
+    pipe.sql(
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT(5) ZEROFILL, g VARCHAR(20) AS (CONCAT(n, 'x')) STORED)",
+        "INSERT INTO t (id, n) VALUES (1, 7)",
+    )
+    pipe.run()
+    pipe.sql("ALTER TABLE t MODIFY n INT UNSIGNED")
+    pipe.begin_file()
+    pipe.run()
+    pipe.sql("ALTER TABLE t ALGORITHM = COPY")
+    pipe.begin_file()
+    assert pipe.run().stopped == ()
+    assert pipe.rows("t") == [(1, 7, "7x")]
+    pipe.assert_equal()
+
+
 def test_a_member_that_the_server_cannot_show_stays_what_it_is(pipe: Pipe) -> None:
     """The gates know no member that has another text; other columns of the table are followed."""
     pipe.sql(
