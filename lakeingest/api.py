@@ -138,6 +138,13 @@ class Pipeline:
         """Cancel the re-snapshots of tables that have not ended. What was read and merged already stays."""
         return self._ask("cancel", tables, wait=wait)
 
+    def rollback(self, table: str, *others: str, wait: bool = True) -> "SignalResults":
+        """Let readers see the last commit of lakeingest again, after someone else has changed the tables.
+
+        `result` of each signal says what was dropped. The tables go on with the run that is at work, or the next one.
+        """
+        return self._ask("rollback", (table, *others), wait=wait)
+
     def approve(self, table: str, *, wait: bool = True) -> "SignalResults":
         """Let a table go on after the DDL that it waits before, with `schema: {changes: approve}`.
 

@@ -113,6 +113,18 @@ def maintain(
 
 
 @signals.command()
+def rollback(
+    tables: Tables,
+    no_wait: NoWait = False,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """After someone else changed copies: let readers see the last commit of lakeingest again; the tables go on."""
+    _ask(loaded_config(config, overrides), "rollback", tables, no_wait=no_wait, as_json=as_json)
+
+
+@signals.command()
 def approve(
     table: Table,
     no_wait: NoWait = False,

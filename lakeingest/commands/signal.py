@@ -90,8 +90,9 @@ def ask(
 ) -> SignalResults:
     """Make a signal for the tables, or for all, and wait until it has ended; without `wait` it is only made durable.
 
-    A re-snapshot is a signal for each table. `cancel` makes a signal for each re-snapshot of the tables that has not
-    ended. UsageError for a table that is not the pipeline's. While it waits, `report` is called with each change.
+    A re-snapshot is a signal for each table, and so is a rollback. `cancel` makes a signal for each re-snapshot of the
+    tables that has not ended. UsageError for a table that is not the pipeline's. While it waits, `report` is called
+    with each change.
     """
     asked, chosen = Action(action), chosen_tables(config, tables)
     if (found := owner_of(state_of(config))) is not None:
@@ -101,7 +102,7 @@ def ask(
     if asked is Action.CANCEL:
         opened = [one.signal for one in folder.read() if _is_open_for(one.signal, chosen)]
         wanted = [(one.tables, one.number) for one in opened]
-    elif asked is Action.RESNAPSHOT:
+    elif asked in {Action.RESNAPSHOT, Action.ROLLBACK}:
         wanted = [((table,), None) for table in chosen]
     least = _least(config, folder)
     numbers = []
@@ -181,12 +182,12 @@ def _work(
     spark: "SparkSession | None",
 ) -> None:
     """Carry the signals out as the owner of the lease."""
-    if not any(one.signal.action in _WORK for one in signals):
-        settle(config)
-        return
     names = [str(table) for one in signals for table in one.signal.tables]
     try:
-        run(config, names, None, observe, spark, stopping=lambda: not left())
+        if any(one.signal.action in _WORK for one in signals):
+            run(config, names, None, observe, spark, stopping=lambda: not left())
+        else:
+            settle(config, observe)
     except LeaseHeld:
         raise
     except LakeIngestError:

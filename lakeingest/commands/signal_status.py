@@ -82,6 +82,14 @@ class Signals:
         found = (one for one in self.documents if one.signal.state in OPEN and one.signal.concerns(table))
         return tuple(_open(one) for one in found)
 
+    def rolled_back(self, table: TableId, published_at: str | None) -> str | None:
+        """What the last rollback of the table has done; None where there was none since it was published."""
+        done = [one for one in self.documents if one.signal.action is Action.ROLLBACK and one.signal.concerns(table)]
+        last = next((one for one in reversed(done) if one.signal.state is State.DONE), None)
+        if last is None or (published_at and datetime.fromisoformat(published_at) > last.signal.when):
+            return None
+        return f"rolled back for {last.signal.who}: {last.note}"
+
     def paused(self, config: Config, table: TableId, position: Position | None) -> Paused | None:
         """Since when the table, which stands at this position, is paused; None where it is not."""
         signals = [one.signal for one in self.documents]

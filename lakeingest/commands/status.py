@@ -46,7 +46,8 @@ class TableStatus:
     counts the foreign keys whose changes the copy lacks, because the user chose so. `signals` are those of the table
     that have not ended. `paused` says since when and by whom it is paused, None if it is not. With `keeps_deleted` the
     rows are also those that are marked as deleted. Not `included`: the pipeline has copied the table, and
-    tables.include and exclude no longer choose it.
+    tables.include and exclude no longer choose it. `rolled_back` is what a rollback has done since the last publish,
+    None if nothing.
     """
 
     table: TableId
@@ -70,6 +71,7 @@ class TableStatus:
     shown: Shown | None = None
     staged: Position | None = None
     hidden: bool = False
+    rolled_back: str | None = None
 
     @property
     def last_gate(self) -> str | None:
@@ -134,6 +136,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for table in self
             if table.staged is not None
         ]
+        notes += [f"{table.table}: {table.rolled_back}" for table in self if table.rolled_back is not None]
         notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
         notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
         notes += [
@@ -203,6 +206,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=table not in excluded,
             hidden=table in source.hidden,
+            rolled_back=signals.rolled_back(table, one.shown and one.shown.published_at),
         )
         for table in config.tables.choose(known, tables)
         for one in [_status(config, target, table, source, spool)]

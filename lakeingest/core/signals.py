@@ -29,6 +29,7 @@ class Action(enum.StrEnum):
     CANCEL = "cancel"
     MAINTAIN = "maintain"
     APPROVE = "approve"
+    ROLLBACK = "rollback"
 
 
 class State(enum.StrEnum):
@@ -145,9 +146,9 @@ def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
 class Signal:
     """One signal: who asked for what, and when, and how far it has come.
 
-    A re-snapshot has one table and a scope, an approval one table and the name of its `ddl`. No table means all tables,
-    also those that come later. A `cancel` has the `number` of the signal that it is for, in `cancels`. `why` it failed
-    stands beside that it failed.
+    A re-snapshot has one table and a scope, an approval one table and the name of its `ddl`, a rollback one table. No
+    table means all tables, also those that come later. A `cancel` has the `number` of the signal that it is for, in
+    `cancels`. `why` it failed stands beside that it failed.
     """
 
     number: int
@@ -172,6 +173,8 @@ class Signal:
             raise ValueError(f"a cancel names a signal, and nothing else does: {self}")
         if (self.action is Action.APPROVE) != (self.ddl is not None) or (self.ddl and len(self.tables) != 1):
             raise ValueError(f"an approval has one table and names DDL of it, and nothing else does: {self}")
+        if self.action is Action.ROLLBACK and len(self.tables) != 1:
+            raise ValueError(f"a rollback has one table: {self}")
         if (self.state is State.FAILED) != (self.why is not None):
             raise ValueError(f"a failed signal says why, and no other does: {self}")
 
@@ -252,7 +255,8 @@ class Agenda:
     `waiting` has, by table, every signal that reading the whole table from now on would answer: a copy that is started
     over takes them all. A table whose copy has chunks to read runs none of them before. `whole` are the tables that are
     not paused, and of which one of these signals asks for all rows. `superseded` has by number the earlier signal that
-    will answer it. `approved` has by table the DDL that it may be lifted over. `maintain` is to be run in order.
+    will answer it. `approved` has by table the DDL that it may be lifted over. `maintain` is to be run in order, and
+    so are `rollbacks`, also those of paused tables.
     """
 
     cancelled: tuple[int, ...] = ()
@@ -265,6 +269,7 @@ class Agenda:
     superseded: Mapping[int, int] = field(default_factory=dict)
     approved: Mapping[TableId, frozenset[str]] = field(default_factory=dict)
     maintain: tuple[Signal, ...] = ()
+    rollbacks: tuple[Signal, ...] = ()
 
 
 def agenda(
@@ -324,12 +329,18 @@ def agenda(
         whole=frozenset(whole),
         superseded=superseded,
         approved={table: _approved(alive, table) for table in known},
-        maintain=tuple(signal for signal in alive if signal.action is Action.MAINTAIN and signal.state in OPEN),
+        maintain=_open(alive, Action.MAINTAIN),
+        rollbacks=_open(alive, Action.ROLLBACK),
     )
 
 
 _INSTANT = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL, Action.APPROVE})
 _VOID = frozenset({State.FAILED, State.CANCELLED})
+
+
+def _open(signals: Iterable[Signal], action: Action) -> tuple[Signal, ...]:
+    """The signals for this that have not ended, in order."""
+    return tuple(signal for signal in signals if signal.action is action and signal.state in OPEN)
 
 
 def _approved(signals: Iterable[Signal], table: TableId) -> frozenset[str]:

@@ -5,6 +5,7 @@ import importlib
 from lakeingest.config import Config
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import at, probe, state_of
+from lakeingest.lake.rollbacks import Rollbacks
 from lakeingest.lake.target import Target
 from lakeingest.lake.versions import Versions
 
@@ -33,6 +34,19 @@ def open_versions(config: Config) -> Versions:
     from lakeingest.lake.iceberg.versions import IcebergVersions
 
     return IcebergVersions(IcebergTarget(config.target))
+
+
+def open_rollbacks(config: Config) -> Rollbacks:
+    """The rollbacks of the configured format's tables."""
+    if config.target.format == "hudi":
+        from lakeingest.lake.hudi.rollbacks import HudiRollbacks
+        from lakeingest.lake.hudi.target import HudiTarget
+
+        return HudiRollbacks(HudiTarget(config.target, state_of(config) / "staging"))
+    from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
+    from lakeingest.lake.iceberg.target import IcebergTarget
+
+    return IcebergRollbacks(IcebergTarget(config.target))
 
 
 def unwritable(config: Config) -> str | None:

@@ -43,6 +43,14 @@ def not_ours(name: str, table: TableId) -> NotOurTable:
     return NotOurTable(f"{name} exists and is no copy of {table}; rename it or set target.table")
 
 
-def foreign_write(table: TableId, commit: str, way_out: str) -> ForeignWrite:
-    """Someone else committed to the copy."""
-    return ForeignWrite(f"{table}: someone else wrote {commit} to it; {way_out}")
+def foreign_write(table: TableId, commit: str, ours: str | None) -> ForeignWrite:
+    """Someone else committed to the copy; `ours` is the commit of lakeingest below that."""
+    if ours is None:
+        return ForeignWrite(
+            f"{table}: someone else wrote {commit} to it, which readers see, and no commit of lakeingest is left below"
+            " it; drop the copy, it must be made again"
+        )
+    return ForeignWrite(
+        f"{table}: someone else wrote {commit} to it, which readers see; `lakeingest rollback {table}` lets them see"
+        f" {ours}, the last one of lakeingest, again"
+    )

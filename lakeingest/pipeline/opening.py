@@ -43,6 +43,7 @@ from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.publish import DEFINITION
 from lakeingest.pipeline.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.resume import Resumption, asked_anew, owner, resumption
+from lakeingest.pipeline.rolling_back import roll_all_back
 from lakeingest.pipeline.signal_run import SignalRun
 from lakeingest.pipeline.stopping import stop, working_on
 from lakeingest.pipeline.table_run import TableRun, Watch
@@ -79,6 +80,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             claim(state_of(config), before or ours)
             quiet = QuietTables.of(state_of(config))
             config = patient(config, connection)
+            roll_all_back(config, lease, observe)
             target = open_target(config, quiet)
             altered = dict[TableId, TableSchema]()
             loaded, failed = _loaded(config, connection, target, schemas, altered)

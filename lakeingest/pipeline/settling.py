@@ -5,16 +5,19 @@ from lakeingest.core.signals import Action, Event, agenda
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
+from lakeingest.pipeline.events import Observer, unobserved
+from lakeingest.pipeline.rolling_back import roll_all_back
 from lakeingest.state.lease import held
 from lakeingest.state.signals import SignalFolder
 
 
-def settle(config: Config) -> None:
-    """Carry out each `pause`, `resume` and `cancel`, and record which other signals have ended.
+def settle(config: Config, observe: Observer = unobserved) -> None:
+    """Carry out each `pause`, `resume`, `cancel` and `rollback`, and record which other signals have ended.
 
     LeaseHeld while a run is at work, which does that itself.
     """
     with held(state_of(config)) as lease:
+        roll_all_back(config, lease, observe)
         folder = SignalFolder(state_of(config))
         documents = {one.signal.number: one for one in folder.read()}
         signals = [one.signal for one in documents.values()]

@@ -1,8 +1,8 @@
 """What the owner of the lease does about signals between batches.
 
 `look` reads them, carries out those that take no work on a table (pause, resume, cancel), and records which others have
-ended. `serve` runs one wave of each table's next re-snapshot, and maintenance. All is decided anew each time, from
-the documents and from the progress of the tables, so a run may be killed between any two of these steps.
+ended. `serve` runs one wave of each table's next re-snapshot, rollbacks and maintenance. All is decided anew each time,
+from the documents and from the progress of the tables, so a run may be killed between any two of these steps.
 """
 
 import time
@@ -14,14 +14,18 @@ from lakeingest.core.signals import Action, Agenda, Event, Request, Signal, Stat
 from lakeingest.errors import (
     ApprovalNeeded,
     BinlogGone,
+    ForeignWrite,
     GateFailed,
     LakeIngestError,
     Retryable,
     SchemaChanged,
+    StaleWriter,
     StorageFailed,
 )
 from lakeingest.files.file import state_of
+from lakeingest.lake.formats import open_rollbacks
 from lakeingest.pipeline import resnapshot
+from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.clocks import lead
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import SignalMoved
@@ -31,8 +35,9 @@ from lakeingest.pipeline.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.open_run import OpenRun
 from lakeingest.pipeline.opening import is_restarted
 from lakeingest.pipeline.resnapshot import Step
+from lakeingest.pipeline.rolling_back import roll_back
 from lakeingest.pipeline.starting_over import hindrance, start_over
-from lakeingest.pipeline.stopping import resume, stop
+from lakeingest.pipeline.stopping import resume, stop, working_on
 from lakeingest.pipeline.table_run import TableRun
 from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
@@ -104,6 +109,8 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
         if not any(other.reading is not None for other in going_on if other is not table):
             worked |= _resnapshot(run, table, found.next[table.id], wait=wait)
     _note_waiting(run, found)
+    for signal in found.rollbacks:
+        worked |= _roll_back(run, signal)
     for signal in found.maintain:
         worked |= _maintain(run, signal)
     if worked:
@@ -251,6 +258,28 @@ def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable
         reload(run.edges, table, staged)
     time.sleep(PAUSE_SECONDS)
     return tries < TRIES
+
+
+def _roll_back(run: OpenRun, signal: Signal) -> bool:
+    """Let readers see our last commit of the table again, which then goes on; False if it is to be tried again.
+
+    Where the spool does not reach back to that commit, the next run goes on with it.
+    """
+    edges, folder = run.edges, run.signals.folder
+    before = run.signals.documents[signal.number]
+    done = roll_back(open_rollbacks(edges.config), edges.lease, state_of(edges.config), folder, before, edges.observe)
+    run.signals.documents[signal.number] = done
+    table = run.tables.get(signal.tables[0])
+    if done.signal.state is State.DONE and table and table.stop and isinstance(table.stop.error, ForeignWrite):
+        with working_on(edges, table):
+            staged = edges.target.recover(table.id)
+            if staged is None or staged.progress.needed_from < run.binlog.spool.start:
+                raise StaleWriter(f"{table.id}: it was rolled back; run the same command again to go on with it")
+            reload(edges, table, staged)
+            if not (table.has_missing_chunks or table.paused):
+                merge_and_publish(edges, run.binlog, table)
+            resume(edges, table)
+    return done.ended
 
 
 def _maintain(run: OpenRun, signal: Signal) -> bool:

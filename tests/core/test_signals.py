@@ -110,6 +110,7 @@ def test_an_impossible_signal_cannot_be_built() -> None:
         lambda: say(1, Action.PAUSE, ORDERS, ddl="binlog.000017:4711"),
         lambda: say(1, Action.APPROVE, ORDERS),
         lambda: say(1, Action.APPROVE, ddl="binlog.000017:4711"),
+        lambda: say(1, Action.ROLLBACK),
         lambda: replace(ask(1), state=State.FAILED),
         lambda: replace(ask(1), why="it broke"),
         Scope,
@@ -229,6 +230,18 @@ def test_what_is_asked_of_a_table_that_is_not_copied_fails() -> None:
     answer = agreed(ask(2, table=TableId("shop", "gone")), say(5, Action.MAINTAIN), say(3, Action.MAINTAIN, ORDERS))
     assert answer.failed == {2: "shop.gone is not copied"}
     assert [signal.number for signal in answer.maintain] == [3, 5]
+
+
+def test_rollbacks_are_run_in_order_also_of_paused_tables() -> None:
+    """Those that have ended are not run again."""
+    answer = agreed(
+        say(2, Action.PAUSE),
+        say(5, Action.ROLLBACK, ORDERS, state=State.RUNNING),
+        say(4, Action.ROLLBACK, ITEMS),
+        say(3, Action.ROLLBACK, ORDERS, state=State.DONE),
+    )
+    assert [signal.number for signal in answer.rollbacks] == [4, 5]
+    assert answer.finished == (2,)
 
 
 def test_tables_are_named_of_which_all_rows_are_asked_for() -> None:

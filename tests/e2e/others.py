@@ -21,6 +21,14 @@ def make(pipe: Pipe, name: str, row: tuple[int, str]) -> None:
     pipe.spark.sql(f"CREATE TABLE {CATALOG}.{pipe.database}.{name} AS SELECT {row[0]} AS id, '{row[1]}' AS v")
 
 
+def insert(pipe: Pipe, name: str, row: tuple[object, ...]) -> None:
+    """A row more in what readers see, by a job of theirs."""
+    if pipe.config.target.format == "hudi":
+        _write(pipe, name, row)
+    else:
+        pipe.spark.sql(f"INSERT INTO {CATALOG}.{pipe.database}.{name} VALUES {row}")
+
+
 def drop(pipe: Pipe, name: str) -> None:
     """Drop a table."""
     if pipe.config.target.format == "hudi":

@@ -212,7 +212,7 @@ def test_a_dropped_column_stops_the_run_and_check_says_so(pipe: Pipe) -> None:
     name = f"{CATALOG}.{pipe.database}.orders"
     pipe.spark.sql(f"ALTER TABLE {name} DROP COLUMN v")
     pipe.sql(CHANGES[1])
-    found = f"{pipe.database}.orders: someone else changed its columns: v was dropped; drop the copy"
+    found = f"{pipe.database}.orders: someone else changed its columns: v was dropped; `lakeingest rollback"
     with pytest.raises(ForeignWrite, match=re.escape(found)):
         pipe.run()
     assert any(found in (one.finding or "") for one in check(pipe.config, pipe.spark).problems)

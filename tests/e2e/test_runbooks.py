@@ -252,7 +252,7 @@ TROUBLES: dict[str, Trouble] = {
     ),
     "zero date": ("UnsupportedValue", on_source(*ZERO, "DELETE FROM items"), UnsupportedValue, "column d"),
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),
-    "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "roll main back"),
+    "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "`lakeingest rollback"),
     "changed columns": ("ForeignWrite", change_columns, ForeignWrite, "v was renamed value"),
     "name that is taken": ("NotOurTable", take_name, PreflightFailed, "is no copy of"),
     "rows that are not whole": ("GateFailed", miscount, GateFailed, "3 rows are staged, 4 were written"),

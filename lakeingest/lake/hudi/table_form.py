@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from lakeingest.files import file as files
+from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import timeline
 
@@ -64,6 +65,17 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     if after != before:
         files.delete(folder / _CHECKSUM)  # first: readers fail where it does not fit the contents
         files.put(folder / PROPERTIES, after.encode())
+
+
+def forget_indexes(folder: File) -> None:
+    """Remove the index of files that someone else's write has made: it names files that are to be deleted."""
+    before = files.read(folder / PROPERTIES).decode()
+    names = "|".join(map(re.escape, _INDEXES))
+    after = re.sub(rf"(?m)^({names})=.*\n?", "", before)
+    if after != before:  # first: then readers list the files
+        files.delete(folder / _CHECKSUM)
+        files.put(folder / PROPERTIES, after.encode())
+    folders.delete_all([folder / ".hoodie" / "metadata", *folders.tree(folder / ".hoodie" / "metadata")])
 
 
 def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:

@@ -58,17 +58,17 @@ def newest(table: TableId, folder: File, *, building: bool = False) -> Instant |
     it. While we are `building` it, a folder has no commit: it is no table yet.
     """
     above: Instant | None = None
-    for instant in _completed(folder):
+    for instant in completed(folder):
         if OWNER not in instant.properties:
             above = above or instant
         elif instant.properties[OWNER] != str(table):
             raise not_ours(str(folder), table)
         elif above is not None:
-            raise foreign_write(table, f"commit {above.time}", "restore the table to ours")
-        elif planned := _planned_clustering(folder):
+            raise foreign_write(table, f"commit {above.time}", f"commit {instant.time}")
+        elif planned := planned_clustering(folder):
             raise ForeignWrite(
                 f"{table}: someone else scheduled a clustering of it, {planned.stem}; its rows cannot be changed"
-                f" meanwhile: remove {planned}"
+                f" meanwhile; `lakeingest rollback {table}` removes {planned}"
             )
         else:
             return instant
@@ -127,13 +127,13 @@ def metadata_of(file: File) -> Iterator[dict[str, Any]]:
         raise StateUnreadable(f"{file} is no commit of a Hudi table: {type(error).__name__}: {error}") from error
 
 
-def _completed(folder: File) -> Iterator[Instant]:
+def completed(folder: File) -> Iterator[Instant]:
     """The completed writes, the last first."""
     for _, begun, file in sorted(writes(folder), reverse=True):
         yield _read(begun, file)
 
 
-def _planned_clustering(folder: File) -> File | None:
+def planned_clustering(folder: File) -> File | None:
     """The file of a clustering that is scheduled but not completed; until then Hudi refuses to change its rows."""
     found = timeline(folder, "*.*")
     done = {file.name.partition("_")[0] for file in found if file.name.endswith(".replacecommit")}

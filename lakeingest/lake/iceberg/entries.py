@@ -33,7 +33,7 @@ from lakeingest.lake.iceberg.metadata import with_shared_history
 from lakeingest.lake.iceberg.naming import Name, is_built, own_name
 from lakeingest.lake.iceberg.properties import usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE
-from lakeingest.lake.iceberg.shape import assert_ours
+from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours, stale, unnameable
@@ -106,6 +106,13 @@ class Entries:
 
     def find(self, table: TableId) -> Table | None:
         """As `found`; a run that has begun to build the table sees no other one that is being built."""
+        loaded = self.look(table)
+        if loaded is not None:
+            assert_ours(table, loaded)
+        return loaded
+
+    def look(self, table: TableId) -> Table | None:
+        """As `find`, whatever others have changed of it; NotOurTable when it is no copy of the table."""
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
             return None  # and a URL with such a name would lead to something else
@@ -116,7 +123,7 @@ class Entries:
             loaded = max(self._built(table), key=_advance, default=None)
         if loaded is None:
             return None
-        assert_ours(table, loaded)
+        assert_copy(table, loaded)
         if is_building(loaded):
             self._building[table] = self._name_of(table, loaded)
         metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})

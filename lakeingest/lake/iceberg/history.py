@@ -62,11 +62,13 @@ def source_of(table: TableId, loaded: Table) -> Snapshot:
 
     ForeignWrite when anything else follows it.
     """
-    for snapshot, _ in lineage(loaded, tip(loaded, MAIN)):
+    above = lineage(loaded, tip(loaded, MAIN))
+    for snapshot, _ in above:
         if is_marked(snapshot):
             return snapshot
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
-            raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", "roll main back to ours")
+            ours = next((f"snapshot {one.snapshot_id}" for one, _ in above if is_marked(one)), None)
+            raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", ours)
     raise StateUnreadable(
         f"{table}: the commit of ours that main was compacted from has been expired; drop the table to copy it again"
     )

@@ -21,37 +21,37 @@ from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours
 
 LOCATION = "lakeingest.location"  # property of a table: the folder that we made it in
-_DROP = "drop the copy, it must be made again"
+
+
+def assert_copy(table: TableId, loaded: Table) -> None:
+    """NotOurTable when it is no copy of the table."""
+    if loaded.properties.get(OWNER) != str(table):
+        raise not_ours(".".join(loaded.name()), table)
 
 
 def assert_ours(table: TableId, loaded: Table) -> None:
-    """NotOurTable when it is no copy of the table; UnsupportedTable when someone else altered its version.
+    """As `assert_copy`; UnsupportedTable when someone else altered its version.
 
     ForeignWrite when someone else changed its columns or its folder, or divided it into partitions.
     """
-    if loaded.properties.get(OWNER) != str(table):
-        raise not_ours(".".join(loaded.name()), table)
+    assert_copy(table, loaded)
     metadata = loaded.metadata
     if metadata.format_version > VERSION:
         raise UnsupportedTable(
             f"{table}: someone altered its copy to version {metadata.format_version} of Iceberg's format, and only"
-            f" version {VERSION} can be written; {_DROP}"
+            f" version {VERSION} can be written; drop the copy, it must be made again"
         )
     made = _made_with(metadata)
     found = sorted(changes(made, metadata.schema()))
     if found:
-        way_out = f"undo that, or {_DROP}" if _keeps(metadata.schema(), made) else _DROP
-        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(found)}; {way_out}")
+        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(found)}; {_undo(table)}")
     if not metadata.spec().is_unpartitioned():
         fields = ", ".join(field.name for field in metadata.spec().fields)
-        raise ForeignWrite(
-            f"{table}: someone else divided it into partitions: {fields}; drop those partition fields, or {_DROP}"
-        )
+        raise ForeignWrite(f"{table}: someone else divided it into partitions: {fields}; {_undo(table)}")
     made_in = loaded.properties.get(LOCATION, metadata.location)  # copies of an earlier version do not say it
     if path_of(made_in).rstrip("/") != path_of(metadata.location).rstrip("/"):
         raise ForeignWrite(
-            f"{table}: someone else changed its folder to {metadata.location}; ALTER TABLE … SET LOCATION '{made_in}',"
-            f" or {_DROP}"
+            f"{table}: someone else changed its folder to {metadata.location} from {made_in}; {_undo(table)}"
         )
 
 
@@ -71,7 +71,7 @@ def assert_whole(table: TableId, loaded: Table, version: int) -> None:
         if snapshot.parent_snapshot_id is not None and (schema is None or not _keeps(schema, made)):
             raise ForeignWrite(
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
-                f" which may have lost values; roll main back to ours, or {_DROP}"
+                f" which may have lost values; {_undo(table)}"
             )
     built_on = metadata.snapshot_by_id(version)
     if len(metadata.partition_specs) == 1 or built_on is None:
@@ -80,9 +80,13 @@ def assert_whole(table: TableId, loaded: Table, version: int) -> None:
         has_files = manifest.has_added_files() or manifest.has_existing_files()
         if has_files and manifest.partition_spec_id != metadata.default_spec_id:
             raise ForeignWrite(
-                f"{table}: someone else rewrote its files into partitions; call rewrite_data_files with rewrite-all, or"
-                f" {_DROP}"
+                f"{table}: someone else rewrote its files into partitions; call rewrite_data_files with rewrite-all,"
+                f" or {_undo(table)}"
             )
+
+
+def _undo(table: TableId) -> str:
+    return f"`lakeingest rollback {table}` takes that back"
 
 
 def _made_with(metadata: TableMetadata) -> Schema:

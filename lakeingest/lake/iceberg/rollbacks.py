@@ -1,0 +1,157 @@
+"""Rollbacks of Iceberg tables: one commit puts back main, and the columns, partition fields and folder of the table.
+
+Files and snapshots of others are not deleted: queries may read them, and they expire like all others.
+"""
+
+import copy
+import functools
+import json
+from collections.abc import Iterator
+
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import SetDefaultSpecUpdate, SetLocationUpdate
+from pyiceberg.table.update.snapshot import ManageSnapshots
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ForeignWrite
+from lakeingest.lake.iceberg.commit import commit
+from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, lineage, progress_of, resume_point, tip
+from lakeingest.lake.iceberg.leftovers import path_of
+from lakeingest.lake.iceberg.shape import LOCATION, assert_ours, assert_whole
+from lakeingest.lake.iceberg.staged_schema import schema_of, show_schema
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.iceberg.transaction import OneTransaction
+from lakeingest.lake.marks import POSITION
+from lakeingest.lake.refusals import stale
+from lakeingest.lake.rollbacks import Rollback
+
+
+class IcebergRollbacks:
+    """`lake.rollbacks.Rollbacks` on an Iceberg catalog."""
+
+    def __init__(self, target: IcebergTarget) -> None:
+        self._target = target
+
+    def found(self, table: TableId) -> Rollback | None:
+        """By the table's metadata alone."""
+        with self._target.storage_errors():
+            loaded = self._look(table) if self._target.exists() else None
+            return None if loaded is None else what_is_foreign(table, loaded)
+
+    def roll_back(self, table: TableId, wanted: Rollback) -> None:
+        """In one commit, which asserts that main is where it was found."""
+        with self._target.storage_errors():
+            if (loaded := self._look(table)) is None:
+                raise stale(table)
+            build = functools.partial(rolled_back, table, wanted=wanted)
+            commit(table, build(loaded), functools.partial(self._look, table), build)
+
+    def _look(self, table: TableId) -> Table | None:
+        """The table as others left it."""
+        return self._target._entries.look(table)  # noqa: SLF001 - of the same package
+
+
+def what_is_foreign(table: TableId, loaded: Table) -> Rollback | None:
+    """What is to be taken back of the table; None if nothing is. ForeignWrite where it cannot be."""
+    if (error := _refusal(table, loaded)) is None:
+        return None
+    ours = _last_published(loaded)
+    if ours is None:
+        raise ForeignWrite(
+            f"{table}: it cannot be rolled back, because it has no commit of lakeingest any more that readers saw; drop"
+            " it to copy it again"
+        ) from error
+    wanted = Rollback(
+        f"snapshot {ours.snapshot_id}",
+        ours.snapshot_id,
+        tuple(f"snapshot {one.snapshot_id}" for one in _foreign(loaded, ours)),
+        tuple(_altered(loaded, ours)),
+    )
+    after = copy.copy(loaded)
+    after.metadata = rolled_back(table, loaded, wanted=wanted).table_metadata
+    if (left := _refusal(table, after)) is not None:
+        raise ForeignWrite(f"{table}: it cannot be rolled back: {left}") from left
+    return wanted
+
+
+def rolled_back(table: TableId, loaded: Table, *, wanted: Rollback) -> Transaction:
+    """Move main to our commit, with all that belongs to it; staging stays. StaleWriter where main has moved.
+
+    Staging is set to where it is, so that it is asserted: another pipeline has not taken over.
+    """
+    metadata, ours = loaded.metadata, loaded.metadata.snapshot_by_id(wanted.version)
+    if ours is None or not {f"snapshot {one.snapshot_id}" for one in _foreign(loaded, ours)} <= set(wanted.drops):
+        raise stale(table)
+    position = progress_of(table, ours).position
+    transaction = OneTransaction(loaded)
+    transaction.set_properties({POSITION: "" if position is None else json.dumps(position.to_json())})
+    show_schema(transaction, ours.snapshot_id)
+    if (plain := _unpartitioned(metadata)) not in {None, metadata.default_spec_id}:
+        transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": plain}),), ())  # noqa: SLF001
+    if (made_in := _moved_from(loaded)) is not None:
+        transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001
+    branches = ManageSnapshots(transaction=transaction)
+    branches.set_current_snapshot(snapshot_id=ours.snapshot_id)
+    if (staging := metadata.refs.get(STAGING)) is not None:
+        ages = staging.max_ref_age_ms, staging.max_snapshot_age_ms, staging.min_snapshots_to_keep
+        branches.create_branch(staging.snapshot_id, STAGING, *ages)
+    branches.commit()
+    return transaction
+
+
+def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
+    """Why the table does not go on as it is, because of someone else."""
+    try:
+        assert_ours(table, loaded)
+        if (staged := resume_point(table, loaded)) is not None:
+            assert_whole(table, loaded, staged.version)
+    except ForeignWrite as error:
+        return error
+    return None
+
+
+def _last_published(loaded: Table) -> Snapshot | None:
+    """Our last commit that main stood at: by the table's log, or the first one below what others committed."""
+    metadata = loaded.metadata
+    logged = (metadata.snapshot_by_id(entry.snapshot_id) for entry in metadata.snapshot_log)
+    seen = [one for one in logged if one is not None and is_marked(one)]
+    below = next((one for one, _ in lineage(loaded, tip(loaded, MAIN)) if is_marked(one)), None)
+    if below is not None and metadata.snapshot_by_id(below.snapshot_id) is not None:
+        seen.append(below)
+    return max(seen, key=lambda one: one.sequence_number or 0, default=None)
+
+
+def _foreign(loaded: Table, ours: Snapshot) -> list[Snapshot]:
+    """What main shows of others, the newest first, above a commit of ours."""
+    found = []
+    for one, _ in lineage(loaded, tip(loaded, MAIN)):
+        if is_marked(one) or one.snapshot_id == ours.snapshot_id:
+            break
+        found.append(one)
+    return found
+
+
+def _altered(loaded: Table, ours: Snapshot) -> Iterator[str]:
+    """What else of the table is not as it was at our commit."""
+    if schema_of(loaded.metadata, ours.snapshot_id) != loaded.metadata.current_schema_id:
+        yield "columns"
+    if not loaded.metadata.spec().is_unpartitioned():
+        yield "partitions"
+    if _moved_from(loaded) is not None:
+        yield "folder"
+
+
+def _unpartitioned(metadata: TableMetadata) -> int | None:
+    """The id of the partition spec without fields, with which we made the table."""
+    if metadata.spec().is_unpartitioned():
+        return metadata.default_spec_id
+    return next((spec.spec_id for spec in metadata.partition_specs if spec.is_unpartitioned()), None)
+
+
+def _moved_from(loaded: Table) -> str | None:
+    """The folder that we made the table in, where it has another one."""
+    made_in = loaded.properties.get(LOCATION, loaded.metadata.location)
+    is_moved = path_of(made_in).rstrip("/") != path_of(loaded.metadata.location).rstrip("/")
+    return made_in if is_moved else None
