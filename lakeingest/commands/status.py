@@ -206,7 +206,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=table not in excluded,
             hidden=table in source.hidden,
-            rolled_back=signals.rolled_back(table, one.shown and one.shown.published_at),
+            rolled_back=signals.rolled_back(table, None if one.shown is None else one.shown.published_at),
         )
         for table in config.tables.choose(known, tables)
         for one in [_status(config, target, table, source, spool)]

@@ -14,8 +14,9 @@ from lakeingest.config import Source
 from lakeingest.core.position import is_within
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import GREETING_SECONDS, beside, file_sizes, written_position
+from lakeingest.mysql.connection import beside, file_sizes, written_position
 from lakeingest.mysql.continuity import file_began
+from lakeingest.mysql.driver import GREETING_SECONDS
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import Lease
 

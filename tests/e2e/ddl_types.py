@@ -264,10 +264,10 @@ def draw_default(
         case "expression":
             return f" DEFAULT {pick([f'({value})', f'({value})', *EXPRESSIONS])}"
     if is_text:
-        plain = _literal(chance, text, escapes=escapes)
+        literal = _literal(chance, text, escapes=escapes)
         latin = f"_latin1 x'{text.encode('latin1', 'replace').hex()}'"
         return (
-            f" DEFAULT {pick([f'_utf8mb4{plain}', f'_utf8mb4 {hexes[0]}', f'_utf8mb4 {hexes[2]}', latin, f'N{plain}'])}"
+            f" DEFAULT {pick([f'_utf8mb4{literal}', f'_utf8mb4 {hexes[0]}', f'_utf8mb4 {hexes[2]}', latin, f'N{literal}'])}"
         )
     return f" DEFAULT {pick(MOMENTS if name in _MOMENT_NAMES else NUMBERS)}"
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.typedef import Record
 
 from lakeingest.commands.signal import ask
 from lakeingest.config import Quality
@@ -30,7 +31,7 @@ def texts(folder: Path) -> Iterator[tuple[Path, str]]:
         if file.suffix == ".parquet":
             yield file, str(pq.ParquetFile(file).read().to_pylist())
         elif file.suffix == ".avro":
-            with AvroFile(PyArrowFileIO().new_input(str(file))) as records:
+            with AvroFile[Record](PyArrowFileIO().new_input(str(file))) as records:
                 yield file, " ".join(map(_deep, records))
         yield file, file.read_bytes().decode(errors="replace")
 

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.errors import ForeignWrite, StaleWriter
+from lakeingest.files import file as files
 from lakeingest.lake.formats import open_rollbacks
-from lakeingest.lake.hudi import rollbacks as of_hudi
 from lakeingest.lake.rollbacks import Rollback, Rollbacks
 from tests.lake.steps import Crash, Lake, Raw
 
@@ -103,21 +103,21 @@ def test_a_rollback_that_is_interrupted_goes_on(
     insert(lake, 98)
     insert(lake, 1)
     first = expected(lake, rollbacks)
-    real, tries = of_hudi.files.delete, 0
+    real, tries = files.delete, 0
     while (found := rollbacks().found(lake.table)) is not None:
         assert found.shows == first.shows
         assert set(found.drops) <= set(first.drops)
         left = 1
 
-        def delete(file: object) -> None:
+        def delete(file: files.File) -> None:
             nonlocal left
             if not left:
                 raise Crash
             left -= 1
-            real(file)  # type: ignore[arg-type]
+            real(file)
 
         with monkeypatch.context() as patch:
-            patch.setattr(of_hudi.files, "delete", delete)
+            patch.setattr(files, "delete", delete)
             with pytest.raises(Crash):
                 rollbacks().roll_back(lake.table, found)
         tries += 1

@@ -4,7 +4,6 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ DOC = {"name": "p", "source": {"host": "h", "user": "u"}, "tables": {"include": 
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Path]:
+def shared(tmp_path: Path) -> Path:
     """A folder as the one for temporary files: everybody can make something in it, and remove what is his own."""
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         folder.chmod(folder.stat().st_mode | 0o011)  # pytest makes them for its user alone

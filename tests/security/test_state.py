@@ -32,7 +32,7 @@ from lakeingest.state.signals import SignalFolder
 from lakeingest.state.stopped import Stopped, read_stopped, record_stopped
 from tests.security.hostile import PLAIN, tables_on
 
-CRAFTED = [None, [], {"x": []}, "../../x", -1, float("inf"), True]
+CRAFTED: list[object] = [None, [], {"x": []}, "../../x", -1, float("inf"), True]
 TEXTS = ["", "[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "1e999", "NaN", "null", "[]", "\x00", "\udcff", '"x"']
 
 

@@ -83,7 +83,7 @@ def _found(folder: TableFolder) -> Rollback | None:
 
 def _foreign(place: File) -> tuple[list[Instant], Instant | None]:
     """The commits of others, the last first, and our last one below them; None where it has none."""
-    foreign = []
+    foreign: list[Instant] = []
     for instant in completed(place):
         if OWNER in instant.properties:
             return foreign, instant
