@@ -266,9 +266,8 @@ def draw_default(
     if is_text:
         literal = _literal(chance, text, escapes=escapes)
         latin = f"_latin1 x'{text.encode('latin1', 'replace').hex()}'"
-        return (
-            f" DEFAULT {pick([f'_utf8mb4{literal}', f'_utf8mb4 {hexes[0]}', f'_utf8mb4 {hexes[2]}', latin, f'N{literal}'])}"
-        )
+        given = [f"_utf8mb4{literal}", f"_utf8mb4 {hexes[0]}", f"_utf8mb4 {hexes[2]}", latin, f"N{literal}"]
+        return f" DEFAULT {pick(given)}"
     return f" DEFAULT {pick(MOMENTS if name in _MOMENT_NAMES else NUMBERS)}"
 
 
