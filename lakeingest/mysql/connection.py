@@ -139,6 +139,16 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
     return rows[0]
 
 
+def create_statement(connection: pymysql.Connection, table: TableId) -> str:
+    """The text of SHOW CREATE TABLE. A byte that is no UTF-8 is a surrogate: MariaDB shows binary defaults as bytes."""
+    connection.use_unicode = False
+    try:
+        text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]
+    finally:
+        connection.use_unicode = True
+    return bytes(text).decode(errors="surrogateescape")
+
+
 def _require_result(cursor: Any, sql: str) -> None:
     if cursor.description is None and sql.startswith(("SELECT", "SHOW")):
         raise Surprise("no result to a question")

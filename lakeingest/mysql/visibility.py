@@ -1,18 +1,24 @@
 """What the user may see of the source. Servers leave out what is hidden, so that an empty answer may be no answer."""
 
+from collections.abc import Callable
+
 import pymysql
 from pymysql.constants import ER
 
 from lakeingest.core.schema import TableId
-from lakeingest.mysql.connection import DENIED, query, table_name
+from lakeingest.mysql.connection import DENIED, create_statement, query, table_name
 
 ABSENT = {ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR}
 
 
 def is_denied(connection: pymysql.Connection, sql: str) -> bool:
     """Whether the user lacks a right for the statement."""
+    return _is_denied(lambda: query(connection, sql))
+
+
+def _is_denied(ask: Callable[[], object]) -> bool:
     try:
-        query(connection, sql)
+        ask()
     except pymysql.err.Error as error:
         if error.args[0] in DENIED:
             return True
@@ -27,9 +33,10 @@ def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
     Servers deny a table to a user without a right on it whether it is there or not. A user who may only read some
     columns does not see others, nor, on MariaDB, foreign keys: so the table's definition has to be shown, too.
     """
-    name = table_name(table)
     try:
-        return any(is_denied(connection, sql) for sql in (f"SELECT * FROM {name} LIMIT 0", f"SHOW CREATE TABLE {name}"))
+        return is_denied(connection, f"SELECT * FROM {table_name(table)} LIMIT 0") or _is_denied(
+            lambda: create_statement(connection, table)
+        )
     except pymysql.err.Error as error:
         if error.args[0] not in ABSENT:
             raise

@@ -14,7 +14,7 @@ from pymysql.constants import ER
 
 from lakeingest.core.cascades import Rule
 from lakeingest.core.schema import TableId
-from lakeingest.mysql.connection import DENIED, literal, query, table_name
+from lakeingest.mysql.connection import DENIED, create_statement, literal, query
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.visibility import ABSENT, is_hidden
 
@@ -79,7 +79,7 @@ def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], se
 def _definition(server: Server, table: TableId) -> str | None:
     """The text of SHOW CREATE TABLE; empty where it is denied or locked for long, None where the table is not there."""
     try:
-        return str(query(server.connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1])
+        return create_statement(server.connection, table)
     except pymysql.err.Error as error:
         if error.args[0] in ABSENT:
             return None
