@@ -216,7 +216,7 @@ def test_a_question_mark_may_stand_for_another_character(charset: str, members: 
 def test_columns_that_another_session_may_compute_anew_are_told() -> None:
     """Among those that are copied."""
     id_, text = LAID_OUT.columns
-    computed = [replace(text, name=name, generation=what) for name, what in (("f", "`id` + 1"), ("h", "hour(`id`)"))]
+    computed = [replace(id_, name="f", generation="`id` + 1"), replace(text, name="h", generation="hour(`id`)")]
     assert replace(LAID_OUT, columns=(id_, *computed), generated=("f", "h")).bound == ("h",)
     assert LAID_OUT.bound == ()
 
