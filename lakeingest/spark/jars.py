@@ -57,8 +57,9 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
         for file in (_copy(folder, name), _cached(folder, name)):
             file.unlink(missing_ok=True)
     parts = (name.split(":") for name in names)
+    # of a Maven module `master` is its jar alone, without those of its sources and documents
     wanted = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{rev}" transitive="false"/>' for org, name, rev in parts
+        f'<dependency org="{org}" name="{name}" rev="{rev}" conf="default->master"/>' for org, name, rev in parts
     )
     program = str(java / "bin" / "java") if java else shutil.which("java") or "java"
     pattern = str(folder / "jars" / "[organisation]_[artifact]-[revision].[ext]")

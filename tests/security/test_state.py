@@ -4,7 +4,6 @@ import copy
 import json
 import os
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ TEXTS = ["", "[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "1e999", "NaN", "nu
 
 def readers(state: Path) -> list[Callable[[], object]]:
     """All that reads documents of the state."""
-    waiting = waiting_of(state / "waiting", PLAIN, History(readers=timedelta(hours=1)))
+    waiting = waiting_of(state / "waiting", PLAIN, History.model_validate({"readers": "1h"}))
     staging = StagingFolder(PLAIN, state / "staging" / file_name(str(PLAIN)))
     return [
         lambda: owner_of(state),

@@ -170,7 +170,8 @@ def test_a_reader_of_the_tables_sees_the_keys_that_an_administrator_sees(silent_
     db.run(
         "CREATE TABLE parent (id INT PRIMARY KEY, `p``a` INT UNIQUE)",
         f"CREATE TABLE child (id INT PRIMARY KEY, `x``y` INT COMMENT '\n  CONSTRAINT `{name}` FOREIGN KEY (`x`y`)',"
-        f" z INT, b VARBINARY(9) DEFAULT x'FF80', CONSTRAINT `{quoted}` FOREIGN KEY (`x``y`) REFERENCES parent (`p``a`) ON DELETE CASCADE,"
+        " z INT, b VARBINARY(9) DEFAULT x'FF80',"
+        f" CONSTRAINT `{quoted}` FOREIGN KEY (`x``y`) REFERENCES parent (`p``a`) ON DELETE CASCADE,"
         " CONSTRAINT d FOREIGN KEY (z) REFERENCES parent (id) ON UPDATE SET NULL ON DELETE SET NULL,"
         " CONSTRAINT e FOREIGN KEY (z) REFERENCES parent (id) ON UPDATE CASCADE,"
         " CONSTRAINT f FOREIGN KEY (z) REFERENCES parent (id) ON UPDATE NO ACTION ON DELETE RESTRICT)",
