@@ -17,7 +17,7 @@ from itertools import groupby
 
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
-from lakeingest.errors import DAMAGED
+from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import reread_files
@@ -46,8 +46,11 @@ class Archived:
         return cls(file, Place.parse(start), Place.parse(stop), int(level))
 
     def read(self) -> Manifest:
-        """The manifest; FileNotFoundError where it was removed meanwhile."""
-        return Manifest.from_json(store.read(self.file))
+        """The manifest; FileNotFoundError where it was removed meanwhile, StateUnreadable where it is damaged."""
+        try:
+            return Manifest.from_json(store.read(self.file))
+        except DAMAGED as error:
+            raise StateUnreadable(f"{self.file}, which the changelog needs, cannot be read: {error}") from error
 
 
 def listed(spool: File) -> list[Archived]:
