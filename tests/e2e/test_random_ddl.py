@@ -51,7 +51,8 @@ def told(stage: Stage, tables: list[Drawn], found: dict[str, str], shrink: int =
     return [f"seed {name[1:]}: {words}\n{shown(rounds, name)}" for name, (rounds, words) in histories.items()]
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.long("the same with other rows in the binlog", only=("MySQL, FULL", "MariaDB 11.4, MINIMAL"))
+@pytest.mark.timeout(900 if IN_MEMORY < 100 else 0)
 def test_what_a_run_makes_of_random_ddl_is_the_source(
     server: LocalServer, tmp_path: Path, record_property: Callable[..., None]
 ) -> None:

@@ -85,7 +85,7 @@ def assert_renamed(pipe: Pipe, name: str, before: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("names", [("after", "exchanged", "used_again"), tuple(CASES)], ids=["few", "all"])
-@pytest.mark.long("many tables", only=("all", "hudi"))
+@pytest.mark.long("several tables in three runs each")
 def test_a_column_that_is_renamed_at_a_barrier_stays_the_same_column(pipe: Pipe, names: Sequence[str]) -> None:
     """Before it, within it and after it, in one run; whether the rows are compared or all are copied again."""
     before = copied(pipe, names)
