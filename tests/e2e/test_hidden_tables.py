@@ -143,8 +143,8 @@ def test_a_copy_without_a_table_is_named_by_each_run(tables: Pipe) -> None:
     for _ in range(2):
         result = pipe.run()
         assert [(table.name, reason[:26]) for table, reason in result.left] == [
-            ("a", "the source no longer has i"),
-            ("b", "the source no longer has i"),
+            ("a", "is no longer in the source"),
+            ("b", "is no longer in the source"),
             ("c", "is no longer included; its"),
         ]
         assert len(pipe.seen(LeftAsItIs)) == 3
