@@ -61,4 +61,6 @@ def _is_long(item: pytest.Item) -> bool:
     markers = list(item.iter_markers("long"))
     if any(not marker.args for marker in markers):
         raise pytest.UsageError(f"{item.nodeid}: the marker `long` needs a reason")
+    if any("-" in one for marker in markers for one in marker.kwargs.get("only", ())):
+        raise pytest.UsageError(f"{item.nodeid}: `only` names single parameters, and a name has a - between them")
     return any("only" not in marker.kwargs or not {*parameters}.isdisjoint(marker.kwargs["only"]) for marker in markers)

@@ -48,6 +48,7 @@ def unnamed(
     return pipe
 
 
+@pytest.mark.long("MariaDB, which every run has elsewhere", only=("NO_LOG",))
 def test_rows_between_ddl_are_read_by_the_definition_at_their_place(unnamed: Pipe) -> None:
     """Also where two columns exchange their names, members their order, or a column gives its place to another."""
     pipe = unnamed
@@ -87,7 +88,7 @@ def test_a_change_of_a_charset_alone_reads_the_table_again(unnamed: Pipe) -> Non
 
 @pytest.mark.parametrize("named", UNSEEN)
 @pytest.mark.parametrize("when", ["between runs", "within a run"])
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("between runs",))
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("between runs", "NO_LOG"))
 def test_ddl_that_the_binlog_lacks_stops_the_table_before_readers_see_it(unnamed: Pipe, named: str, when: str) -> None:
     """Alone, with its position; undoing it mends nothing that was read, and a copy of the whole table does."""
     pipe = unnamed
@@ -135,7 +136,7 @@ def wait_for_file(pipe: Pipe) -> None:
 @pytest.mark.parametrize("undone", [False, True], ids=["left", "undone"])
 @pytest.mark.parametrize("named", UNSEEN)
 @pytest.mark.long(
-    "a variant of an end-to-end case that every run has", only=("exchange", "column", "undone", "-flushed-")
+    "a variant of an end-to-end case that every run has", only=("exchange", "another column", "undone", "flushed")
 )
 def test_without_gtids_the_rows_of_another_definition_are_not_read(
     pipe_on: Callable[..., Pipe],
