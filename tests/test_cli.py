@@ -323,7 +323,7 @@ def test_a_bug_of_ours_is_one_line_too(lakeingest: Command, on_server: Path, tmp
     assert answer["error"].startswith("internal error: RuntimeError: boom")
     done = lakeingest("--debug", "run", PYTHONPATH=path, **SUBMITTED)
     assert (done.returncode, done.stdout) == (70, "")
-    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert done.stderr.startswith("  Traceback (most recent call last):")  # indented: no line of it is one of ours
     assert "internal error: RuntimeError: boom" in done.stderr.splitlines()[-1]
 
 
