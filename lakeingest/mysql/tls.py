@@ -4,12 +4,14 @@ import base64
 import functools
 import hashlib
 import ssl
+from collections.abc import Iterator
 
 from lakeingest.config import Source
 from lakeingest.config.source import PIN
 from lakeingest.errors import OperatorNeeded
 
 _VERIFYING = {"verify_ca", "verify_identity"}
+_VERSION, _KEY = 0xA0, 5  # of a certificate: the tag of its version, and the number of the public key without that
 
 
 def context_of(source: Source) -> ssl.SSLContext | None:
@@ -31,13 +33,47 @@ def text_of(source: Source, key: str) -> str | None:
 
 
 def pin_of(certificate: bytes) -> str:
-    """The pin of a certificate's public key, the certificate in DER: `sha256:` and Base64, as curl's pins have it."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+    """The pin of a certificate's public key, the certificate in DER: `sha256:` and Base64, as curl's pins have it.
 
-    key = x509.load_der_x509_certificate(certificate).public_key()
-    digest = hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
-    return PIN + base64.b64encode(digest).decode()
+    The certificate is not read as a whole: libraries refuse some that servers make, such as MariaDB's with the serial
+    number 0. Its public key is the part after version, serial number, algorithm, issuer, validity and subject
+    (RFC 5280, section 4.1). ValueError where it is no certificate, or not in DER.
+    """
+    signed = next(_elements(certificate), (0, b""))[1]
+    body = next(_elements(_contents(signed)), (0, b""))[1]
+    parts = [part for tag, part in _elements(_contents(body)) if tag != _VERSION]
+    if len(parts) <= _KEY:
+        raise ValueError("a certificate without a public key")
+    return PIN + base64.b64encode(hashlib.sha256(parts[_KEY]).digest()).decode()
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The elements of DER one after the other: the tag of each, and the element with tag and length."""
+    while data:
+        start, size = _header(data)
+        if len(data) < start + size:
+            raise ValueError("an element of a certificate is cut")
+        yield data[0], data[: start + size]
+        data = data[start + size :]
+
+
+def _contents(element: bytes) -> bytes:
+    return element[_header(element)[0] :]
+
+
+def _header(data: bytes) -> tuple[int, int]:
+    """Where the contents of an element begin, and how long they are.
+
+    In DER alone: of a length that is not definite, TLS might see another public key than this.
+    """
+    if len(data) < 2 or data[0] & 0x1F == 0x1F:  # noqa: PLR2004 - tag and length
+        raise ValueError("an element of a certificate is cut, or has a long tag")
+    if data[1] < 0x80:  # noqa: PLR2004 - a length in one byte
+        return 2, data[1]
+    more = data[1] & 0x7F
+    if not 0 < more <= 4 or len(data) < 2 + more or not data[2]:  # noqa: PLR2004
+        raise ValueError("an element of a certificate has no length of DER")
+    return 2 + more, int.from_bytes(data[2 : 2 + more], "big")
 
 
 @functools.lru_cache(maxsize=16)

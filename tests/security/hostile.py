@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
+import pytest
 from pydantic import SecretStr
 
 from lakeingest.commands.run import RunResult, run
@@ -18,6 +19,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import query
+from lakeingest.pipeline import opening
 from lakeingest.pipeline.events import Event
 
 PLAIN = TableId("plain", "t")  # is copied, whatever stands beside it
@@ -65,7 +67,9 @@ class Tables:
     def copied(self, config: Config) -> tuple[Mapping[TableId, int], str]:
         """The rows that a run has published of each table, and what it says of the tables that stopped."""
         try:
-            result, reason = run(config, observe=self.events.append), ""
+            with pytest.MonkeyPatch.context() as patch:  # other tests may have left a session with another lake
+                patch.setattr(opening, "is_due", lambda: False)
+                result, reason = run(config, observe=self.events.append), ""
         except LakeIngestError as error:
             if not isinstance(error.result, RunResult):
                 raise

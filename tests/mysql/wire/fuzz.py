@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, SchemaChanged, SourceAway, UnsupportedEvent, UnsupportedValue
+from lakeingest.errors import BinlogGone, ProtocolBroken, SchemaChanged, SourceAway, UnsupportedEvent, UnsupportedValue
 from lakeingest.mysql.wire import events, grammar, segment
 from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.compiled import SLACK
@@ -315,7 +315,7 @@ class Fuzz:
         result.is_done, result.error = False, None
         try:
             batches = list(result.take(len(altered)))
-        except (SourceAway, UnsupportedValue) as error:
+        except (ProtocolBroken, SourceAway, UnsupportedValue) as error:
             sound(error)
             return False
         for batch in batches:
