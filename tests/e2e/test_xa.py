@@ -99,7 +99,7 @@ def roll_back_all(pipe: Pipe) -> None:
         end(pipe, f"XA ROLLBACK '{name[: int(first)].decode()}'")
 
 
-@pytest.mark.long("the same on other servers", only=("mysql without gtids", "mariadb 10.11"))
+@pytest.mark.long("the same on other servers", only=("mysql without gtids", "mariadb 10.11", "mariadb 11.4"))
 def test_rows_count_where_they_are_committed(pipe: Pipe) -> None:
     """Committed while tables are copied, in a later run, in a later file, without the spool; and rolled back."""
     prepare(pipe, "early", "INSERT INTO orders VALUES (101, 1)", "UPDATE items SET v = 1 WHERE id = 24")
