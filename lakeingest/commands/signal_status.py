@@ -86,7 +86,10 @@ class Signals:
         """What the last rollback of the table has done; None where there was none since it was published."""
         done = [one for one in self.documents if one.signal.action is Action.ROLLBACK and one.signal.concerns(table)]
         last = next((one for one in reversed(done) if one.signal.state is State.DONE), None)
-        if last is None or (published_at and datetime.fromisoformat(published_at) > last.signal.when):
+        if last is None:
+            return None
+        asked = last.signal.when.replace(microsecond=0)  # a publish says whole seconds
+        if published_at and datetime.fromisoformat(published_at) >= asked:
             return None
         return f"rolled back for {last.signal.who}: {last.note}"
 
