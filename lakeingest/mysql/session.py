@@ -76,7 +76,7 @@ ON_MYSQL = (
     Pin("use_secondary_engine", "OFF", "rows come from a secondary engine, which lags and has no read views"),
     Pin("information_schema_stats_expiry", "0", "sizes of tables may be a day old"),
     Pin("show_gipk_in_create_table_and_information_schema", "1", "generated keys are not listed", since=(8, 0, 30)),
-    Pin("show_create_table_verbosity", "0", "SHOW CREATE has additions"),
+    Pin("show_create_table_verbosity", "0", "definitions have additions"),
     Pin("range_optimizer_max_mem_size", "0", "a list of many keys reads the whole table", depends=False),
 )
 ON_MARIADB = (
