@@ -102,12 +102,12 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", str(error)), *lake], 0
     checked += [*proofs(config), *folders(config, size), *_governed(config), _spool(config), spark_of(config, session)]
-    checked.append(named("code that Spark loads", config.spark.loads_code))
+    checked.append(warning("code that Spark loads", config.spark.loads_code))
     return CheckResult(tuple(checked))
 
 
-def named(condition: str, found: Iterable[str]) -> Checked:
-    """A condition that is met where nothing was found; else a warning with what was found."""
+def warning(condition: str, found: Iterable[str]) -> Checked:
+    """A warning that lists what was found; the condition is met where nothing was."""
     listed = "; ".join(found)
     return Checked(condition, f"{listed}: trust who wrote this, or leave it out" if listed else None, fatal=False)
 

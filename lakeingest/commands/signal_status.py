@@ -13,6 +13,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Signal, State, agenda
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import state_of
+from lakeingest.lake.rollbacks import Rollback
 from lakeingest.spool.spool import Spool
 from lakeingest.state.signals import SignalDocument, SignalFolder
 
@@ -82,14 +83,12 @@ class Signals:
         found = (one for one in self.documents if one.signal.state in OPEN and one.signal.concerns(table))
         return tuple(_open(one) for one in found)
 
-    def rolled_back(self, table: TableId, published_at: str | None) -> str | None:
-        """What the last rollback of the table has done; None where there was none since it was published."""
+    def rolled_back(self, table: TableId, published: int | None) -> str | None:
+        """What the last rollback has done, while readers see the commit that it left; `published` is what they see."""
         done = [one for one in self.documents if one.signal.action is Action.ROLLBACK and one.signal.concerns(table)]
         last = next((one for one in reversed(done) if one.signal.state is State.DONE), None)
-        if last is None:
-            return None
-        asked = last.signal.when.replace(microsecond=0)  # a publish says whole seconds
-        if published_at and datetime.fromisoformat(published_at) >= asked:
+        left = None if last is None else Rollback.of_json(last.result)
+        if last is None or left is None or left.version != published:
             return None
         return f"rolled back for {last.signal.who}: {last.note}"
 

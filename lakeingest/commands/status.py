@@ -206,10 +206,9 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=table not in excluded,
             hidden=table in source.hidden,
-            rolled_back=signals.rolled_back(table, None if one.shown is None else one.shown.published_at),
         )
         for table in config.tables.choose(known, tables)
-        for one in [_status(config, target, table, source, spool)]
+        for one in [_status(config, target, table, source, spool, signals)]
         for stopped in [read_stopped(state_of(config), table) or one.stopped]
     )
     statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
@@ -264,7 +263,9 @@ def _spool(config: Config) -> Spool | None:
         return None
 
 
-def _status(config: Config, target: Target, table: TableId, source: _Source, spool: Spool | None) -> TableStatus:
+def _status(
+    config: Config, target: Target, table: TableId, source: _Source, spool: Spool | None, signals: Signals
+) -> TableStatus:
     name, retention = config.target.name(table), source.retention
     try:
         staged = target.inspect(table)
@@ -293,6 +294,7 @@ def _status(config: Config, target: Target, table: TableId, source: _Source, spo
         binlog_gone=retention is not None and needed is not None and retention.lacks(needed),
         shown=shown,
         staged=None if staged.visible or shown is None else progress.position,
+        rolled_back=signals.rolled_back(table, staged.published),
     )
 
 

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lakeingest.commands.check import CheckResult, named
+from pydantic import SecretStr
+
+from lakeingest.commands.check import CheckResult, warning
 from lakeingest.config import Config
+from lakeingest.config.endpoints import endpoints_of
 from lakeingest.config.load import read_document, references, validate
 from lakeingest.core.condition import Checked
 from lakeingest.errors import ConfigError, NotBuiltYet
@@ -25,18 +28,18 @@ def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
         return CheckResult((Checked("pipeline.yml", str(error)),))
     if config is None:
         unread = "it depends on variables, which are not read; give those keys values with --set to see the rest"
-        checked.append(Checked("pipeline.yml", unread, fatal=False))
+        checked.append(Checked("pipeline.yml", unread))
     else:
         checked += [Checked("pipeline.yml", None), *_of(config)]
-    return CheckResult((*checked, named("variables and secrets that a run reads", references(doc))))
+    return CheckResult((*checked, warning("variables and secrets that a run reads", references(doc))))
 
 
 def _of(config: Config) -> Iterator[Checked]:
     yield Checked("quality suites", suites.finding(config.quality, None))
-    yield named("servers that a run logs in to", [f"{key}: {server}" for key, server in _servers(config).items()])
-    yield named("code that Spark loads", config.spark.loads_code)
+    yield warning("servers that a run logs in to", [f"{key}: {server}" for key, server in _servers(config).items()])
+    yield warning("code that Spark loads", config.spark.loads_code)
     allowed = ["quality.sql: allow"] if config.quality.sql == "allow" else []
-    yield named("SQL in suites", allowed)
+    yield warning("SQL in suites", allowed)
 
 
 def _servers(config: Config) -> Mapping[str, Any]:
@@ -46,8 +49,15 @@ def _servers(config: Config) -> Mapping[str, Any]:
         "source.replica": source.replica and f"{source.replica.host}:{source.replica.port}",
         "source.ssh": source.ssh and f"{source.ssh.host}:{source.ssh.port}",
         "target.catalog.uri": target.catalog.without_secrets,
+        **_endpoints("target.catalog", target.catalog.properties),
         "target.storage.endpoint": target.storage.endpoint,
+        **_endpoints("target.storage", target.storage.properties),
         "target.warehouse": target.warehouse if target.warehouse.scheme else None,
         "state": config.state if config.state.scheme else None,
     }
     return {key: server for key, server in servers.items() if server}
+
+
+def _endpoints(block: str, properties: Mapping[str, SecretStr]) -> dict[str, str]:
+    given = {name: value.get_secret_value() for name, value in properties.items()}
+    return {f"{block}.properties.{name}": server for name, server in endpoints_of(given).items()}

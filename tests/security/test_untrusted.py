@@ -31,7 +31,10 @@ spark:
   jars: [evil.jar]
   conf: {{spark.pyspark.python: /tmp/evil, spark.driver.extraJavaOptions: -D, spark.ui.port: "1"}}
 quality: {{sql: allow}}
-target: {{warehouse: "s3://evil/lake", catalog: {{type: rest, uri: "https://evil.example/rest"}}}}
+target:
+  warehouse: "s3://evil/lake"
+  catalog:
+    {{type: rest, uri: "https://evil.example/rest", properties: {{oauth2-server-uri: "https://tokens.example"}}}}
 state: s3://evil/state
 """
 
@@ -63,6 +66,7 @@ def test_a_strangers_file_is_looked_at_without_asking_anybody(tmp_path: Path) ->
     assert f"source.password: file://{tmp_path}/victim" in said["variables and secrets that a run reads"]
     assert "evil.example:3306" in said["servers that a run logs in to"]
     assert "https://evil.example/rest" in said["servers that a run logs in to"]
+    assert "https://tokens.example" in said["servers that a run logs in to"]
     for key in ("spark.jars", "spark.conf.spark.pyspark.python", "spark.conf.spark.driver.extraJavaOptions"):
         assert key in said["code that Spark loads"]
     assert "spark.ui.port" not in said["code that Spark loads"]
