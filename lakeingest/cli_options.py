@@ -31,9 +31,9 @@ def not_built(parameter: typer.CallbackParam, value: Any) -> None:
 
 
 def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = False) -> "Config":
-    """The pipeline of a file; ConfigError names what is wrong in it.
+    """Load a pipeline.yml. ConfigError names the mistake.
 
-    What this process makes from now on is as private as the warehouse; folders of the state are private in any case.
+    From now on this process creates files with the permissions of the warehouse's folder. State folders stay private.
     """
     from lakeingest.config import load_config
 

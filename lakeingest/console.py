@@ -52,12 +52,12 @@ _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 def line(event: Event) -> str | None:
     """An event as one printable line; None for one that says nothing by itself."""
-    text = _of_rows(event)
+    text = _text(event)
     return None if text is None else printable(text)
 
 
-def _of_rows(event: Event) -> str | None:
-    """An event of a table's rows, or any other one, as one line."""
+def _text(event: Event) -> str | None:
+    """An event as one line with names as they are; None for one that says nothing by itself."""
     match event:
         case WaveCommitted():
             rate = event.rows / event.seconds if event.seconds else 0

@@ -17,14 +17,13 @@ from lakeingest.cluster.emr import EmrSteps
 from lakeingest.cluster.emr_serverless import EmrServerlessJobs
 from lakeingest.cluster.service import Job, Service
 from lakeingest.config import FORMATS, Config, load_config
-from lakeingest.config.catalogs import SECRETS
+from lakeingest.config.catalogs import is_secret
 from lakeingest.config.secrets import is_reference
 from lakeingest.errors import DAMAGED, ConfigError, OperatorNeeded
 
 _KINDS: tuple[Any, ...] = (EmrServerlessJobs, EmrSteps, DataprocJobs, DataprocBatches)
 SERVICES: Mapping[str, Callable[[Any], Service]] = {kind.key: kind for kind in _KINDS}
 _VARIABLE = re.compile(r"\$\{\w+\}")
-_SECRET = re.compile(f"(?i){SECRETS}")
 _IS_NO_SECRET = re.compile(r"(?i)provider|\.(enabled|renewal|ttl|expiration|path|names?)$|file$|redaction|keytab")
 
 
@@ -169,7 +168,7 @@ def _assert_submittable(config: Config) -> None:
         if found := _VARIABLE.search(config.model_dump_json(include={key})):
             raise ConfigError(f"{key} holds {found[0]}, which only the job knows; write out what a request is made of")
     for setting, value in config.spark.conf.items():
-        if is_reference(value) or (_SECRET.search(setting) and not _IS_NO_SECRET.search(setting)):
+        if is_reference(value) or (is_secret(setting) and not _IS_NO_SECRET.search(setting)):
             raise ConfigError(
                 f"spark.conf: {setting}: Spark's settings are no secrets, and may not hold or refer to one: a request"
                 " and the service's pages show them; give the role of the job the right instead"
@@ -203,7 +202,7 @@ def _secrets(config: Config) -> Iterator[tuple[str, str]]:
         yield "target.catalog.uri", catalog.password
     for key, properties in (("catalog", catalog.properties), ("storage", storage.properties)):
         for name, value in properties.items():
-            if _SECRET.search(name):
+            if is_secret(name):
                 yield f"target.{key}.properties.{name}", value.get_secret_value()
 
 

@@ -34,6 +34,11 @@ _SECRET = re.compile(f"(?i){SECRETS}")
 POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 
 
+def is_secret(name: str) -> bool:
+    """Whether a setting or a property of this name holds a secret."""
+    return _SECRET.search(name) is not None
+
+
 class Catalog(Frozen):
     """Where tables are found by name; `type` None: the default of the format.
 
@@ -77,7 +82,7 @@ class Catalog(Frozen):
         for name, url in endpoints.items():
             assert_endpoint(name, url)
         of_stores = ("s3.", "gcs.", "client.")
-        secrets = [name for name in self.given if _SECRET.search(name) and not name.startswith(of_stores)]
+        secrets = [name for name in self.given if is_secret(name) and not name.startswith(of_stores)]
         for name, url in endpoints.items():
             if self.type == "rest" and name in {"uri", "oauth2-server-uri"} and secrets and is_open(url):
                 raise ValueError(

@@ -24,7 +24,7 @@ def endpoints_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def assert_endpoint(name: str, url: str) -> None:
-    """ValueError, without any part of it, for what is no URL of a server, or has a user or a password in it."""
+    """ValueError if it is not the URL of a server, or contains a user or a password; the message quotes none of it."""
     if not all(map(_is_endpoint, _NEXT.split(url))):
         raise ValueError(f"{name} is the URL of a server, SCHEME://HOST:PORT/PATH, without user and password")
 

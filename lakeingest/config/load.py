@@ -243,9 +243,9 @@ def parse_config(
 
 
 def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
-    """Validate a document whose variables and secrets stay unread; ConfigError names what is wrong in any case.
+    """Validate a document without reading variables or secrets. ConfigError names mistakes that no variable can cure.
 
-    None where a key needs more than a text of an unread variable, such as a number, and nothing else is wrong.
+    None if only an unread variable decides, for example where a key needs a number.
     """
     filled = _fill(doc, _Unread())
     try:
@@ -268,7 +268,7 @@ class _Unread(dict[str, str]):
 
 
 class _NotTold(Exception):
-    """Only what an unread variable may be decides whether the document is right."""
+    """The document is right or wrong depending on an unread variable."""
 
 
 def _validated(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
@@ -357,7 +357,7 @@ def _is_later(detail: Any) -> bool:
 
 
 def _is_of_variable(detail: Any) -> bool:
-    """Whether a value is refused that an unread variable is a part of."""
+    """Whether the refused value contains an unread variable."""
     return detail["type"] not in {"missing", "extra_forbidden"} and _VARIABLE.search(str(detail["input"])) is not None
 
 

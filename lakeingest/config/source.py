@@ -12,7 +12,7 @@ IAM_TOKENS = "aws-rds-iam://"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 PIN = "sha256:"
 _PIN = re.compile(rf"{PIN}[A-Za-z0-9+/]{{43}}=")
-_VERIFYING = {"verify_ca", "verify_identity"}
+VERIFYING = {"verify_ca", "verify_identity"}  # modes of TLS
 
 
 def is_loopback(host: str) -> bool:
@@ -145,7 +145,7 @@ class Source(Frozen):
     @property
     def is_proven(self) -> bool:
         """Whether a connection is made only to a server that proves who it is."""
-        return bool(self.tls.pin) or self.tls_mode in _VERIFYING
+        return bool(self.tls.pin) or self.tls_mode in VERIFYING
 
     @property
     def token_region(self) -> str | None:

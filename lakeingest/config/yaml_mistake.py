@@ -9,7 +9,7 @@ def yaml_mistake(error: Exception) -> str:
     """Where the mistake is, and which; nothing of the text."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
-        return "it is no text in UTF-8, or has signs that are none"
+        return "it is not UTF-8, or has characters that YAML does not allow"
     # what is quoted in a problem is a sign or a name of the text
     problem = _QUOTED.sub("…", str(getattr(error, "problem", "") or "a mistake"))
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"

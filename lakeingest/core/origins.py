@@ -1,8 +1,8 @@
-"""Origins: which column of an older definition a column of now was, whatever it was called in between.
+"""Origins: for each column of the current definition, which column of an older definition it comes from.
 
-The statements between the two say it, from the last one back to the first. One that is a barrier says it only where it
-could be read: across any other the columns keep their names. A wrong origin costs time alone, because the rows of such
-a copy are compared with the source, or are all read again.
+The DDL between the two definitions tells it, read backwards. A barrier tells it only as far as it could be read; across
+an unread one, columns keep their names. A wrong origin costs only time, because the rows of such a copy are compared
+with the source, or all read again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ Origins = Mapping[str, str | None]  # for each column its name before; None: it 
 
 
 def origins(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> Origins:
-    """The columns of `now`, through all alterations since `before`, the oldest first.
+    """The origins of the columns of `now` in `before`. `alterations` lie between the two, the oldest first.
 
-    By their names alone where the statements lead two columns to one: then some DDL is not known.
+    If two columns come from one, some DDL is unknown, and columns are matched by name.
     """
     known = {name.casefold(): name for name in before.names}
     found = {name: known.get((_before(name, alterations) or "").casefold()) for name in now.names}

@@ -145,9 +145,9 @@ class Target(Protocol):
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
 
-        What is published next are the rows of later commits, with the columns of `schema`. `known` says which columns
-        of before they are; None: those of the same names. SchemaChanged where the format cannot give the table another
-        key.
+        What is published next are the rows of later commits, with the columns of `schema`. `known` has the
+        origin of each column; None: columns are matched by name. SchemaChanged where the format cannot give the table
+        another key.
         """
 
     def writer(self, table: TableId) -> Writer:

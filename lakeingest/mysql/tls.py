@@ -7,10 +7,9 @@ import ssl
 from collections.abc import Iterator
 
 from lakeingest.config import Source
-from lakeingest.config.source import PIN
+from lakeingest.config.source import PIN, VERIFYING
 from lakeingest.errors import OperatorNeeded
 
-_VERIFYING = {"verify_ca", "verify_identity"}
 _VERSION, _KEY = 0xA0, 5  # of a certificate: the tag of its version, and the number of the public key without that
 
 
@@ -20,7 +19,7 @@ def context_of(source: Source) -> ssl.SSLContext | None:
     if mode == "disabled":
         return None
     authority = text_of(source, "ca")
-    return _context(mode, authority if mode in _VERIFYING else None)
+    return _context(mode, authority if mode in VERIFYING else None)
 
 
 def text_of(source: Source, key: str) -> str | None:
@@ -79,7 +78,7 @@ def _header(data: bytes) -> tuple[int, int]:
 @functools.lru_cache(maxsize=16)
 def _context(mode: str, authority: str | None) -> ssl.SSLContext:
     """Cached: loading the system's certificates takes longer than reading a small chunk."""
-    if mode not in _VERIFYING:
+    if mode not in VERIFYING:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -1,7 +1,6 @@
 """The settings of a Spark session: what every session needs, and what fits a Spark on this machine alone."""
 
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from lakeingest.config import FORMATS, Config
-from lakeingest.config.catalogs import SECRETS
+from lakeingest.config.catalogs import SECRETS, is_secret
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.disk import is_private, private_folder
 from lakeingest.errors import OperatorNeeded
@@ -53,7 +52,7 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
 def public_settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
     """Those of the given settings that everyone may see: none of catalogs and stores, none whose name is a secret's."""
     private = config.target.spark_properties()
-    return {key: value for key, value in given.items() if key not in private and not re.search(f"(?i){SECRETS}", key)}
+    return {key: value for key, value in given.items() if key not in private and not is_secret(key)}
 
 
 def runs_here(config: Config, master: str | None = None) -> bool:

@@ -12,7 +12,7 @@ import fastavro
 
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.commit import _next_moment
+from lakeingest.lake.hudi.commit import next_moment
 from lakeingest.lake.hudi.timeline import metadata_of, timeline
 
 _POLICY = "KEEP_LATEST_COMMITS"
@@ -83,7 +83,7 @@ def earliest(folder: File) -> str:
 
 def refuse_before(folder: File, first: str, last: str) -> None:
     """Say in the timeline that only the commits from the `first` one on have all their files; `last` is the newest."""
-    place, begun = folder / ".hoodie" / "timeline", _next_moment(folder)
+    place, begun = folder / ".hoodie" / "timeline", next_moment(folder)
     retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}
     plan = {"earliestInstantToRetain": retained, "lastCompletedCommitTimestamp": last, "policy": _POLICY, "version": 2}
     said = {
@@ -97,7 +97,7 @@ def refuse_before(folder: File, first: str, last: str) -> None:
     }
     files.put(place / f"{begun}.clean.requested", _avro(_PLAN, plan))
     files.put(place / f"{begun}.clean.inflight", b"")
-    files.put(place / f"{begun}_{_next_moment(folder)}.clean", _avro(_METADATA, said))
+    files.put(place / f"{begun}_{next_moment(folder)}.clean", _avro(_METADATA, said))
 
 
 def _avro(schema: Any, doc: dict[str, Any]) -> bytes:

@@ -79,7 +79,7 @@ class Commit:
     @classmethod
     def begin(cls, folder: File) -> Self:
         """Readers see nothing of it."""
-        commit = cls(folder, _next_moment(folder))
+        commit = cls(folder, next_moment(folder))
         files.make_folder(commit._markers)
         for step in ("commit.requested", "inflight"):
             files.write(commit._timeline / f"{commit.instant}.{step}", b"")
@@ -100,7 +100,7 @@ class Commit:
         fastavro.writer(contents, _METADATA, [{**metadata, "operationType": operation}])
         if not files.exists(self._timeline / f"{self.instant}.inflight"):
             return False
-        files.put(self._timeline / f"{self.instant}_{_next_moment(self.folder)}.commit", contents.getvalue())
+        files.put(self._timeline / f"{self.instant}_{next_moment(self.folder)}.commit", contents.getvalue())
         folders.delete_all([self._markers, *folders.tree(self._markers)])
         return True
 
@@ -151,7 +151,7 @@ def await_clock(table: TableId, folder: File) -> None:
     time.sleep(late.total_seconds())
 
 
-def _next_moment(folder: File) -> str:
+def next_moment(folder: File) -> str:
     """Now, or a millisecond after the last moment in the timeline."""
     late = behind(folder)
     now = datetime.now(UTC) + (late and late + timedelta(milliseconds=1))

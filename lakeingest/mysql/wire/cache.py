@@ -98,9 +98,10 @@ def _is_ours(found: Path) -> bool:
 
 
 def _is_as(found: os.stat_result, package: os.stat_result) -> bool:
+    """Whether it is a folder that nobody can write to who cannot write to the package."""
     others = stat.S_IWGRP | stat.S_IWOTH
-    may_write = not found.st_mode & others & ~package.st_mode and found.st_gid == package.st_gid
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == package.st_uid and may_write
+    is_as_closed = not found.st_mode & others & ~package.st_mode and found.st_gid == package.st_gid
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == package.st_uid and is_as_closed
 
 
 def _is_complete(found: Path) -> bool:
