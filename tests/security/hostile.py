@@ -86,6 +86,8 @@ def tables_on(server: LocalServer, folder: Path, *names: tuple[str, str]) -> Ite
         made = Tables(server, connection, folder)
         try:
             made.make(*names, (PLAIN.database, PLAIN.name))
+            # a run reads from the start of the file, and for much that others wrote it would start Spark
+            query(connection, "FLUSH BINARY LOGS")
             yield made
         finally:
             for database in {table.database for table in made.made}:
