@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakeingest.commands.adopt import AdoptedTables
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import Plans
     from lakeingest.commands.run import RunResult
@@ -144,6 +145,12 @@ class Pipeline:
         `result` of each signal says what was dropped. The tables go on with the run that is at work, or the next one.
         """
         return self._ask("rollback", (table, *others), wait=wait)
+
+    def adopt(self, *tables: str, from_: str | None = None) -> "AdoptedTables":
+        """Hand copies of the pipeline named `from_` over to this one; that one is refused from then on."""
+        from lakeingest.commands.adopt import adopt
+
+        return adopt(self.config, tables, from_)
 
     def approve(self, table: str, *, wait: bool = True) -> "SignalResults":
         """Let a table go on after the DDL that it waits before, with `schema: {changes: approve}`.

@@ -125,6 +125,23 @@ def rollback(
 
 
 @signals.command()
+def adopt(
+    tables: Tables,
+    before: Annotated[
+        str | None, typer.Option("--from", metavar="NAME", help="The pipeline that owns the copies now.")
+    ] = None,
+    as_json: AsJson = False,
+    config: ConfigFile = PIPELINE,
+    overrides: Overrides = None,
+) -> None:
+    """Hand copies of another pipeline over to this one, which goes on with them; the other one is refused then."""
+    from lakeingest.commands.adopt import adopt as hand_over
+
+    results = hand_over(loaded_config(config, overrides), tables, before)
+    print_result(results, as_json, console.adopted_lines(results))
+
+
+@signals.command()
 def approve(
     table: Table,
     no_wait: NoWait = False,

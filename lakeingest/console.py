@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.text import Text
 
 from lakeingest.core.printable import printable
-from lakeingest.errors import ForeignWrite
+from lakeingest.errors import ForeignWrite, NotOurCopy
 from lakeingest.pipeline.events import (
     ClockWrong,
     Event,
@@ -38,6 +38,7 @@ from lakeingest.pipeline.events import (
 from lakeingest.terminal import say
 
 if TYPE_CHECKING:
+    from lakeingest.commands.adopt import Adopted
     from lakeingest.commands.check import CheckResult
     from lakeingest.commands.plan import TablePlan
     from lakeingest.commands.run import RunResult
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 KEYS_SHOWN = 20
+_SEEN = {ForeignWrite.__name__: "see the foreign commit", NotOurCopy.__name__: "see what its owner publishes"}
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
@@ -128,6 +130,13 @@ def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
         yield f"signal {one.number}, {one.action} of {tables}: {one.state}" + (f": {one.note}" if one.note else "")
     if not results:
         yield "nothing to cancel: no re-snapshot of these tables has been asked for, or all have ended"
+
+
+def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
+    """What was handed over, a line each."""
+    for one in results:
+        before = "" if one.before is None else f"; it belonged to {one.before}"
+        yield f"{one.table}: its copy belongs to this pipeline now{before}"
 
 
 def lines() -> Callable[[Event], str | None]:
@@ -252,7 +261,7 @@ def run_lines(result: "RunResult") -> Iterator[str]:
     for table in result.tables:
         if table.table in stopped:
             error = stopped[table.table].error
-            seen = "see the foreign commit" if error == ForeignWrite.__name__ else "keep the last good commit"
+            seen = _SEEN.get(error, "keep the last good commit")
             yield f"{table.table}: stopped, {error}; readers {seen}"
             continue
         position = "" if table.position is None else f" as of {table.position.at}"

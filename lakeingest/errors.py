@@ -247,6 +247,12 @@ class NotOurTable(OperatorNeeded):
     of_table = True
 
 
+class NotOurCopy(OperatorNeeded):
+    """A copy belongs to another pipeline of lakeingest."""
+
+    of_table = True
+
+
 class NotOurState(OperatorNeeded):
     """The state folder belongs to another pipeline, or to this pipeline's copies of another server."""
 

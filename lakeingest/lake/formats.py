@@ -3,8 +3,11 @@
 import importlib
 
 from lakeingest.config import Config
+from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
-from lakeingest.files.file import at, probe, state_of
+from lakeingest.files.file import at, exists, probe, state_of
+from lakeingest.lake.identity import owner_here
+from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.rollbacks import Rollbacks
 from lakeingest.lake.target import Target
 from lakeingest.lake.versions import Versions
@@ -16,11 +19,33 @@ def open_target(config: Config) -> Target:
     if config.target.format == "hudi":
         from lakeingest.lake.hudi.target import HudiTarget
 
-        return HudiTarget(config.target, state_of(config) / "staging", keeps_dropped=config.keeps_dropped)
+        staging, owned = state_of(config) / "staging", ownership_of(config)
+        return HudiTarget(config.target, staging, keeps_dropped=config.keeps_dropped, ownership=owned)
     from lakeingest.lake.iceberg.target import IcebergTarget
 
-    waiting = state_of(config) / "waiting"
-    return IcebergTarget(config.target, config.tables.of, keeps_dropped=config.keeps_dropped, waiting=waiting)
+    waiting, owned = state_of(config) / "waiting", ownership_of(config)
+    return IcebergTarget(
+        config.target, config.tables.of, keeps_dropped=config.keeps_dropped, waiting=waiting, ownership=owned
+    )
+
+
+def ownership_of(config: Config) -> Ownership:
+    """The pipeline of this state folder, which knows the tables whose definitions it keeps."""
+    definitions = state_of(config) / "definitions"
+    return Ownership(lambda: owner_here(config), lambda table: exists(definitions / f"{file_name(str(table))}.json"))
+
+
+def open_adoptions(config: Config) -> Adoptions:
+    """The adoptions of the configured format's tables, by the pipeline of this state folder."""
+    if config.target.format == "hudi":
+        from lakeingest.lake.hudi.adoptions import HudiAdoptions
+        from lakeingest.lake.hudi.target import HudiTarget
+
+        return HudiAdoptions(HudiTarget(config.target, state_of(config) / "staging"), owner_here(config))
+    from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+    from lakeingest.lake.iceberg.target import IcebergTarget
+
+    return IcebergAdoptions(IcebergTarget(config.target), owner_here(config))
 
 
 def open_versions(config: Config) -> Versions:
@@ -42,11 +67,12 @@ def open_rollbacks(config: Config) -> Rollbacks:
         from lakeingest.lake.hudi.rollbacks import HudiRollbacks
         from lakeingest.lake.hudi.target import HudiTarget
 
-        return HudiRollbacks(HudiTarget(config.target, state_of(config) / "staging"))
+        owned = ownership_of(config)
+        return HudiRollbacks(HudiTarget(config.target, state_of(config) / "staging", ownership=owned))
     from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
     from lakeingest.lake.iceberg.target import IcebergTarget
 
-    return IcebergRollbacks(IcebergTarget(config.target))
+    return IcebergRollbacks(IcebergTarget(config.target, ownership=ownership_of(config)))
 
 
 def unwritable(config: Config) -> str | None:

@@ -11,7 +11,7 @@ import pymysql
 
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, NotOurTable
+from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.mysql.schema_reader import list_tables
@@ -47,7 +47,10 @@ def known_tables(config: Config, connection: pymysql.Connection, listed: Collect
         held = copies(target, sorted(others))
     except LakeIngestError:  # of the catalog: the preflight reports it
         return Known(tuple(shown))
-    ours = [*held.staged, *(one for one, error in held.refused.items() if not isinstance(error, NotOurTable))]
+    ours = [
+        *held.staged,
+        *(one for one, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)),
+    ]
     included = config.tables.select(ours)
     hidden = frozenset(table for table in included if is_hidden(connection, table))
     left = {table: GONE if table in included else EXCLUDED for table in sorted(ours) if table not in hidden}

@@ -21,8 +21,9 @@ from lakeingest.core.position import (
 )
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import LEAST_BYTES
-from lakeingest.errors import LakeIngestError, SchemaChanged
+from lakeingest.errors import LakeIngestError, NotOurCopy, SchemaChanged
 from lakeingest.files.file import state_of
+from lakeingest.lake.identity import identify
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, file_sizes, named_errors, written_position
@@ -78,6 +79,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         ours, before = owner(config, connection, schemas)
         with held(state_of(config)) as lease:
             claim(state_of(config), before or ours)
+            identify(config)
             quiet = QuietTables.of(state_of(config))
             config = patient(config, connection)
             roll_all_back(config, lease, observe)
@@ -184,7 +186,7 @@ def _loaded(
 
     Where DDL has changed the definition of a table since the copy, `schemas` gets the one that its rows have, and
     `altered` the new one: the binlog tells how one becomes the other. Where that one is not known, the table is removed
-    from `schemas`: it can only be copied again.
+    from `schemas`: it can only be copied again. So is one of another pipeline, which needs no change of it from here.
     """
     loaded: dict[TableId, Staged | None] = {}
     failed: dict[TableId, LakeIngestError] = {}
@@ -204,7 +206,7 @@ def _loaded(
             if not error.of_table:
                 raise
             failed[table] = error
-            if isinstance(error, SchemaChanged):
+            if isinstance(error, SchemaChanged | NotOurCopy):
                 del schemas[table]
     return loaded, failed
 

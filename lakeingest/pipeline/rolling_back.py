@@ -11,7 +11,7 @@ from lakeingest.core.signals import Action, Event, State
 from lakeingest.errors import ForeignWrite, LakeIngestError, Retryable, UsageError
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_rollbacks
-from lakeingest.lake.rollbacks import Rollbacks
+from lakeingest.lake.rollbacks import Rollback, Rollbacks
 from lakeingest.pipeline.events import Observer, SignalMoved
 from lakeingest.state.lease import Lease
 from lakeingest.state.signals import SignalDocument, SignalFolder
@@ -27,9 +27,10 @@ def roll_back(
     """
     [table] = before.signal.tables
 
-    def move(event: Event, **known: object) -> SignalDocument:
+    def move(event: Event, wanted: Rollback | None = None, why: str | None = None) -> SignalDocument:
         lease.assert_held()
-        moved = folder.move(before, event, **known)  # type: ignore[arg-type]
+        note, result = ("", None) if wanted is None else (str(wanted), wanted.to_json())
+        moved = folder.move(before, event, why=why, note=note, result=result)
         if moved.signal.state is not before.signal.state:
             observe(SignalMoved(moved))
         return moved
@@ -37,7 +38,7 @@ def roll_back(
     try:
         if (found := rollbacks.found(table)) is not None:
             wanted = found.after(before.result)
-            before = move(Event.BEGIN, note=str(wanted), result=wanted.to_json())
+            before = move(Event.BEGIN, wanted)
             lease.assert_held()
             rollbacks.roll_back(table, wanted)
         elif before.signal.state is State.PENDING:
@@ -53,7 +54,7 @@ def roll_back(
     stopped = read_stopped(state, table)
     if stopped is not None and stopped.error == ForeignWrite.__name__:
         remove_stopped(state, table)
-    return move(Event.FINISH, note=before.note, result=before.result)
+    return move(Event.FINISH, Rollback.of_json(before.result))
 
 
 def roll_all_back(config: Config, lease: Lease, observe: Observer) -> None:

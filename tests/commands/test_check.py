@@ -24,7 +24,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import CheckFailed, PreflightFailed
-from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.formats import open_target
+from lakeingest.lake.target import Target
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline import preconditions
 from tests.mysql.database import Db, database_on
@@ -80,9 +81,9 @@ def left(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def copied(config: Config, db: Db, name: str) -> IcebergTarget:
+def copied(config: Config, db: Db, name: str) -> Target:
     """A copy of a table is begun, no chunk of it is there."""
-    target = IcebergTarget(config.target)
+    target = open_target(config)
     schema = read_schema(db.connection, TableId(db.name, name))
     target.create(schema, Progress(schema.table, schema.fingerprint, "a", 1, Place(1, 1, 4)).created())
     return target

@@ -19,7 +19,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
-from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.formats import open_target
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
 from tests.mysql.database import Db, database_on
@@ -85,7 +85,7 @@ def copy_of(answer: TablePlan) -> CopyPlan:
 
 def begun(config: Config, db: Db, name: str, *uppers: Key | None) -> None:
     """A copy with a split up to each key, 10 rows each."""
-    target, schema = IcebergTarget(config.target), read_schema(db.connection, TableId(db.name, name))
+    target, schema = open_target(config), read_schema(db.connection, TableId(db.name, name))
     progress = Progress(schema.table, schema.fingerprint, "a", 1, START).created()
     staged = target.create(schema, progress)
     lower = None
@@ -204,7 +204,7 @@ def test_what_stands_in_the_way_in_the_lake_is_a_reason(db: Db, config: Config, 
     theirs = replace(schema, table=TableId(db.name, made_for), columns=schema.columns[:1])
     settings = config.target.model_copy(update={"table": "{database}.even"})
     progress = Progress(theirs.table, theirs.fingerprint, "a", 1, START)
-    IcebergTarget(settings).create(theirs, progress.created())
+    open_target(config.model_copy(update={"target": settings})).create(theirs, progress.created())
     assert reason in " ".join(planned(config).reasons)
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from lakeingest.commands.changelog import Changelog, Copied
 from lakeingest.commands.status import status
-from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Published
 from tests.e2e.pipe import Pipe
+from tests.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
@@ -70,7 +70,7 @@ def test_without_the_state_the_commit_counts(two: Pipe) -> None:
     """The binlog is read again from there on; the position is not taken from anywhere else."""
     before = version(two, "still")
     changed(two)
-    two.config = two.config.model_copy(update={"state": Place.of(f"{two.config.state}_new")})
+    remove(two.state)
     two.sql("INSERT INTO still VALUES (4, 4)")
     two.run()
     assert version(two, "still") != before

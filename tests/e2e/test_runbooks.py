@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lakeingest.commands.adopt import adopt
 from lakeingest.commands.status import status
 from lakeingest.config import CATALOG
 from lakeingest.config.place import Place
@@ -25,6 +26,7 @@ from lakeingest.errors import (
     GateFailed,
     LakeIngestError,
     LeaseHeld,
+    NotOurCopy,
     PreflightFailed,
     SchemaChanged,
     StateUnreadable,
@@ -83,6 +85,7 @@ class Night:
         """Do what the block says; None when it came out as it says, else what went wrong."""
         source = self.pipe.config.source
         names = {
+            "MY_PIPELINE": self.pipe.config.name,
             "MY_DATABASE": self.pipe.database,
             "MY_TABLE": "orders",
             "MY_COLUMN": "d",
@@ -232,6 +235,12 @@ def write_a_row(pipe: Pipe) -> None:
     pipe.spark.sql(f"INSERT INTO {CATALOG}.{pipe.database}.orders VALUES (9, 'theirs', NULL)")
 
 
+def take_over(pipe: Pipe) -> None:
+    """Another pipeline, which is called alike, has the copy now."""
+    other = pipe.config.model_copy(update={"state": pipe.config.state / "other"})
+    adopt(other, [f"{pipe.database}.orders"], pipe.config.name)
+
+
 Trouble = tuple[str, Callable[[Pipe], AbstractContextManager[None] | None], type[LakeIngestError] | None, str]
 ZERO = ("SET sql_mode = ''", "UPDATE orders SET d = '0000-00-00' WHERE id = 2", "SET sql_mode = DEFAULT")
 # The runbook, what happens after a first run, and what the next run says of it.
@@ -254,6 +263,7 @@ TROUBLES: dict[str, Trouble] = {
     "damaged spool": ("StateUnreadable", truncate_spool, StateUnreadable, "the spool in"),
     "foreign row": ("ForeignWrite", write_a_row, ForeignWrite, "`lakeingest rollback"),
     "changed columns": ("ForeignWrite", change_columns, ForeignWrite, "v was renamed value"),
+    "another pipeline's copy": ("NotOurCopy", take_over, NotOurCopy, "its copy belongs to the pipeline"),
     "name that is taken": ("NotOurTable", take_name, PreflightFailed, "is no copy of"),
     "rows that are not whole": ("GateFailed", miscount, GateFailed, "3 rows are staged, 4 were written"),
     "difference": ("VerificationFailed", change_unlogged, None, ""),

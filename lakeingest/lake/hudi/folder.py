@@ -6,12 +6,14 @@ without which the folder is no table. So readers find the whole table, or none.
 
 import errno
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakeingest.config.place import Place
+from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.disk import sync_changed, sync_tree
 from lakeingest.errors import LakeIngestError, NotOurTable
@@ -24,6 +26,7 @@ from lakeingest.lake.hudi.options import RECORD_KEY_MARK
 from lakeingest.lake.hudi.table_form import PARTITION, PROPERTIES, declare_record_key
 from lakeingest.lake.hudi.timeline import Instant, newest
 from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours, stale
 
 if TYPE_CHECKING:
@@ -45,10 +48,11 @@ def is_table(folder: File) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """The folder of a table."""
+    """The folder of a table. `ownership`: None where it is not asked whose the copy is."""
 
     table: TableId
     final: File
+    ownership: Ownership | None = None
 
     @property
     def building(self) -> File:
@@ -63,8 +67,44 @@ class TableFolder:
     def published(self) -> Instant | None:
         """The commit that readers see, or will when the first publish is finished; None when there is none.
 
-        NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it since.
+        NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it since;
+        NotOurCopy when it is the copy of another pipeline, or that one makes the first copy.
         """
+        found = self._newest()
+        properties = self.claimed() if found is None else found.properties
+        if self.ownership is not None and properties is not None:
+            self.ownership.assert_ours(self.table, properties)
+        return found
+
+    def claimed(self) -> Mapping[str, str] | None:
+        """Who makes the first copy, as its commits will say it; None if nobody does."""
+        try:
+            return {PIPELINE: str(files.document(self._claim)[PIPELINE])}
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError):
+            return {PIPELINE: ""}
+
+    def claim(self) -> None:
+        """Begin the first copy: of several pipelines one may. NotOurCopy when another one does."""
+        if self.ownership is None:
+            return
+        files.make_folder(self._claim.parent)
+        mine = self.ownership.marks({})
+        if not files.create(self._claim, mine) and (others := self.claimed()) is not None:
+            self.ownership.assert_ours(self.table, others)
+            files.replace(self._claim, mine)
+
+    def claim_for(self, owner: Owner) -> None:
+        """Let this pipeline make the first copy, whoever has begun it."""
+        files.make_folder(self._claim.parent)
+        files.replace(self._claim, {PIPELINE: owner.to_text()})
+
+    @property
+    def _claim(self) -> File:
+        return self.final.parent / f"{self.final.name}.lakeingest.json"
+
+    def _newest(self) -> Instant | None:
         if is_table(self.final):
             return newest(self.table, self.final)
         published = newest(self.table, self.building, building=True) if is_table(self.building) else None

@@ -136,4 +136,5 @@ class Publication:
 
     @property
     def _marks(self) -> dict[str, str]:
-        return marks_of(self.table, self.commits[-1], self.published, self._buckets, self.properties)
+        owner = {} if self.folder.ownership is None else self.folder.ownership.marks({})
+        return marks_of(self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner})

@@ -69,6 +69,8 @@ def _found(folder: TableFolder) -> Rollback | None:
         foreign, ours = _foreign(place)
         if ours is None:
             raise
+        if folder.ownership is not None:
+            folder.ownership.assert_ours(table, ours.properties)
         drops = [f"commit {one.time}" for one in foreign]
         if (planned := planned_clustering(place)) is not None:
             drops.insert(0, f"plan {planned.name.partition('.')[0]}")

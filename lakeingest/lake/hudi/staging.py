@@ -26,6 +26,7 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
+from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
@@ -100,6 +101,20 @@ class StagingFolder:
         if version not in found:
             raise stale(self.table)
         return commits[0 if published is None else 1 : found.index(version) + 1]
+
+    def files_at(self, version: int, published: Instant | None, place: File) -> tuple[list[File], list[list[File]]]:
+        """The files that have the rows of a commit, and the files of the merges that change them.
+
+        `published` is what readers see in the table's folder, `place`.
+        """
+        if published is not None and published.version == version:
+            return visible_files(place, published.time), []
+        commits = self.between(published, version)
+        names, merges = files_of(commits)
+        rows = [self.path / name for name in names]
+        if published is not None and not is_started_over(commits):
+            rows = visible_files(place, published.time)
+        return rows, [[self.path / name for name in merge] for merge in merges]
 
     def last(self) -> StagingCommit:
         """The last commit; the others are not read. StaleWriter when the folder was dropped."""

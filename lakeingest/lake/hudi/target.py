@@ -29,7 +29,7 @@ from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.cleaning import clean
 from lakeingest.lake.hudi.commit import behind
 from lakeingest.lake.hudi.effects import effects_of, rows_in
-from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
+from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.folder import TableFolder, is_table
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.metastore import Metastore
@@ -42,6 +42,7 @@ from lakeingest.lake.hudi.timeline import Instant, writes
 from lakeingest.lake.hudi.types import hudi_types
 from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 from lakeingest.lake.waiting import waiting_of
@@ -54,8 +55,15 @@ if TYPE_CHECKING:
 class HudiTarget:
     """`lake.target.Target` on Hudi tables. A table's folder has the table's name; unfinished work is in `staging`."""
 
-    def __init__(self, settings: config.Target, staging: File, *, keeps_dropped: bool = True) -> None:
-        self.settings, self._folder, self._keeps_dropped = settings, staging, keeps_dropped
+    def __init__(
+        self,
+        settings: config.Target,
+        staging: File,
+        *,
+        keeps_dropped: bool = True,
+        ownership: Ownership | None = None,
+    ) -> None:
+        self.settings, self._folder, self._keeps_dropped, self._ownership = settings, staging, keeps_dropped, ownership
         self._removals = staging.parent / "waiting"
         self._warehouse = files.at(settings.warehouse, settings.storage)
         self._metastore = Metastore(settings)
@@ -112,6 +120,7 @@ class HudiTarget:
         self.types(schema)
         if self._published(schema.table) is not None:
             raise stale(schema.table)
+        self._folder_of(schema.table).claim()
         made = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
         return Staged(progress, made.version, None)
 
@@ -305,15 +314,7 @@ class HudiTarget:
 
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
         """The files that have the rows of a commit, and the files of the merges that change them."""
-        published, staging = self._published(table), self._staging(table)
-        if published is not None and published.version == version:
-            return visible_files(self._folder_of(table).place, published.time), []
-        commits = self._staging(table).between(published, version)
-        names, merges = files_of(commits)
-        rows = [staging.path / name for name in names]
-        if published is not None and not is_started_over(commits):
-            rows = visible_files(self._folder_of(table).place, published.time)
-        return rows, [[staging.path / name for name in merge] for merge in merges]
+        return self._staging(table).files_at(version, self._published(table), self._folder_of(table).place)
 
     def _commit(
         self,
@@ -396,4 +397,4 @@ class HudiTarget:
         folder.give_name()
 
     def _folder_of(self, table: TableId) -> TableFolder:
-        return TableFolder(table, files.at(self.settings.folder(table), self.settings.storage))
+        return TableFolder(table, files.at(self.settings.folder(table), self.settings.storage), self._ownership)

@@ -1,5 +1,7 @@
 """The creation of a table: prepared with its columns, place and properties, and its first commit."""
 
+from collections.abc import Mapping
+
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -87,9 +89,9 @@ def assert_begun_for(schema: TableSchema, loaded: Table) -> None:
         raise NotOurTable(f"{name} was begun with other columns than {schema.table} has now, and is empty; drop it")
 
 
-def begin(transaction: Transaction, progress: Progress) -> None:
-    """An empty main, where there is none yet, and the first progress on the branch."""
-    transaction.set_properties({LOCATION: transaction.table_metadata.location})
+def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]) -> None:
+    """An empty main, where there is none yet, and the first progress on the branch; `marks` are properties."""
+    transaction.set_properties({LOCATION: transaction.table_metadata.location, **marks})
     main = transaction.table_metadata.refs.get(MAIN)
     base = None if main is None else main.snapshot_id
     if base is None:
@@ -112,11 +114,7 @@ def without_progress(loaded: Table) -> Transaction:
 def show(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
     """Let readers take a table under its own name for a copy, with the commit that moves main to this version.
 
-    The branch is set to where it is. So it is asserted, and of a publish and a discard only the first takes effect.
+    Of a publish and a discard only the first takes effect, because the publish asserts the branch.
     """
     assert_staged(table, loaded, version)
     transaction.remove_properties(STATE)
-    branch = loaded.metadata.refs[STAGING]
-    ManageSnapshots(transaction=transaction).create_branch(
-        branch.snapshot_id, STAGING, branch.max_ref_age_ms, branch.max_snapshot_age_ms, branch.min_snapshots_to_keep
-    ).commit()

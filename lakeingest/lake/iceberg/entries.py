@@ -36,6 +36,7 @@ from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
+from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours, stale, unnameable
 
 _LISTED_SECONDS = 10.0  # that a list of names is used again; a list of thousands takes a server seconds
@@ -47,11 +48,17 @@ class Entries:
     It remembers the entry of each table that it has found or made under a name for building.
     """
 
-    def __init__(self, settings: config.Target, catalog: Catalog) -> None:
-        self._settings, self._catalog = settings, catalog
+    def __init__(self, settings: config.Target, catalog: Catalog, ownership: Ownership | None) -> None:
+        self._settings, self._catalog, self._ownership = settings, catalog, ownership
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building: dict[TableId, Name] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}  # by namespace: when, and the names of tables being built
+
+    def own(self, transaction: Transaction, loaded: Table) -> Transaction:
+        """The transaction on this table, which names its owner with that commit, where it does not yet."""
+        if self._ownership is not None and (marks := self._ownership.marks(loaded.properties)):
+            transaction.set_properties(marks)
+        return transaction
 
     def all_names(self) -> set[tuple[str, str]]:
         """The namespace and the name of every table, of ours also before their first publish."""
@@ -112,7 +119,19 @@ class Entries:
         return loaded
 
     def look(self, table: TableId) -> Table | None:
-        """As `find`, whatever others have changed of it; NotOurTable when it is no copy of the table."""
+        """As `find`, whatever others have changed of it. NotOurTable when it is no copy, NotOurCopy when another's.
+
+        A table under its own name that no run has begun belongs to nobody.
+        """
+        loaded = self.look_at_any(table)
+        if loaded is None or self._ownership is None:
+            return loaded
+        if PIPELINE in loaded.properties or not is_building(loaded) or has_progress(loaded):
+            self._ownership.assert_ours(table, loaded.properties)
+        return loaded
+
+    def look_at_any(self, table: TableId) -> Table | None:
+        """As `look`, whoever owns it."""
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
             return None  # and a URL with such a name would lead to something else
@@ -155,7 +174,7 @@ class Entries:
             transaction: Transaction = OneTransaction(loaded)
         else:
             transaction = prepared(self._catalog, name, schema, form, self._settings, chosen)
-        begin(transaction, progress)
+        begin(transaction, progress, {} if self._ownership is None else self._ownership.marks({}))
         version = commit(table, transaction, lambda: self.load(table, name))[STAGING]
         if name != own:
             self._yield_to_others(table, name)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.progress import Progress
@@ -49,6 +50,14 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
         for branch in branches:
             ends.remove_branch(branch)
         ends.commit()
+
+
+def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
+    """Set staging to where it is, if it exists: so the commit asserts that nobody has moved it, nor taken it over."""
+    if (ref := metadata.refs.get(STAGING)) is None:
+        return branches
+    ages = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
+    return branches.create_branch(ref.snapshot_id, STAGING, *ages)
 
 
 def reset(table: TableId, loaded: Table) -> Transaction:

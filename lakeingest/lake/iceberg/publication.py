@@ -10,6 +10,7 @@ from lakeingest.lake.iceberg.creation import show
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import limits
 from lakeingest.lake.iceberg.history import STATE, assert_unmoved
+from lakeingest.lake.iceberg.marks import assert_staging
 from lakeingest.lake.iceberg.staged_schema import show_schema
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import POSITION
@@ -19,7 +20,8 @@ from lakeingest.lake.target import Staged
 def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[str, str]) -> Transaction:
     """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.
 
-    The table gets this form and these properties. Raises as `assert_unmoved`.
+    The table gets this form and these properties. It is refused if staging moves meanwhile, as by a hand-over to
+    another pipeline. Raises as `assert_unmoved`.
     """
     assert_unmoved(loaded, staged)
     position = staged.progress.position
@@ -30,5 +32,6 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     evolve(transaction, form)
     if STATE in loaded.properties:
         show(transaction, staged.progress.table, loaded, staged.version)
-    ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version).commit()
+    branches = ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version)
+    assert_staging(branches, loaded.metadata).commit()
     return transaction

@@ -17,8 +17,9 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.iceberg.commit import commit
-from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, lineage, progress_of, resume_point, tip
+from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, progress_of, resume_point, tip
 from lakeingest.lake.iceberg.leftovers import path_of
+from lakeingest.lake.iceberg.marks import assert_staging
 from lakeingest.lake.iceberg.shape import LOCATION, assert_ours, assert_whole
 from lakeingest.lake.iceberg.staged_schema import schema_of, show_schema
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -79,7 +80,7 @@ def what_is_foreign(table: TableId, loaded: Table) -> Rollback | None:
 def rolled_back(table: TableId, loaded: Table, *, wanted: Rollback) -> Transaction:
     """Move main to our commit, with all that belongs to it; staging stays. StaleWriter where main has moved.
 
-    Staging is set to where it is, so that it is asserted: another pipeline has not taken over.
+    It is refused if staging moves meanwhile, as by a hand-over to another pipeline.
     """
     metadata, ours = loaded.metadata, loaded.metadata.snapshot_by_id(wanted.version)
     if ours is None or not {f"snapshot {one.snapshot_id}" for one in _foreign(loaded, ours)} <= set(wanted.drops):
@@ -94,10 +95,7 @@ def rolled_back(table: TableId, loaded: Table, *, wanted: Rollback) -> Transacti
         transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001
     branches = ManageSnapshots(transaction=transaction)
     branches.set_current_snapshot(snapshot_id=ours.snapshot_id)
-    if (staging := metadata.refs.get(STAGING)) is not None:
-        ages = staging.max_ref_age_ms, staging.max_snapshot_age_ms, staging.min_snapshots_to_keep
-        branches.create_branch(staging.snapshot_id, STAGING, *ages)
-    branches.commit()
+    assert_staging(branches, metadata).commit()
     return transaction
 
 

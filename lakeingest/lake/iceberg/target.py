@@ -56,6 +56,7 @@ from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
+from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import assert_nameable, stale
 from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
 from lakeingest.lake.waiting import Waiting, waiting_of
@@ -76,10 +77,11 @@ class IcebergTarget:
         *,
         keeps_dropped: bool = True,
         waiting: File | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
         """`waiting`: the folder of removals that wait; without it nothing old is removed."""
         self.settings, self._keeps_dropped, self._removals = settings, keeps_dropped, waiting
-        self._options = options or (lambda _: TableOptions())
+        self._options, self._owned = options or (lambda _: TableOptions()), ownership
         self._merging = WAYS[settings.way_of_merging]
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
@@ -90,7 +92,7 @@ class IcebergTarget:
 
     @functools.cached_property
     def _entries(self) -> Entries:
-        return Entries(self.settings, self._catalog)
+        return Entries(self.settings, self._catalog, self._owned)
 
     def exists(self) -> bool:
         """Whether the catalog exists; one on a server does."""
@@ -288,7 +290,7 @@ class IcebergTarget:
         )
         form = self._form(schema)
         try:
-            self._finish(table, loaded, lambda found: publication(found, staged, form, properties))
+            self._finish(table, loaded, lambda one: self._entries.own(publication(one, staged, form, properties), one))
         except StaleWriter:
             assert_unmoved(self._table(table), staged)
             raise
@@ -379,7 +381,7 @@ class IcebergTarget:
                 raise stale(table)
             transaction = OneTransaction(found)
             write(transaction)
-            end_merges(transaction, found)
+            end_merges(self._entries.own(transaction, found), found)
             gone += expire(transaction, found, self.settings.history, waiting, all_due=all_due)
             return transaction
 

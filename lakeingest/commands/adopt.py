@@ -1,0 +1,58 @@
+"""Adopt: a person hands copies of another pipeline over to this one, which goes on with them at its next run."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakeingest.commands.report import Report
+from lakeingest.commands.signal import chosen_tables
+from lakeingest.config import Config
+from lakeingest.core.schema import TableId
+from lakeingest.errors import UsageError
+from lakeingest.files.file import state_of
+from lakeingest.lake.formats import open_adoptions
+from lakeingest.lake.identity import identify
+from lakeingest.pipeline.edge_errors import translate_errors
+from lakeingest.pipeline.quiet_tables import open_target
+from lakeingest.state.lease import held
+from lakeingest.state.owner import StateOwner, assert_owner, owner_of
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A copy that is this pipeline's now; `before` is who owned it, None if nobody did, or this pipeline itself."""
+
+    table: TableId
+    before: str | None
+
+
+class AdoptedTables(Report, tuple[Adopted, ...]):  # noqa: SLOT001 - a tuple with attributes
+    """The copies that were handed over."""
+
+    headers = ("table", "owner before")
+
+    def cells(self) -> Iterator[Sequence[object]]:
+        """A row for each table."""
+        for one in self:
+            yield str(one.table), one.before
+
+
+def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> AdoptedTables:
+    """Let this pipeline own the copies of the tables; nothing that their owner has prepared takes effect after that.
+
+    UsageError, and nothing is changed, unless `before` is the name of every owner, or a copy names none.
+    LeaseHeld while a run of this pipeline is at work.
+    """
+    chosen = chosen_tables(config, tables)
+    if (found := owner_of(state_of(config))) is not None:
+        assert_owner(state_of(config), found, StateOwner(config.name, found.server))
+    with translate_errors(config.source, open_target(config)), held(state_of(config)) as lease:
+        ours, adoptions = identify(config), open_adoptions(config)
+        owners = {table: adoptions.owner(table) for table in chosen}
+        owners = {table: None if owner and owner.is_same(ours) else owner for table, owner in owners.items()}
+        for table, owner in owners.items():
+            if owner is not None and owner.pipeline != before:
+                raise UsageError(f"{table} belongs to {owner}; `lakeingest adopt --from {owner.pipeline} {table}`")
+        for table in chosen:
+            lease.assert_held()
+            adoptions.adopt(table)
+        return AdoptedTables(Adopted(table, None if owner is None else str(owner)) for table, owner in owners.items())

@@ -1,0 +1,39 @@
+"""Which pipeline a copy belongs to, and whether another run may go on with it.
+
+A name alone proves nothing: two pipelines may be called alike. So each state folder has an id of its own, made by
+chance. It moves with the folder, and is lost with it; a new folder at the same place is that of the same pipeline.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A pipeline: its name, the id of its state folder ('': it has none yet), and where that is, with its machine."""
+
+    pipeline: str
+    id: str
+    state: str
+
+    def to_text(self) -> str:
+        """A text that `of_text` reads back."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """The inverse of `to_text`; what is something else belongs to a pipeline that nobody is."""
+        try:
+            given = json.loads(text)
+            return cls(str(given["pipeline"]), str(given["id"]), str(given["state"]))
+        except (ValueError, KeyError, TypeError):
+            return cls("?", "", "?")
+
+    def is_same(self, other: "Owner") -> bool:
+        """Whether both are one pipeline."""
+        is_known = bool(self.id) and self.id == other.id
+        return is_known or (self.pipeline, self.state) == (other.pipeline, other.state)
+
+    def __str__(self) -> str:
+        return f"the pipeline {self.pipeline} with the state folder {self.state}"

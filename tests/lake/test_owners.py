@@ -1,0 +1,137 @@
+"""Pipelines that race for a copy: never two owners, and every row once."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from lakeingest.config import Config
+from lakeingest.core.ownership import Owner
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError, NotOurCopy, StaleWriter
+from lakeingest.lake.hudi.adoptions import HudiAdoptions
+from lakeingest.lake.hudi.target import HudiTarget
+from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.ownership import Adoptions, Ownership
+from lakeingest.lake.target import Staged
+from tests.lake.steps import Lake
+
+pytestmark = [pytest.mark.spark, pytest.mark.formats]
+
+RACES = int(os.environ.get("LAKEINGEST_RACES", "3"))
+
+
+@pytest.fixture
+def config(lake_config: Config) -> Config:
+    """The lake that they race on."""
+    return lake_config
+
+
+@pytest.fixture
+def pipelines(config: Config, lake_of: Callable[..., Lake], tmp_path: Path) -> Callable[[], list[Lake]]:
+    """Call it for a table of two pipelines, which are called alike."""
+
+    def make() -> list[Lake]:
+        lake = lake_of()
+
+        def of(number: int) -> Lake:
+            owned = Ownership(lambda: owner(number), lambda _: True)
+            if config.target.format == "hudi":
+                staging = tmp_path / str(number)
+                return replace(lake, open=lambda: HudiTarget(config.target, staging, ownership=owned))
+            return replace(lake, open=lambda: IcebergTarget(config.target, ownership=owned))
+
+        return [of(number) for number in range(2)]
+
+    return make
+
+
+def owner(number: int) -> Owner:
+    """One of the pipelines."""
+    return Owner("shop", str(number), f"file://host/{number}")
+
+
+def adoptions(config: Config, tmp_path: Path, number: int) -> Adoptions:
+    """The adoptions of one of the pipelines."""
+    if config.target.format == "hudi":
+        return HudiAdoptions(HudiTarget(config.target, tmp_path / str(number)), owner(number))
+    return IcebergAdoptions(IcebergTarget(config.target), owner(number))
+
+
+def owned_by(config: Config, tmp_path: Path, table: TableId) -> int:
+    """The number of the pipeline that the copy names."""
+    found = adoptions(config, tmp_path, 0).owner(table)
+    assert found is not None
+    return int(found.id)
+
+
+def at_once(lakes: list[Lake], work: Callable[[Lake], object]) -> list[LakeIngestError | None]:
+    """What each of the pipelines is told, which do this at the same time."""
+    start = Barrier(len(lakes))
+
+    def told(lake: Lake) -> LakeIngestError | None:
+        lake.open()
+        start.wait()
+        try:
+            work(lake)
+        except LakeIngestError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(len(lakes)) as pool:
+        return list(pool.map(told, lakes))
+
+
+def test_of_first_copies_at_once_one_is_made(
+    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Path
+) -> None:
+    """Up to its publish; who lost is refused by name when it comes again."""
+    for _ in range(RACES):
+        lakes = pipelines()
+        told = at_once(lakes, lambda lake: lake.published((1, "a"), (2, "b")))
+        assert all(isinstance(error, NotOurCopy | StaleWriter) for error in told if error)
+        winners = [number for number, error in enumerate(told) if error is None]
+        assert len(winners) <= 1, told
+        if not winners:  # each saw that the other one had begun, and gave way
+            winners = [0]
+            lakes[0].published((1, "a"), (2, "b"))
+        [winner] = winners
+        assert owned_by(config, tmp_path, lakes[0].table) == winner
+        with pytest.raises(NotOurCopy, match="belongs to the pipeline shop"):
+            lakes[1 - winner].open().recover(lakes[0].table)
+        assert lakes[0].seen() == [(1, "a"), (2, "b")]
+
+
+def test_of_a_publish_and_a_hand_over_at_once_both_leave_one_owner(
+    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Path
+) -> None:
+    """Whichever comes first: the next owner goes on from what readers see, or from what was staged."""
+    for _ in range(RACES):
+        first, second = pipelines()
+        published = first.published((1, "a"), (2, "b"))
+        staged = first.merge(published, (1, "A", False), (3, "c", False), pos=30)
+
+        def work(lake: Lake, first: Lake = first, staged: Staged = staged) -> None:
+            if lake is first:
+                lake.publish(staged)
+            else:
+                adoptions(config, tmp_path, 1).adopt(lake.table)
+
+        told = at_once([first, second], work)
+        assert all(isinstance(error, NotOurCopy | StaleWriter) for error in told if error)
+        if told[1] is not None:
+            adoptions(config, tmp_path, 1).adopt(second.table)
+        assert owned_by(config, tmp_path, second.table) == 1
+        with pytest.raises(NotOurCopy):
+            first.open().recover(first.table)
+        loaded = second.loaded()
+        seen = second.seen()
+        assert seen == ([(1, "A"), (2, "b"), (3, "c")] if told[0] is None else [(1, "a"), (2, "b")])
+        again = second.merge(loaded, (1, "A", False), (3, "c", False), (2, None, True), pos=40)
+        second.publish(again)
+        assert second.seen() == [(1, "A"), (3, "c")]
