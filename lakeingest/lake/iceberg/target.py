@@ -285,10 +285,8 @@ class IcebergTarget:
         """
         table = staged.progress.table
         loaded = self._with(table, staged.version)
-        assert_publishable(
-            table, as_staged(loaded, staged.version), staged.version, staged.published, self._whole[table]
-        )
-        form = self._form(schema)
+        audited, form = as_staged(loaded, staged.version), self._form(schema)
+        assert_publishable(table, audited, staged.version, staged.published, self._whole[table])
         try:
             self._finish(table, loaded, lambda one: self._entries.own(publication(one, staged, form, properties), one))
         except StaleWriter:
