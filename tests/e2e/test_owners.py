@@ -92,7 +92,7 @@ def test_a_second_pipeline_is_refused_until_the_copy_is_handed_over(pipe: Pipe, 
 
 
 @pytest.mark.parametrize("when", [Opened, WaveCommitted])
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("Wave",))
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("WaveCommitted",))
 def test_of_two_first_copies_one_is_refused(pipe: Pipe, other: Pipe, when: type[Event]) -> None:
     """Whoever begins first owns the table; nothing is lost or doubled."""
     errors: list[LakeIngestError] = []
