@@ -19,6 +19,7 @@ from lakeingest.config import Config, Source
 from lakeingest.config.place import Place
 from lakeingest.config.tables import Tables
 from lakeingest.core.position import FilePosition
+from lakeingest.core.position import Place as BinlogPlace
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LeaseHeld, SourceAway
@@ -97,25 +98,30 @@ def follow_while(pipe: Pipe, work: Callable[[], object]) -> RunResult:
             worked.result()
 
 
-def soon(true: Callable[[], bool]) -> None:
+def soon(true: Callable[[], bool], seconds: float = SOON_SECONDS) -> None:
     """Wait until it is so."""
-    deadline = time.monotonic() + SOON_SECONDS
+    deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def shown(pipe: Pipe, table: str) -> None:
-    """Wait until the table is published as of now, or later."""
-    now = written_position(pipe.connection).place(1)
+def shown(pipe: Pipe, table: str, place: BinlogPlace | None = None, seconds: float = SOON_SECONDS) -> None:
+    """Wait until the table is published as of this place of the binlog (None: as of now), or later."""
+    least = place or now(pipe)
 
     def is_it(event: Event) -> bool:
         match event:
             case Published() if event.table.name == table:
-                return FilePosition.parse(event.position).place(1) >= now
+                return FilePosition.parse(event.position).place(1) >= least
         return False
 
-    soon(lambda: any(map(is_it, pipe.events)))
+    soon(lambda: any(map(is_it, pipe.events)), seconds)
+
+
+def now(pipe: Pipe) -> BinlogPlace:
+    """How far the binlog is written."""
+    return written_position(pipe.connection).place(1)
 
 
 def test_changes_are_published_as_they_come(shop: Pipe) -> None:
