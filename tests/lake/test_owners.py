@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.formats]
 RACES = int(os.environ.get("LAKEINGEST_RACES", "3"))
 
 
-@pytest.fixture
-def config(lake_config: Config) -> Config:
-    """The lake that they race on."""
+@pytest.fixture(name="config")
+def _config(lake_config: Config) -> Config:
+    """The lake that they race on; a file that imports these tests has another one of this name."""
     return lake_config
 
 
@@ -130,8 +130,10 @@ def test_of_a_publish_and_a_hand_over_at_once_both_leave_one_owner(
 ) -> None:
     """Whichever comes first: the next owner goes on from what readers see, or from what was staged.
 
-    The hand-over has a process of its own, because the lock of a folder keeps processes apart, not threads.
+    The hand-over has a process of its own, because the lock of a folder keeps processes apart, not threads. In a store
+    Hudi has no lock: there the publish may come last, and then the copy is handed over again.
     """
+    has_no_lock = config.target.format == "hudi" and config.target.warehouse.scheme is not None
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as elsewhere:
         elsewhere.submit(handed_over, config, tmp_path, TableId("contract", "none")).exception()  # it has imported all
         for _ in range(RACES):
@@ -141,8 +143,9 @@ def test_of_a_publish_and_a_hand_over_at_once_both_leave_one_owner(
             hand_over = elsewhere.submit(handed_over, config, tmp_path, second.table)
             [told] = at_once([first], lambda lake, staged=staged: lake.publish(staged))  # type: ignore[misc]
             assert told is None or isinstance(told, NotOurCopy | StaleWriter)
-            if (failed := hand_over.result()) is not None:
-                assert isinstance(failed, StaleWriter)
+            failed = hand_over.result()
+            assert failed is None or isinstance(failed, StaleWriter)
+            if failed is not None or (has_no_lock and owned_by(config, tmp_path, second.table) == 0):
                 adoptions(config, tmp_path, 1).adopt(second.table)
             assert owned_by(config, tmp_path, second.table) == 1
             with pytest.raises(NotOurCopy):
