@@ -4,6 +4,7 @@ import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -44,6 +45,7 @@ _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # MariaDB: send all events, or positions do not add up
 _GTIDS_KNOWN = 4  # MariaDB: send GTID events unchanged
 _DUMP = struct.Struct("<IHI")
+_BEFORE_EVENT = 100  # packets: where a dump begins, a server sends the file's name, its format, and heartbeats
 _FATAL_READING = 1236
 _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
@@ -303,7 +305,7 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
     began, checksums = 0, True
     try:
         _start_dump(connection, at, server_id)
-        for raw in _packets(connection):
+        for raw in islice(_packets(connection), _BEFORE_EVENT):
             event = Event.parse(raw, checksums=checksums)
             if event.type == Type.FORMAT_DESCRIPTION:
                 began, checksums = event.seconds, has_checksums(raw)

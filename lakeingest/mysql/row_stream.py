@@ -19,7 +19,7 @@ from pymysql.constants import COMMAND, CR
 
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.connection import query
-from lakeingest.mysql.packets import surprises
+from lakeingest.mysql.packets import READ_SECONDS, surprises
 
 REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that selects the slow path
 
@@ -27,6 +27,7 @@ _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
 _NO_CURSOR, _ONCE = 0, 1
 _LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002
+_PACE_BYTES = 1 << 20  # no server needs longer: a SELECT of a chunk ends after a minute, the binlog is in files
 
 
 def is_reference() -> bool:
@@ -74,6 +75,8 @@ class Receiver:
 
     After a short read it pauses for a moment: a server that is slower than the reader would wake it for every few rows,
     which costs both sides more than the pause. With TLS all reads are short, so it does not pause.
+
+    A server that drips is given up: of the time in which nothing is here to be read, it has READ_SECONDS for each MiB.
     """
 
     def __init__(self, connection: pymysql.Connection) -> None:
@@ -81,9 +84,11 @@ class Receiver:
         self._buffered, self._socket = wire._rfile, wire._sock  # noqa: SLF001
         self._is_drained = self._pauses = False
         self._little = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
+        self._came, self._waited = 0, 0.0
 
     def receive(self, room: memoryview) -> int:
         """Receive bytes into `room`: their number. The driver's OperationalError when the connection is lost."""
+        began = time.monotonic()
         try:
             if self._is_drained:
                 if self._pauses:
@@ -97,7 +102,17 @@ class Receiver:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error
         if not count:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection")
+        self._judge(count, time.monotonic() - began)
         return int(count)
+
+    def _judge(self, count: int, seconds: float) -> None:
+        self._came += count
+        self._waited += seconds
+        if self._came >= _PACE_BYTES:
+            self._came, self._waited = 0, 0.0
+        elif self._waited > READ_SECONDS:
+            slow = f"the server sent {self._came} bytes in {READ_SECONDS} seconds"
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, slow)
 
 
 def _definitions(wire: Any, count: int) -> list[bytes]:

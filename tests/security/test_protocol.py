@@ -1,7 +1,9 @@
 import itertools
 import os
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +13,10 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.config import Source, parse_config
 from lakeingest.core.position import FilePosition
-from lakeingest.errors import LakeIngestError, OperatorNeeded, ProtocolBroken, SourceAway
+from lakeingest.errors import BinlogGone, LakeIngestError, OperatorNeeded, ProtocolBroken, SourceAway
 from lakeingest.exits import exit_code
-from lakeingest.mysql import driver, packets
-from lakeingest.mysql.binlog_reader import dump_events
+from lakeingest.mysql import driver, packets, row_stream
+from lakeingest.mysql.binlog_reader import dump_events, read_event
 from lakeingest.mysql.connection import connect, query, server_of
 from tests.security.fake_server import EOF, OK, FakeServer, Session, Talk, column, failure, fake_server, packed, text
 
@@ -277,6 +279,49 @@ def test_a_binlog_event_without_end_ends_by_its_name(monkeypatch: pytest.MonkeyP
     with within(30, 400):
         error = error_of(replying(one_endless_packet), dump)
     assert isinstance(error, ProtocolBroken)
+
+
+def test_bulk_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of chunks and events of segments have no deadline as a whole, and may not come byte by byte for ever."""
+
+    def drip(session: Session, _: bytes) -> None:
+        while True:
+            session.socket.sendall(b"x")
+            time.sleep(SLOW / 2)
+
+    def received(source: Source) -> None:
+        with connect(source) as connection:
+            connection._execute_command(3, "SELECT 1")  # type: ignore[attr-defined] # noqa: SLF001
+            receiver = row_stream.Receiver(connection)
+            while True:
+                receiver.receive(memoryview(bytearray(1 << 16)))
+
+    monkeypatch.setattr(row_stream, "READ_SECONDS", 2)
+    with within(15, 50):
+        error = error_of(lambda session: session.answer(drip), received)
+    assert isinstance(error, SourceAway)
+    assert "bytes in 2 seconds" in str(error)
+
+
+def test_heartbeats_in_place_of_an_event_come_to_an_end() -> None:
+    """A server that sends nothing else where an event is asked for does not have it."""
+    body = b"binlog.000001"
+    event = struct.pack("<IBIIIH", 0, 27, 1, 19 + len(body), 0, 0) + body
+
+    def beating(session: Session, asked: bytes) -> None:
+        if asked[:1] != b"\x12":  # a question before the dump
+            session.send(OK)
+            return
+        while True:
+            session.send(b"\0" + event + struct.pack("<I", zlib.crc32(event)))
+
+    def one(source: Source) -> None:
+        with connect(source) as connection:
+            read_event(connection, FilePosition("binlog.000001", 4), 7)
+
+    with within(20, 50):
+        error = error_of(lambda session: session.answer(beating), one)
+    assert isinstance(error, BinlogGone)
 
 
 def test_an_error_of_the_server_stays_what_it_is() -> None:

@@ -57,12 +57,13 @@ def assert_no_secret(where: str, text: str) -> None:
     "changes", [{}, pytest.param(HUDI, marks=pytest.mark.long("the same in the other format"))], ids=["iceberg", "hudi"]
 )
 def test_nobody_sees_a_secret_of_a_session(tmp_path: Path, changes: dict[str, object]) -> None:
-    """Neither in arguments of its processes, nor in its environment, its pages, its SQL and its files."""
+    """Neither in arguments of its processes, nor in its environment, its ports, its pages, its SQL and its files."""
     result = started(tmp_path, **changes)
     assert result.returncode == 0, result.stderr[-2000:]
     seen = json.loads(result.stdout.splitlines()[-1])
     assert {"arguments of java", "environment of java", "SQL", "environment/"} <= set(seen)
     assert "canary" not in seen["SQL"]
+    assert seen["blocks of tasks"] == ""
     for where, text in seen.items():
         if "environment of" in where:  # of the same user alone; what a cloud's own clients need stays there
             assert CANARIES["SOURCE_PASSWORD"] not in text, where

@@ -141,6 +141,7 @@ OF_THIS_MACHINE = {
     "spark.driver.bindAddress",
     "spark.driver.extraJavaOptions",
     "spark.ui.enabled",
+    "spark.authenticate",
     "spark.sql.shuffle.partitions",
     "spark.sql.warehouse.dir",
     "spark.local.dir",
@@ -156,6 +157,8 @@ def test_a_cluster_keeps_its_own_settings(lake_config: Config, master: str) -> N
     assert found[f"spark.executorEnv.{DIGEST}"] == digest()
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert settings(on(lake_config, spark_master="local[3]")).keys() > OF_THIS_MACHINE
+    of_processes = settings(on(lake_config, spark_master="local-cluster[2,1,1024]"))
+    assert OF_THIS_MACHINE - of_processes.keys() == {"spark.authenticate"}  # they would have no common secret
 
 
 def test_a_submitted_job_keeps_the_master_that_it_was_given(
