@@ -35,8 +35,8 @@ REFUSED: dict[Statement, tuple[str, str]] = {
     Statement.UNKNOWN: ("a statement of unknown meaning", "report it to the lakeingest project"),
 }
 
-_COMMENT = re.compile(r"/\*(?!M?!).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
-_MARIADB_COMMENT = re.compile(r"/\*M!.*?\*/", re.DOTALL)  # to MySQL it is a comment
+_COMMENT = re.compile(r"/\*(?!M?!)|--[ \t][^\n]*|#[^\n]*")  # what it begins with, or up to the end of the line
+_MARIADB_COMMENT = re.compile(r"/\*M!")  # to MySQL it is a comment
 _EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # the marks around text that the server executes
 _SETTINGS = re.compile(r"set\s+statement\b", re.IGNORECASE)
 _NAME = r"(?:`(?:[^`]|``)*`|[\w$]+)"
@@ -78,7 +78,7 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 
 def classify(query: Query) -> Statement:
     """The kind of a statement, by its beginning, as the server that wrote it has read it."""
-    plain = _plain(query.text if query.is_mariadb else _MARIADB_COMMENT.sub(" ", query.text))
+    plain = _plain(query.text if query.is_mariadb else _without(_MARIADB_COMMENT, query.text))
     if not (query.is_mariadb and _SETTINGS.match(plain)):
         return _of(plain)
     try:
@@ -94,7 +94,24 @@ def _of(beginning: str) -> Statement:
 
 def _plain(text: str) -> str:
     """The text without comments. It also cuts comments out of strings, so only its beginning is reliable."""
-    return _EXECUTED.sub(" ", _COMMENT.sub(" ", text)).strip().removesuffix(";")
+    return _EXECUTED.sub(" ", _without(_COMMENT, text)).strip().removesuffix(";")
+
+
+def _without(comment: re.Pattern[str], text: str) -> str:
+    """The text with a blank for each comment; one that does not end is none.
+
+    Its time grows with the length of the text: an end that is not there is not looked for from each beginning.
+    """
+    kept, begin, at, last = [], 0, 0, text.rfind("*/")
+    while found := comment.search(text, at):
+        at = found.end()
+        if found[0].startswith("/*"):
+            if at > last:
+                continue
+            at = text.index("*/", at) + 2
+        kept.append(text[begin : found.start()])
+        begin = at
+    return " ".join((*kept, text[begin:]))
 
 
 def _written(token: Token) -> str:

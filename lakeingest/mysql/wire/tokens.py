@@ -77,21 +77,27 @@ def _without_settings(tokens: list[Token], text: str) -> list[Token]:
 
     The event has the sql_mode that they set. The session's own one, by which the text was read, is not known then.
     """
-    while [token.text.upper() for token in tokens[:2] if token.sort is Sort.WORD] == ["SET", "STATEMENT"]:
-        if "sql_mode" in text.casefold() and ('"' in text or "\\" in text):
+    begin = 0
+    while _words(tokens[begin : begin + 2]) == ["SET", "STATEMENT"]:
+        if not begin and "sql_mode" in text.casefold() and ('"' in text or "\\" in text):
             raise Unclear("its sql_mode, which says how to read quotes, is unknown")
-        tokens = tokens[_end_of_settings(tokens) :]
-    return tokens
+        begin = _end_of_settings(tokens, begin)
+    return tokens[begin:]
 
 
-def _end_of_settings(tokens: list[Token]) -> int:
-    """Where the statement begins after the settings that the tokens begin with: after a FOR outside of parentheses."""
+def _words(tokens: list[Token]) -> list[str]:
+    return [token.text.upper() for token in tokens if token.sort is Sort.WORD]
+
+
+def _end_of_settings(tokens: list[Token], begin: int) -> int:
+    """Where the statement begins after the settings that begin at `begin`: after a FOR outside of parentheses."""
     depth = 0
-    for at, token in enumerate(tokens, start=1):
+    for at in range(begin, len(tokens)):
+        token = tokens[at]
         if token.sort is Sort.SIGN:
             depth += {"(": 1, ")": -1}.get(token.text, 0)
         elif token.sort is Sort.WORD and token.text.upper() == "FOR" and not depth:
-            return at
+            return at + 1
     raise Unclear("it has settings, and no statement after them")
 
 
