@@ -1,5 +1,6 @@
 """The rights that a pipeline's user needs on the source, as statements for its administrator."""
 
+import re
 from collections.abc import Iterable
 
 import pymysql
@@ -19,6 +20,12 @@ def granting(dialect: Dialect, account: str, databases: Iterable[str]) -> list[s
     """The GRANT statements for the account of a user who copies tables of these databases."""
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [
-        *(f"GRANT SELECT ON {quote(database)}.* TO {account}" for database in databases),
+        *(granting_select(account, database) for database in databases),
         f"GRANT {rights} ON *.* TO {account}",
     ]
+
+
+def granting_select(account: str, database: str) -> str:
+    """The GRANT statement for all tables of a database: of no other, though `_` and `%` stand for any sign there."""
+    escaped = re.sub(r"([_%\\])", r"\\\1", database)
+    return f"GRANT SELECT ON {quote(escaped)}.* TO {account}"

@@ -190,7 +190,7 @@ def test_the_statements_for_the_administrator_are_those_of_the_server(tmp_path: 
     init(tmp_path / "pipeline.yml", account.url("init_shop"), {})
     found = re.findall(r"#   (GRANT .*);  -- (\w+)$", (tmp_path / "pipeline.yml").read_text(), re.MULTILINE)
     assert found == [
-        ("GRANT SELECT ON `init_shop`.* TO 'init'@'%'", "MySQL"),
+        (r"GRANT SELECT ON `init\_shop`.* TO 'init'@'%'", "MySQL"),
         ("GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'init'@'%'", "MySQL"),
     ]
     init(tmp_path / "example.yml", None, {})

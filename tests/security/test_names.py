@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from lakeingest.commands.check import check
-from lakeingest.config import Target
+from lakeingest.config import Source, Target
 from lakeingest.config.location import located
 from lakeingest.config.place import Place
 from lakeingest.core.file_names import file_name, joined
+from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.lake.iceberg.location import new_location
+from lakeingest.mysql.connection import connect, query, table_name
+from lakeingest.mysql.dialect import MYSQL
+from lakeingest.mysql.rights import granting
 from tests.catalog_servers import TARGETS
 from tests.security.hostile import PLAIN, tables_on
 
@@ -76,6 +81,55 @@ def test_a_name_that_a_lake_cannot_have_stops_its_table_alone(
         assert f"{table} is not ready" in reasons
     assert {path.name for path in pipeline.iterdir()} <= {"of another.txt", "state", "warehouse"}
     assert {path.name for path in tmp_path.iterdir()} <= {"pipeline", "warehouse", "rest.db", "rest.log"}
+
+
+TEXTS = "a`b", "q'\"x", "semi;DROP TABLE t;-- x", "*/ -- #", "back\\slash", "%s%(x)s{0}${HOME}"
+
+
+@pytest.mark.mysql
+@pytest.mark.local("makes the lake that it needs")
+def test_names_and_texts_are_data_in_sql(tmp_path: Path, mysql_server: LocalServer) -> None:
+    """Of tables, columns, comments, defaults and ENUM members: they are copied and followed, and nothing else happens.
+
+    Hudi takes no such names.
+    """
+    with tables_on(mysql_server, tmp_path) as tables:
+        names = {TableId(PLAIN.database, f"t{text}"): quote(f"c{text}") for text in TEXTS}
+        for table, column in names.items():
+            text = table.name.replace("\\", "\\\\").replace("'", "''")
+            told = f"{column} VARCHAR(40) DEFAULT '{text}' COMMENT '{text}', e ENUM('{text}', 'b')"
+            query(tables.connection, f"CREATE TABLE {table_name(table)} (id INT PRIMARY KEY, {told})")
+            query(tables.connection, f"INSERT INTO {table_name(table)} (id, e) VALUES (1, 1), (2, 2)")
+            tables.made.append(table)
+        config = tables.config()
+        published, reasons = tables.copied(config)
+        assert published == dict.fromkeys([PLAIN, *names], 2), reasons
+        for table, column in names.items():
+            query(tables.connection, f"ALTER TABLE {table_name(table)} ADD {column[:-1]}2` INT DEFAULT 7")
+            query(tables.connection, f"UPDATE {table_name(table)} SET {column} = 'x' WHERE id = 1")
+            query(tables.connection, f"DELETE FROM {table_name(table)} WHERE id = 2")
+        published, reasons = tables.copied(config)
+        assert {table: published.get(table) for table in names} == dict.fromkeys(names, 1), reasons
+        assert len(query(tables.connection, f"SHOW TABLES FROM {PLAIN.database}")) == len(names) + 1
+
+
+@pytest.mark.mysql
+def test_a_grant_that_is_proposed_is_of_one_database(any_server: LocalServer) -> None:
+    """Whoever makes a database `%` gives the user no right on all of them."""
+    names, other = ("%", "a_b", "back\\slash", "q`uote"), "axb"
+    with tables_on(any_server, Path(), *((name, "t") for name in (*names, other))) as tables:
+        account = "'of one'@'127.0.0.1'"
+        for name in names:
+            query(tables.connection, f"CREATE USER {account} IDENTIFIED BY 'secret'")
+            try:
+                query(tables.connection, granting(MYSQL, account, [name])[0])
+                reader = Source(host=any_server.host, port=any_server.port, user="of one", password=SecretStr("secret"))
+                with connect(reader) as connection:
+                    shown = {database for (database,) in query(connection, "SHOW DATABASES")}
+                    assert shown & {*names, other} == {name}
+                    assert len(query(connection, f"SELECT * FROM {quote(name)}.t")) == 2
+            finally:
+                query(tables.connection, f"DROP USER {account}")
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=64), st.sampled_from("dt"))

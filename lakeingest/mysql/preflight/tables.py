@@ -12,7 +12,7 @@ from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.preflight.foreign_key_rules import pairs
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
-from lakeingest.mysql.rights import account_of
+from lakeingest.mysql.rights import account_of, granting_select
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.visibility import is_denied, is_hidden
 from lakeingest.mysql.wire.codes import has_one_code_each
@@ -26,7 +26,7 @@ def grants(server: Server) -> Finding:
     lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
     databases = sorted({table.database for table in tables})
-    fixes += [f"GRANT SELECT ON {quote(database)}.* TO {account}" for database in databases]
+    fixes += [granting_select(account, database) for database in databases]
     return f"{account} lacks {', '.join(lacking)}; {'; '.join(fixes)}" if lacking else None
 
 
