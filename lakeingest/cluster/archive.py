@@ -22,6 +22,7 @@ from types import MappingProxyType
 from lakeingest.errors import OperatorNeeded
 
 PACKAGE = Path(__file__).parents[1]
+LOCK = Path(__file__).with_name("requirements.lock")  # the hashes of the packages that lakeingest is tested with
 PYTHON = "3.11"
 PROCESSOR = "generic"  # whatever machines a job gets; they find compiled kernels by this name
 _ARCHIVES = 3  # of the dependencies
@@ -103,7 +104,7 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
 
 def dependencies_names(pins: list[str]) -> tuple[str, ...]:
     """What the archives of these requirements are called."""
-    digest = _digest(" ".join((PYTHON, *_WHEELS, *_LEFT_OUT, *sorted(_SERVICES), *pins)).encode())
+    digest = _digest(" ".join((PYTHON, *_WHEELS, *_LEFT_OUT, *sorted(_SERVICES), *hashed(pins))).encode())
     return tuple(f"dependencies{number}-{digest}.tar.gz" for number in range(1, _ARCHIVES + 1))
 
 
@@ -141,7 +142,7 @@ def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProx
     sources: dict[str, Path | bytes] = {
         str(path.relative_to(PACKAGE.parent)): path
         for path in PACKAGE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path != LOCK
     }
     _pack(packed, sources | _kernels() | {"pipeline.yml": pipeline} | dict(beside))
     path = folder / f"job-{_digest(packed.getvalue())}.tar.gz"
@@ -169,12 +170,31 @@ def _kernels() -> dict[str, Path]:
     return {f"{PACKAGE.name}/mysql/wire/__pycache__/{one.parent.name}/{one.name}": one for one in modules}
 
 
+def hashed(pins: list[str]) -> list[str]:
+    """The requirements, with the hashes of their files where LOCK has that version."""
+    locked = re.findall(r"(?m)^(\S+==\S+)((?:.*\\\n)+.*)", LOCK.read_text())
+    hashes: dict[str, list[str]] = {}
+    for pin, lines in locked:
+        hashes.setdefault(pin, []).extend(re.findall(r"--hash=\S+", lines))
+    return [" ".join((pin, *hashes.get(pin, ()))) for pin in pins]
+
+
 def _fetch(pins: list[str], folder: Path) -> None:
+    """Let pip put packages into the folder, those with hashes and then the others; OperatorNeeded where it cannot."""
+    wanted = folder.with_suffix(".txt")
+    for options in (["--require-hashes"], []):
+        lines = [line for line in hashed(pins) if ("--hash" in line) == bool(options)]
+        if lines:
+            wanted.write_text("\n".join(lines))
+            _install([*options, "-r", str(wanted)], folder)
+
+
+def _install(wanted: list[str], folder: Path) -> None:
     platforms = [f"--platform={name}" for name in _WHEELS]
     target = ["--implementation=cp", f"--python-version={PYTHON}", *platforms, f"--target={folder}"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "--no-deps", "--no-compile", "--only-binary=:all:", *target, *pins],
+        [*pip, "--no-deps", "--no-compile", "--only-binary=:all:", *target, *wanted],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -57,6 +57,22 @@ def test_a_requirement_that_is_not_installed_is_named(monkeypatch: pytest.Monkey
         archive.requirements()
 
 
+def test_what_a_job_is_made_of_has_the_hashes_that_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another file is refused by pip; a version that is not locked has none, and is fetched as it is."""
+    assert [line for line in archive.hashed(archive.requirements()) if "--hash=sha256:" not in line] == []
+    assert archive.hashed(["pymysql==0.0.1"]) == ["pymysql==0.0.1"]
+    pin = f"pymysql=={version('pymysql')}"
+    archive._fetch([pin], tmp_path / "good")  # noqa: SLF001
+    assert (tmp_path / "good" / "pymysql").is_dir()
+    before = archive.dependencies_names([pin])
+    (tmp_path / "requirements.lock").write_text(f"{pin} \\\n    --hash=sha256:{'0' * 64}\n")
+    monkeypatch.setattr(archive, "LOCK", tmp_path / "requirements.lock")
+    assert archive.dependencies_names([pin]) != before
+    with pytest.raises(OperatorNeeded, match="DO NOT MATCH THE HASHES"):
+        archive._fetch([pin], tmp_path / "changed")  # noqa: SLF001
+    assert not (tmp_path / "changed").exists()
+
+
 @pytest.mark.long("packs all dependencies of a job")
 def test_a_job_is_named_by_what_is_in_it(tmp_path: Path) -> None:
     """The same content has the same name and bytes, and another pipeline.yml another name."""
