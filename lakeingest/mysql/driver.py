@@ -203,7 +203,7 @@ class Driver(BoundedConnection):
         if demand is Demand.BROKEN:
             raise ServerUnproven(f"{asked}: give the user another plugin")
         seen = f"; its public key has the pin {self.pin}" if self.pin else ""
-        also = ", or, without TLS, source.tls.server_public_key" if demand is Demand.EXCHANGE else ""
+        also = ", or source.tls.server_public_key with mode: disabled" if demand is Demand.EXCHANGE else ""
         raise ServerUnproven(f"{asked}: set source.tls.ca, or source.tls.pin{also}{seen}")
 
 
