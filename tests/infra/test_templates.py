@@ -86,6 +86,18 @@ def test_what_others_publish_is_pinned() -> None:
     assert all(re.search(r":v?\d+\.\d+(\.\d+)?$|@sha256:", image) for image in images)
 
 
+def test_the_image_installs_what_is_locked() -> None:
+    """Each package by its hash, and beside them lakeingest itself without what it needs."""
+    text = (INFRA / "container" / "Containerfile").read_text()
+    locked, ours = (set(line.split()) for line in re.findall(r"pip install (.+) \\$", text, re.MULTILINE))
+    assert {"--require-hashes", "--no-deps", "-r", "requirements.lock"} <= locked
+    assert {"--no-deps", "--no-build-isolation", "."} <= ours
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        packages = re.split(r"(?m)^(?=\w)", (INFRA.parent / name).read_text())[1:]
+        assert len(packages) > 50
+        assert [one for one in packages if not re.match(r"\S+==\S+", one) or "--hash=sha256:" not in one] == []
+
+
 def test_dataproc_takes_the_workflow_template() -> None:
     """It is of Google's own type, and its job has the settings that `submit dataproc` gives a job."""
     doc = yaml.safe_load((INFRA / "gcp" / "workflow-template.yml").read_text())

@@ -1,9 +1,12 @@
 """The jars of a session: who fetches them, and when they are taken from the disk."""
 
 import hashlib
+import re
 import threading
 from pathlib import Path
+from zipfile import ZipFile
 
+import pyspark
 import pytest
 
 from lakeingest.config import FORMATS, Config
@@ -121,3 +124,26 @@ def test_each_jar_of_a_session_has_its_digest(name: FormatName) -> None:
     unknown = {"org.apache.hudi:hudi-spark4.1-bundle_2.13:1.2.0", "org.apache.iceberg:iceberg-gcp-bundle:1.12.0"}
     jars = {*FORMATS[name].by_line.values(), POSTGRESQL_JAR, *S3A_JARS, *(store.jar for store in STORES.values())}
     assert {jar for jar in jars if jar not in SHA256} <= unknown
+
+
+def test_the_page_of_old_jars_names_what_is_there() -> None:
+    """Each file of PySpark that it names is there, and each library in the jars that are here; no jar has Log4j 1."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "old-jars.md").read_text()
+    own, fetched = Path(pyspark.__path__[0]) / "jars", Path("~/.ivy2/jars").expanduser()
+    named = set(re.findall(r"`(\S+\.jar)`", page))
+    of_spark = {name for name in named if not name.startswith(("org.", "com."))}
+    assert len(of_spark) > 30
+    assert of_spark <= {jar.name for jar in own.iterdir()}
+    assert f"has {len(list(own.glob('*.jar')))} jars" in page
+    for name, parts in re.findall(r"(?m)^\| `(\S+\.jar)` \| (\S+ \d[^|]*) \|", page):
+        jar = (own if name in of_spark else fetched) / name
+        if jar.exists():
+            with ZipFile(jar) as file:
+                poms = [file.read(one).decode() for one in file.namelist() if one.endswith("/pom.properties")]
+            found = {frozenset(re.findall(r"(?m)^(?:artifactId|version)=(\S+)", pom)) for pom in poms}
+            assert {frozenset(one.split()) for one in parts.split(", ")} <= found, name
+    for jar in own.glob("*.jar"):
+        with ZipFile(jar) as file:
+            assert {"org/apache/log4j/net/SocketServer.class", "org/apache/log4j/net/JMSSink.class"}.isdisjoint(
+                file.namelist()
+            )
