@@ -36,6 +36,7 @@ from lakeingest.config.submit import Dataproc, DataprocServerless, Emr, EmrServe
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.config.target import History, Target
 from lakeingest.config.yaml_mistake import yaml_mistake
+from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
 
 SUITES = Place("quality")  # the folder of users' suites, unless another folder is given
@@ -219,7 +220,7 @@ def load_config(
 def read_document(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The keys of a pipeline.yml as they are written, with overrides; ConfigError if the file has none."""
     try:
-        doc = yaml.safe_load(path.read_text(encoding="utf-8"))
+        doc = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; -c FILE names another file") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -300,7 +301,7 @@ def _set(doc: dict[str, Any], override: str) -> None:
         if not isinstance(doc, dict):
             raise ConfigError(f"--set {key}: {parent} holds no keys")
     try:
-        doc[last] = yaml.safe_load(value)
+        doc[last] = read_yaml(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {key}: the value is not YAML: {yaml_mistake(error)}") from None
 

@@ -15,6 +15,8 @@ import yaml
 
 from lakeingest.config.quality import Quality
 from lakeingest.config.tables import Tables
+from lakeingest.config.yaml_mistake import yaml_mistake
+from lakeingest.config.yaml_text import read_yaml
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
 from lakeingest.quality import great_expectations as library
@@ -133,10 +135,12 @@ def _read(quality: Quality, path: Path) -> Suite:
     """The suite in a file, if Great Expectations knows all of it; ConfigError names the file and the expectation."""
     try:
         text = path.read_text(encoding="utf-8")
-        doc = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        doc = json.loads(text) if path.suffix == ".json" else read_yaml(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} cannot be read: {yaml_mistake(error)}") from None
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(doc, dict) or not isinstance(doc.get("expectations"), list) or not doc["expectations"]:
         raise ConfigError(f"{path} is no suite: wanted `expectations`, a list of `type` and `kwargs`")

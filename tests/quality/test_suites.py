@@ -62,7 +62,7 @@ def test_a_suite_is_of_the_tables_that_its_file_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("expectations: [", "cannot be read: while parsing"),
+        ("expectations: [", "cannot be read: line 1, column 16: "),
         ("a: \xff", "cannot be read: "),
         ("", "is no suite"),
         ("[]", "is no suite"),

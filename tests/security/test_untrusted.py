@@ -88,6 +88,30 @@ def test_what_is_wrong_in_any_case_is_named(tmp_path: Path, text: str, said: str
     assert said in str(findings(tmp_path, text)["pipeline.yml"])
 
 
+TENFOLD = "".join(f"\n    k{at}: &k{at} [{', '.join([f'*k{at - 1}'] * 10)}]" for at in range(1, 12))
+ENDLESS = {
+    "aliases of aliases": "spark:\n  conf:\n    k0: &k0 [a]" + TENFOLD,
+    "a value within itself": "target: &t {storage: *t}",
+    "levels": "spark: {conf: {a: " + "[" * 900 + "]" * 900 + "}}",
+    "levels without end": "spark: " + "[" * 20_000,
+    "signs": "spark: {conf: {a: " + "a" * (8 << 20) + "}}",
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_file_that_would_not_end_is_no_yaml(kind: str, tmp_path: Path) -> None:
+    """Neither pipeline.yml nor a suite beside it takes memory or time without end."""
+    start = "name: a\nsource: {host: h, user: u}\ntables: {include: ['x.*']}\n"
+    assert "is not YAML: line " in str(findings(tmp_path, start + ENDLESS[kind])["pipeline.yml"])
+    (tmp_path / "quality").mkdir()
+    (tmp_path / "quality" / "x.y.yml").write_text(ENDLESS[kind])
+    assert "x.y.yml cannot be read: line " in str(findings(tmp_path, start)["quality suites"])
+    (tmp_path / "quality" / "x.y.yml").rename(tmp_path / "quality" / "x.y.json")
+    (tmp_path / "quality" / "x.y.json").write_text("[" * 100_000)
+    assert "x.y.json cannot be read" in str(findings(tmp_path, start)["quality suites"])
+
+
 def test_suites_beside_the_file_are_validated(tmp_path: Path) -> None:
     """SQL in one is named, whatever tables there are."""
     (tmp_path / "quality").mkdir()
