@@ -27,6 +27,6 @@ def test_jars_of_the_demo_are_those_that_were_released(tmp_path: Path) -> None:
 def test_a_go_that_was_changed_builds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its hash is one of those that are known."""
     monkeypatch.setattr(s3, "_GO_SHA256", dict.fromkeys(s3._GO_SHA256, "0" * 64))  # noqa: SLF001
-    with pytest.raises(OperatorNeeded, match=r"cannot be built: python[\d.]*: .*(?i:hash|requirement)"):
+    with pytest.raises(OperatorNeeded, match=r"cannot be built: python.*Got +[0-9a-f]{64}"):
         s3._build(tmp_path, "example.org/any@v1.0.0", "any")  # noqa: SLF001
     assert not (tmp_path / "pypi" / "go").exists()
