@@ -59,9 +59,10 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
     else:
         source, database = _parse(url, environment.get(PASSWORD, ""))
         beside = source.model_copy(update={"tls": source.tls.below(path.parent)})  # as the file's paths are
-        tables, refused, dialects = _tables(beside, database)
+        tables, refused, dialects, patterns = _tables(beside, database)
         databases = sorted({table.database for table in (*tables, *refused)})
-        text = _text(source, database or source.host, databases, refused, dialects)
+        called = database or source.host
+        text = _text(source, called, databases, refused, dialects, names_are_patterns=patterns)
         written = Written(path, tuple(tables), refused)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -101,8 +102,13 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
     return source, unquote(database) or None
 
 
-def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[TableId, str], Mapping[str, Dialect]]:
-    """The tables that can be copied, and those that cannot, each with the reasons; and the dialect of their server."""
+def _tables(
+    source: Source, database: str | None
+) -> tuple[list[TableId], dict[TableId, str], Mapping[str, Dialect], bool]:
+    """The tables that can be copied, and those that cannot, each with the reasons.
+
+    Then what GRANT needs to know of their server: its dialect, and whether names of databases are patterns there.
+    """
     refused: dict[TableId, str] = {}
     with connect(source) as connection:
         found = [table for table in list_tables(connection) if database in {None, table.database}]
@@ -115,13 +121,15 @@ def _tables(source: Source, database: str | None) -> tuple[list[TableId], dict[T
                 )
         dialects = {name: one for name, one in DIALECTS.items() if (one is MARIADB) == (dialect(connection) is MARIADB)}
         readable = [table for table in found if table not in refused]
-        refused |= _cascading(Server.of(connection, readable), readable)
+        server = Server.of(connection, readable)
+        refused |= _cascading(server, readable)
     if not found:
         raise OperatorNeeded(
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
             f"that user {source.user} may see"
         )
-    return [table for table in found if table not in refused], refused, dialects
+    patterns = not server.is_on("partial_revokes")
+    return [table for table in found if table not in refused], refused, dialects, patterns
 
 
 def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:
@@ -143,6 +151,8 @@ def _text(
     databases: Sequence[str],
     refused: Mapping[TableId, str],
     dialects: Mapping[str, Dialect],
+    *,
+    names_are_patterns: bool = True,
 ) -> str:
     template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
@@ -156,7 +166,9 @@ def _text(
         rights="".join(
             f"\n  #   {_line(statement)};  -- {name}"
             for name, one in dialects.items()
-            for statement in granting(one, f"{literal(source.user)}@'%'", databases)
+            for statement in granting(
+                one, f"{literal(source.user)}@'%'", databases, names_are_patterns=names_are_patterns
+            )
         ),
         user=_quoted(source.user),
         tls=_tls(source),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pymysql
 
 from lakeingest.core.keys import quote
-from lakeingest.mysql.connection import literal, query_row
+from lakeingest.mysql.connection import literal, query, query_row
 from lakeingest.mysql.dialect import Dialect
 
 
@@ -16,16 +16,25 @@ def account_of(connection: pymysql.Connection) -> str:
     return f"{literal(user)}@{literal(host)}"
 
 
-def granting(dialect: Dialect, account: str, databases: Iterable[str]) -> list[str]:
+def granting(dialect: Dialect, account: str, databases: Iterable[str], *, names_are_patterns: bool = True) -> list[str]:
     """The GRANT statements for the account of a user who copies tables of these databases."""
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [
-        *(granting_select(account, database) for database in databases),
+        *(granting_select(account, database, names_are_patterns=names_are_patterns) for database in databases),
         f"GRANT {rights} ON *.* TO {account}",
     ]
 
 
-def granting_select(account: str, database: str) -> str:
-    """The GRANT statement for all tables of a database: of no other, though `_` and `%` stand for any sign there."""
-    escaped = re.sub(r"([_%\\])", r"\\\1", database)
-    return f"GRANT SELECT ON {quote(escaped)}.* TO {account}"
+def granting_select(account: str, database: str, *, names_are_patterns: bool) -> str:
+    """The GRANT statement for all tables of a database, and of no other.
+
+    `names_are_patterns`: `_` and `%` stand for any sign in it, as on every server but MySQL with partial_revokes, where
+    an escaped one is another name.
+    """
+    name = re.sub(r"([_%\\])", r"\\\1", database) if names_are_patterns else database
+    return f"GRANT SELECT ON {quote(name)}.* TO {account}"
+
+
+def has_patterns(connection: pymysql.Connection) -> bool:
+    """Whether a database's name is a pattern in GRANT."""
+    return not any(str(value) == "ON" for _, value in query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'"))

@@ -4,8 +4,7 @@ from collections.abc import Collection
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import PreflightFailed
-from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.rights import account_of, granting
+from lakeingest.mysql.rights import account_of, granting_select, has_patterns
 from lakeingest.mysql.schema_reader import is_system
 from lakeingest.mysql.visibility import is_hidden
 from lakeingest.pipeline.edges import Edges
@@ -35,6 +34,6 @@ def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None
 def stop_as_hidden(edges: Edges, table: TableRun, why: str = "") -> None:
     """Stop a table that the user may not read."""
     account = account_of(edges.connection)
-    grant = granting(dialect(edges.connection), account, [table.id.database])[0]
+    grant = granting_select(account, table.id.database, names_are_patterns=has_patterns(edges.connection))
     reason = f"{account} may not read it: {grant}, or leave it out with tables.exclude"
     stop(edges, table, PreflightFailed(f"{table.id} is not ready: {why}{reason}"))

@@ -1,7 +1,7 @@
 """Names of databases and tables that lead elsewhere as a part of a path or of a URL: each is data, and stays below."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.lake.iceberg.location import new_location
 from lakeingest.mysql.connection import connect, query, table_name
-from lakeingest.mysql.dialect import MYSQL
-from lakeingest.mysql.rights import granting
+from lakeingest.mysql.rights import granting_select, has_patterns
 from tests.catalog_servers import TARGETS
 from tests.security.hostile import PLAIN, tables_on
 
@@ -116,14 +115,26 @@ def test_names_and_texts_are_data_in_sql(tmp_path: Path, mysql_server: LocalServ
 @pytest.mark.mysql
 def test_a_grant_that_is_proposed_is_of_one_database(any_server: LocalServer) -> None:
     """Whoever makes a database `%` gives the user no right on all of them."""
+    assert_of_one_database(any_server)
+
+
+@pytest.mark.mysql
+def test_with_partial_revokes_it_is_of_that_database_too(mysql_server_with: Callable[..., LocalServer]) -> None:
+    """There GRANT takes every sign of a name as it is."""
+    assert_of_one_database(mysql_server_with(partial_revokes="ON"))
+
+
+def assert_of_one_database(server: LocalServer) -> None:
+    """What is proposed lets a user see the database that it is for, and no other."""
     names, other = ("%", "a_b", "back\\slash", "q`uote"), "axb"
-    with tables_on(any_server, Path(), *((name, "t") for name in (*names, other))) as tables:
+    with tables_on(server, Path(), *((name, "t") for name in (*names, other))) as tables:
         account = "'of one'@'127.0.0.1'"
         for name in names:
             query(tables.connection, f"CREATE USER {account} IDENTIFIED BY 'secret'")
             try:
-                query(tables.connection, granting(MYSQL, account, [name])[0])
-                reader = Source(host=any_server.host, port=any_server.port, user="of one", password=SecretStr("secret"))
+                patterns = has_patterns(tables.connection)
+                query(tables.connection, granting_select(account, name, names_are_patterns=patterns))
+                reader = Source(host=server.host, port=server.port, user="of one", password=SecretStr("secret"))
                 with connect(reader) as connection:
                     shown = {database for (database,) in query(connection, "SHOW DATABASES")}
                     assert shown & {*names, other} == {name}

@@ -26,7 +26,8 @@ def grants(server: Server) -> Finding:
     lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
     databases = sorted({table.database for table in tables})
-    fixes += [granting_select(account, database) for database in databases]
+    patterns = not server.is_on("partial_revokes")
+    fixes += [granting_select(account, database, names_are_patterns=patterns) for database in databases]
     return f"{account} lacks {', '.join(lacking)}; {'; '.join(fixes)}" if lacking else None
 
 
