@@ -19,12 +19,25 @@ RIGHTS = {
     True: "SELECT, REPLICATION SLAVE, BINLOG MONITOR, SLAVE MONITOR",
 }
 
+LONGEST = 2000  # characters of init_connect, on a MariaDB that bounds it
+
 Setting = tuple[str, Any]
 
 
 def settings(part: str, server: LocalServer, number: int) -> list[Setting]:
     """Of each variable of a part of the list its value of this number, or its last one."""
     return [(name, values[min(number, len(values) - 1)]) for name, values in listed(part, server).items()]
+
+
+def groups(part: str, server: LocalServer, number: int, way: str) -> Iterator[list[Setting]]:
+    """`settings`, in groups of which each can be imposed at once."""
+    group: list[Setting] = []
+    for one in settings(part, server, number):
+        if way == "init_connect" and server.flavor.is_mariadb and len(_statement([*group, one])) > LONGEST:
+            yield group
+            group = []
+        group.append(one)
+    yield group
 
 
 def listed(part: str, server: LocalServer) -> dict[str, Any]:
@@ -72,13 +85,17 @@ def imposed(server: LocalServer, way: str, chosen: Iterable[Setting]) -> Iterato
                 able = [one for one in chosen if _is_default(cursor, one, before)]
             else:
                 able = [one for one in chosen if _is_settable(server, one)]
-                text = ", ".join(f"SESSION {name} = {literal(value)}" for name, value in able)
                 before["init_connect"] = ""
-                cursor.execute(f"SET GLOBAL init_connect = {literal(f'SET {text}' if able else '')}")
+                cursor.execute(f"SET GLOBAL init_connect = {literal(_statement(able) if able else '')}")
             yield able
         finally:
             for name, value in reversed(before.items()):
                 cursor.execute(f"SET GLOBAL {name} = {'DEFAULT' if value == 'DEFAULT' else literal(value)}")
+
+
+def _statement(chosen: Iterable[Setting]) -> str:
+    """What gives a session these values."""
+    return f"SET {', '.join(f'SESSION {name} = {literal(value)}' for name, value in chosen)}"
 
 
 def _is_default(cursor: Any, setting: Setting, before: dict[str, Any]) -> bool:

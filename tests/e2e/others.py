@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakeingest.config import CATALOG
+from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from tests.e2e.pipe import Pipe
 
@@ -26,7 +27,7 @@ def insert(pipe: Pipe, name: str, row: tuple[object, ...]) -> None:
     if pipe.config.target.format == "hudi":
         _write(pipe, name, row)
     else:
-        pipe.spark.sql(f"INSERT INTO {CATALOG}.{pipe.database}.{name} VALUES {row}")
+        pipe.spark.sql(f"INSERT INTO {pipe.config.target.name(TableId(pipe.database, name))} VALUES {row}")
 
 
 def drop(pipe: Pipe, name: str) -> None:
@@ -57,10 +58,14 @@ def inserted(pipe: Pipe, name: str, row: tuple[object, ...]) -> Iterator[None]:
 
 
 def _folder(pipe: Pipe, name: str) -> Path:
-    return pipe.config.target.folder(TableId(pipe.database, name)).path
+    return _place(pipe, name).path
+
+
+def _place(pipe: Pipe, name: str) -> Place:
+    return pipe.config.target.folder(TableId(pipe.database, name))
 
 
 def _write(pipe: Pipe, name: str, row: tuple[object, ...]) -> None:
     options = {"hoodie.table.name": name, "hoodie.datasource.write.recordkey.field": "id"}
     rows = pipe.spark.createDataFrame([row], "id int, v string")
-    rows.write.format("hudi").options(**options).mode("append").save(str(_folder(pipe, name)))
+    rows.write.format("hudi").options(**options).mode("append").save(_place(pipe, name).hadoop)

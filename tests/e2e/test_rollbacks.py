@@ -1,17 +1,26 @@
 """`lakeingest rollback`: someone else wrote to a copy; readers get our last commit back, with a run or without."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lakeingest.commands.signal import SignalResults, ask
 from lakeingest.commands.status import status
+from lakeingest.config import Target
+from lakeingest.config.place import Place
 from lakeingest.core.signals import Event as Moved
+from lakeingest.demo.flavor import MARIADB_11_4
+from lakeingest.demo.s3 import LocalS3
+from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, UsageError
 from lakeingest.pipeline.events import Event, Merged, Opened, SignalMoved
 from lakeingest.state.signals import SignalDocument, SignalFolder
+from tests.catalog_servers import add_catalog, rest_on_s3
 from tests.e2e import others
 from tests.e2e.pipe import Pipe
+from tests.stores import hadoop_reaches, storage_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -25,6 +34,11 @@ class Stop(Exception):
 @pytest.fixture
 def copied(pipe: Pipe) -> Pipe:
     """Two copied tables, and changes of both that no run has seen."""
+    return copied_by(pipe)
+
+
+def copied_by(pipe: Pipe) -> Pipe:
+    """Let a pipeline copy two tables, and change both."""
     for name in ("orders", "items"):
         pipe.sql(
             f"CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(40))", f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b')"
@@ -114,3 +128,50 @@ def test_one_that_is_killed_is_finished(copied: Pipe, event: Moved, then: str, m
     [document] = [one for one in SignalFolder(copied.state).read() if one.signal.action == "rollback"]
     assert (document.signal.state, len(document.result["drops"])) == ("done", 1)
     assert (FOREIGN in copied.rows("orders")) is False
+
+
+@pytest.fixture
+def on_mariadb(pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer]) -> Pipe:
+    """A pipeline on a MariaDB."""
+    return pipe_on(server_of(MARIADB_11_4))
+
+
+@pytest.fixture
+def in_s3(request: pytest.FixtureRequest, pipe: Pipe, lake_format: str, tmp_path: Path) -> Iterator[Pipe]:
+    """A pipeline whose tables and state are in a store; for Hudi in that of all tests, which the JVM remembers."""
+    if lake_format == "hudi":
+        store: LocalS3 = request.getfixturevalue("s3")
+        place = {"warehouse": Place.of(f"s3://{store.bucket}/rollbacks"), "storage": storage_of(store)}
+        target = pipe.config.target.model_copy(update=place)
+        hadoop_reaches(pipe.spark, target)
+        state = Place.of(f"s3://{store.bucket}/state_of_rollbacks")
+        pipe.config = pipe.config.model_copy(update={"target": target, "state": state})
+        yield pipe
+        return
+    with rest_on_s3(tmp_path) as doc:
+        doc["catalog"]["name"] = "rollbacks_in_s3"
+        target = Target.model_validate(doc)
+        add_catalog(pipe.spark, target)
+        state = Place.of(f"{doc['warehouse'].rpartition('/')[0]}/state")
+        pipe.config = pipe.config.model_copy(update={"target": target, "state": state})
+        yield pipe
+
+
+@pytest.mark.local("brings a store of its own")
+@pytest.mark.long("a variant of an end-to-end case that every run has")
+@pytest.mark.parametrize("there", ["on_mariadb", "in_s3"])
+def test_so_it_is_on_mariadb_and_in_a_store(request: pytest.FixtureRequest, lake_format: str, there: str) -> None:
+    """The table stops, the other one goes on; after the rollback both are followed."""
+    copied = copied_by(request.getfixturevalue(there))
+    assert copied.config.target.format == lake_format
+    others.insert(copied, "orders", FOREIGN)
+    with pytest.raises(ForeignWrite):
+        copied.run()
+    assert copied.rows("items") == [(1, "a")]
+    assert copied.rows("orders") == [(1, "a"), (2, "b"), FOREIGN]
+    [done] = rollback(copied)
+    assert (done.state, len(done.result["drops"])) == ("done", 1)
+    assert copied.rows("orders") == [(1, "a"), (2, "b")]
+    copied.run()
+    assert copied.rows("orders") == [(1, "A"), (2, "b")]
+    copied.assert_equal()

@@ -14,7 +14,7 @@ from lakeingest.commands.repair import repair
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
 from tests.mysql.values import values_of
-from tests.session_variables import COPIER, OTHER, PASSWORD, imposed, make_copier, settings
+from tests.session_variables import COPIER, OTHER, PASSWORD, groups, imposed, make_copier, settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 
@@ -33,8 +33,8 @@ def test_a_copy_is_whole_whatever_a_server_imposes_on_sessions(
     pipe = pipe_on(server, chunk_rows=10, types={"time": "micros", "zero_dates": "string"})
     account = {"user": COPIER, "password": SecretStr(PASSWORD)}
     pipe.config = pipe.config.model_copy(update={"source": pipe.config.source.model_copy(update=account)})
-    chosen = settings(part, server, 0)
-    with imposed(server, "init_connect", chosen), imposed(server, "default", chosen):
+    at_login = next(groups(part, server, 0, "init_connect"))  # what init_connect has no room for is a default alone
+    with imposed(server, "init_connect", at_login), imposed(server, "default", settings(part, server, 0)):
         copy_and_follow(pipe, server)
 
 
