@@ -205,7 +205,7 @@ def draw_related(chance: Random, known: str, members: Sequence[str], *, plain: b
 
     `members` are those that an ENUM or a SET gets. `plain`: mostly in the charset of the table.
     """
-    charset = "" if plain and chance.random() < 0.8 else _charset(chance)
+    charset = "" if plain and chance.random() < 0.6 else _charset(chance)
     name, size = name_of(known), sizes_of(known)
     sign = " UNSIGNED" if "unsigned" in known else ""
     pick = chance.choice
