@@ -58,7 +58,7 @@ class Drawn:
 
     def __post_init__(self) -> None:
         self.grammar = Grammar(Random(self.seed))
-        self.name = f"{'z' if self.seed % 3 else 't'}{self.seed}"
+        self.name = f"{'z' if self.seed % 2 else 't'}{self.seed}"
 
     def next(self) -> Iterator[Statement]:
         """The table and its rows at first, then DDL and DML."""

@@ -44,16 +44,20 @@ class Comparer:
     def may_stop(self, name: str, error: Exception) -> bool:
         """Whether the copy cannot have what the source has: a zero or partial date without the option that allows them.
 
-        Or a key of approximate numbers or members; members of bytes; or members that the server cannot name (it shows
-        a question mark for what utf8mb3 lacks) in a binlog without metadata, of which only the message is known where
-        the column is gone.
+        Or a geometry without any byte, which MariaDB gives to older rows in a new column that is NOT NULL; a key of
+        approximate numbers or members; members of bytes; or members that the server cannot name (it shows a question
+        mark for what utf8mb3 lacks) in a binlog without metadata, of which only the message is known where the column
+        is gone.
         """
         listed = "data_type IN ('enum', 'set')"
         if isinstance(error, UnsupportedValue):
             types = self._types(name).items()
             dates = [one for one, type_ in types if type_ in {"date", "datetime", "timestamp"}]
             zero = [f"MONTH(`{one}`) = 0 OR DAYOFMONTH(`{one}`) = 0" for one in dates]
-            return self._is_any(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {' OR '.join(zero) or 'FALSE'}")
+            empty = [f"LENGTH(`{one}`) = 0" for one, type_ in types if type_ in GEOMETRIES]
+            return self._is_any(
+                f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {' OR '.join([*zero, *empty]) or 'FALSE'}"
+            )
         if isinstance(error, UnsupportedTable | PreflightFailed):
             of_key = f"column_key = 'PRI' AND ({listed} OR data_type IN ('float', 'double'))"
             of_bytes = f"{listed} AND COALESCE(character_set_name, 'binary') IN ('', 'binary')"
