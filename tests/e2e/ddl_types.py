@@ -103,7 +103,7 @@ FAMILIES = {
     "int": 7,
     "decimal": 3,
     "approximate": 6,
-    "bit": 3,
+    "bit": 5,
     "char": 6,
     "text": 10,
     "members": 6,
