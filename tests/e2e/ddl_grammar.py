@@ -115,7 +115,7 @@ class Grammar:
             names = [self._new_name() for _ in range(self.chance.randrange(1, 5))]
             key = self.chance.choice(["INT", "INT", "BIGINT UNSIGNED", "VARCHAR(12)", "INT AUTO_INCREMENT"])
             columns = [f"id {key} PRIMARY KEY", *(f"{name} {self._definition(name)}" for name in names)]
-            columns += [self._generated(self._new_name(), names) for _ in range(self._pick([0, 1, 1, 2]))]
+            columns += [self._generated(self._new_name(), names) for _ in range(self._pick([0, 0, 1, 2]))]
             yield self._statement("CREATE TABLE {t} (", columns, f"){self._table_options()}")
         for number in range(self._pick([1, 3, KEYS, KEYS])):
             yield from self._tried(partial(self._inserted, number))
