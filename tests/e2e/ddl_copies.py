@@ -67,10 +67,6 @@ class CopiesInMemory:
         self._server = ""
         self.outcomes = Counter[str]()
 
-    def beside(self, folder: Path) -> "CopiesInMemory":
-        """None yet, of the same tables."""
-        return CopiesInMemory(self._source, self._database, self._choices, folder)
-
     def rows(self, name: str) -> pa.Table:
         """The rows of a copy."""
         return self._copies[self._named(name)].rows

@@ -75,11 +75,19 @@ class Statement:
 
 @dataclass(frozen=True)
 class Known:
-    """What the server says of a table: the types of its columns but the key and generated ones; the names of these."""
+    """What the server says of a table: the types of its columns but the key and generated ones; the names of the key.
+
+    `generated` has the expressions of the generated columns.
+    """
 
     columns: Mapping[str, str]
     key: tuple[str, ...]
-    generated: tuple[str, ...] = ()
+    generated: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bases(self) -> list[str]:
+        """The columns that a generated one is computed from."""
+        return [name for name in self.columns if any(f"`{name}`" in one for one in self.generated.values())]
 
 
 class Grammar:
@@ -257,10 +265,10 @@ class Grammar:
 
     def _action(self) -> str:
         """One action of an ALTER TABLE."""
-        kinds = ["ADD"] * 8 + ["MODIFY"] * 6 + ["CHANGE", "CHANGE", "DROP", "RENAME", "ADDS", "nothing"]
+        kinds = ["ADD"] * 7 + ["MODIFY"] * 10 + ["CHANGE"] * 4 + ["DROP", "RENAME", "ADDS", "nothing"]
         kinds += [] if self._is_simple else [""] * 6
         kind = self._pick(kinds)
-        column = self._pick([*self.known.columns] or ["none"])
+        column = self._pick([*self.known.columns, *self.known.bases * 2] or ["none"])
         if kind == "ADDS":
             names = [self._new_name() for _ in range(self._pick([1, 2, 3]))]
             return f"ADD ({', '.join(f'{name} {self._definition(name)}' for name in names)})"
@@ -302,7 +310,7 @@ class Grammar:
                 f"ADD {self._generated(self._new_name(), [*known.columns, *known.generated])}{self._place()}"
             )
         if known.generated:
-            generated = pick(known.generated)
+            generated = pick([*known.generated])
             actions.append(pick([f"DROP {generated}", f"MODIFY {self._generated(generated, [column])}"]))
         return pick(actions)
 

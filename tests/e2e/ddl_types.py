@@ -100,17 +100,17 @@ ADDRESSES = ("::", "::ffff:1.2.3.4", "2001:db8::1")
 UUIDS = ("00000000-0000-0000-0000-000000000000", "123e4567-e89b-12d3-a456-426655440000")
 # A family of types, and how often it is drawn
 FAMILIES = {
-    "int": 5,
+    "int": 7,
     "decimal": 3,
     "approximate": 6,
-    "bit": 3,
-    "char": 4,
+    "bit": 5,
+    "char": 6,
     "text": 10,
-    "members": 5,
+    "members": 6,
     "binary": 3,
     "blob": 2,
     "date": 2,
-    "datetime": 3,
+    "datetime": 5,
     "timestamp": 3,
     "time": 2,
     "serial": 3,

@@ -1,8 +1,9 @@
 """Source and copy compared past our code: PyMySQL's bytes of the one, Arrow of the other."""
 
+import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,6 +16,8 @@ from lakeingest.core.schema import GEOMETRIES, SRID_BYTES
 from lakeingest.errors import PreflightFailed, SchemaChanged, UnsupportedTable, UnsupportedValue
 
 Row = tuple[object, ...]
+# A zero or partial date of a change row, in the words of an error
+ZERO_IN_BINLOG = re.compile(r" at [\w.-]+:\d+: column .* holds '\d{4}-(?:00-\d\d|\d\d-00)")
 SHOWN = 3  # rows of each side in a difference
 # Whatever a server imposes on sessions, a result has all rows
 ALL_ROWS = f"sql_select_limit = {2**64 - 1}, max_join_size = {2**64 - 1}, sql_big_selects = 1"
@@ -44,31 +47,38 @@ class Comparer:
     def may_stop(self, name: str, error: Exception) -> bool:
         """Whether the copy cannot have what the source has: a zero or partial date without the option that allows them.
 
-        Or a key of approximate numbers or members; members of bytes; or members that the server cannot name (it shows
-        a question mark for what utf8mb3 lacks) in a binlog without metadata, of which only the message is known where
-        the column is gone.
+        That may be in the binlog alone, and gone since. Or a geometry without any byte, which MariaDB gives to older
+        rows in a new column that is NOT NULL, or a member with bytes that its charset lacks; a key of approximate
+        numbers or members; members of bytes; or members that the server cannot name (it shows a question mark for what
+        utf8mb3 lacks) in a binlog without metadata, of which only the message is known where the column is gone.
         """
         listed = "data_type IN ('enum', 'set')"
         if isinstance(error, UnsupportedValue):
             types = self._types(name).items()
             dates = [one for one, type_ in types if type_ in {"date", "datetime", "timestamp"}]
             zero = [f"MONTH(`{one}`) = 0 OR DAYOFMONTH(`{one}`) = 0" for one in dates]
-            return self._is_any(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {' OR '.join(zero) or 'FALSE'}")
+            empty = [f"LENGTH(`{one}`) = 0" for one, type_ in types if type_ in GEOMETRIES]
+            in_utf8mb3 = self._found(self._asked(name, f"{listed} AND character_set_name IN ('utf8', 'utf8mb3')"))
+            beyond = [f"HEX(`{bytes(one).decode()}`) REGEXP '^(..)*F[0-7]'" for (one,) in in_utf8mb3]
+            either = " OR ".join([*zero, *empty, *beyond]) or "FALSE"
+            has_any = bool(self._found(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {either}"))
+            return has_any or ZERO_IN_BINLOG.search(str(error)) is not None
         if isinstance(error, UnsupportedTable | PreflightFailed):
             of_key = f"column_key = 'PRI' AND ({listed} OR data_type IN ('float', 'double'))"
             of_bytes = f"{listed} AND COALESCE(character_set_name, 'binary') IN ('', 'binary')"
-            return self._is_any(self._asked(name, f"({of_key}) OR ({of_bytes})"))
-        is_minimal = self._is_any("SELECT 1 FROM DUAL WHERE @@binlog_row_metadata <> 'FULL'")
-        return isinstance(error, SchemaChanged) and is_minimal and "does not name the members" in str(error)
+            return bool(self._found(self._asked(name, f"({of_key}) OR ({of_bytes})")))
+        is_minimal = self._found("SELECT 1 FROM DUAL WHERE @@binlog_row_metadata <> 'FULL'")
+        return isinstance(error, SchemaChanged) and bool(is_minimal) and "does not name the members" in str(error)
 
     def _asked(self, name: str, condition: str) -> str:
         of_table = f"table_schema = '{self._database}' AND table_name = '{name}'"
         return f"SELECT column_name FROM information_schema.columns WHERE {of_table} AND ({condition})"
 
-    def _is_any(self, query: str) -> bool:
+    def _found(self, query: str) -> Sequence[tuple[bytes]]:
         with self._source.cursor() as cursor:
             cursor.execute(query)
-            return bool(cursor.fetchall())
+            found: Sequence[tuple[bytes]] = cursor.fetchall()
+        return found
 
     def _types(self, name: str) -> dict[str, str]:
         """The source's columns and their types, in its order."""

@@ -190,7 +190,8 @@ def copy_of(pipe: Pipe) -> list[dict[str, Any]]:
 
 
 def _sorted(rows: Any) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: int(row["id" if "id" in row else "no"]))
+    """By the text of the key: a reader may have rows without one."""
+    return sorted(rows, key=lambda row: str(row.get("id", row.get("no"))))
 
 
 @dataclass

@@ -23,7 +23,7 @@ KNOWN = Known(
         "c10": "text",
     },
     ("id",),
-    ("g1", "g2"),
+    {"g1": "length(`c2`)", "g2": "`c4`"},
 )
 MEMBERS = {"c3": ("a", "b"), "c9": ("a", "b")}
 TYPES = {
