@@ -249,19 +249,24 @@ class Grammar:
         return f"{type_}{null}{default}{attribute}" if chance.random() < 0.8 else f"{type_}{default}{null}{attribute}"
 
     def _generated(self, name: str, columns: Sequence[str]) -> str:
-        """A generated column of one of these, and then perhaps of those before it."""
+        """A generated column of one of these, and then perhaps of those before it.
+
+        What depends on the session is stored: a VIRTUAL column of that kind has no value of its own to be equal to.
+        """
         column = self._pick(columns)
         text, number = f"{self._pick(['VARCHAR(300)', 'TEXT'])}", self._pick(["INT", "BIGINT", "DOUBLE"])
+        virtual = [f"LENGTH({column})", f"CHAR_LENGTH({column})", f"{column} IS NULL"]
+        if self._pick([False, False, True]):
+            return f"{name} {number} AS ({self._pick(virtual)}) VIRTUAL"
         expression, type_ = self._pick(
             [
-                *((f"LENGTH({column})", number), (f"CHAR_LENGTH({column})", number), (f"{column} + 0", number)),
-                *((f"{column} IS NULL", number), (f"{column} = 'A'", number), (f"HEX({column})", text)),
-                *((f"CAST({column} AS CHAR(200))", text), (f"CONCAT({column}, 'x')", text), (f"{column}", text)),
+                *((one, number) for one in (*virtual, f"{column} + 0", f"{column} = 'A'")),
+                *((f"HEX({column})", text), (f"CAST({column} AS CHAR(200))", text)),
+                *((f"CONCAT({column}, 'x')", text), (f"{column}", text)),
                 *((f"COALESCE({column}, 'none')", text), (f"UPPER({column})", text), (f"REPEAT({column}, 2)", text)),
             ]
         )
-        stored = self._pick(["STORED", "STORED", "VIRTUAL"])
-        return f"{name} {type_} AS ({expression}) {stored}"
+        return f"{name} {type_} AS ({expression}) STORED"
 
     def _action(self) -> str:
         """One action of an ALTER TABLE."""
