@@ -162,7 +162,7 @@ def test_properties_follow_pipeline_yml_with_the_next_publish(lake: Lake, raw: R
     again(asked(lake, {}, properties={"team": "b"}), 30)
     found = raw().properties
     assert (found.get(codec), found["team"], found[dictionary], found["theirs"]) == (None, "b", str(64 << 10), "x")
-    again(commented(lake, ""), 40)
+    again(commented(asked(lake, {}), ""), 40)
     assert not {"team", GIVEN} & raw().properties.keys()
 
 
