@@ -17,6 +17,7 @@ T = TypeVar("T")
 KEYS = 12
 KID = "_kid"  # the end of the name of a table that refers to the table
 DDL = "CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"
+COMPUTED = "(", "CURRENT", "NOW"  # in a default that copies do not follow
 TRIES = 9  # to draw a statement that the server accepts
 DML_BEFORE, DML_AFTER = (0, 0, 1, 2), (0, 1, 3)  # how many statements there are between DDL and a comparison
 ZONES = "+00:00", "+00:00", "+00:00", "+05:30", "-11:00"
@@ -195,7 +196,7 @@ class Grammar:
         if self.chance.random() < 0.25:
             mode = ",".join(filter(None, [mode, pick(OTHER_MODES)]))
         plain = self.chance.random() < 0.8
-        self._session = Session(mode, pick(ZONES), pick(CLIENTS), plain) if self.chance.random() < 0.7 else STRICT
+        self._session = Session(mode, pick(ZONES), pick(CLIENTS), plain) if self.chance.random() < 0.85 else STRICT
 
     def _statement(self, head: str, parts: Sequence[str], tail: str = "") -> Statement:
         return Statement(head, tuple(parts), tail, self._session, dict(self._defined))
@@ -234,11 +235,11 @@ class Grammar:
         if is_listed:
             self._defined[name] = members
         members = members if is_listed else ()
-        null = self._pick(["", "", " NULL", " NOT NULL", " NOT NULL"])
+        null = self._pick(["", "", " NULL", " NOT NULL", "" if self._is_simple and known else " NOT NULL"])
         escapes, double = "NO_BACKSLASH" not in self._session.mode, "ANSI_QUOTES" not in self._session.mode
         draw = partial(types.draw_default, chance, type_, members, escapes=escapes, double=double)
         default = draw(plain=plain)
-        while self._is_simple and "(" in default and chance.random() < 0.8:
+        while self._is_simple and any(one in default for one in COMPUTED) and chance.random() < 0.9:
             default = draw(plain=True)
         if type_ == "SERIAL":
             null = default = ""
@@ -271,7 +272,7 @@ class Grammar:
     def _action(self) -> str:
         """One action of an ALTER TABLE."""
         kinds = ["ADD"] * 7 + ["MODIFY"] * 10 + ["CHANGE"] * 4 + ["DROP", "RENAME", "ADDS", "nothing"]
-        kinds += [] if self._is_simple else [""] * 6
+        kinds += ["MODIFY"] * 10 if self._is_simple else [""] * 6
         kind = self._pick(kinds)
         column = self._pick([*self.known.columns, *self.known.bases * 2] or ["none"])
         if kind == "ADDS":

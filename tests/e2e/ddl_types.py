@@ -47,7 +47,9 @@ WORDS = (
     "ß€中😀",
 )
 # Those of which the text of a definition may show another one
-TELLING = ("😀", "ß€中😀", "\\", "\n", "\0", "a\\nb", "line\nfeed", "nul\0nul", "\\0", "18")
+TELLING = ("😀", "x😀", "🐬y", "ß€中😀", "\\", "\n", "\0", "a\\nb", "line\nfeed", "nul\0nul", "\\0", "18")
+NAMED = 5  # of MEMBERS, which every server names
+TELLING_SHORT = "😀", "🐬", "\\", "\n", "\0"
 MEMBERS = (
     "a",
     "b",
@@ -104,13 +106,13 @@ FAMILIES = {
     "decimal": 3,
     "approximate": 6,
     "bit": 5,
-    "char": 6,
+    "char": 12,
     "text": 10,
     "members": 6,
     "binary": 3,
     "blob": 2,
     "date": 2,
-    "datetime": 5,
+    "datetime": 8,
     "timestamp": 3,
     "time": 2,
     "serial": 3,
@@ -175,14 +177,15 @@ def draw_type(chance: Random, family: str, members: Sequence[str] = (), *, plain
 
     `plain`: mostly in the charset of the table.
     """
-    charset = "" if plain and chance.random() < 0.8 else _charset(chance)
+    charset = "" if plain and chance.random() < 0.95 else _charset(chance)
     form = chance.choice(FORMS[family]).replace("[sign]", chance.choice(SIGNS)).replace("[charset]", charset)
     return form.replace("[members]", ", ".join(map(quoted, members)))
 
 
 def draw_members(chance: Random, known: Sequence[str] = ()) -> tuple[str, ...]:
     """Members of an ENUM or a SET: new ones, or those that are known, appended, reordered, renamed or removed."""
-    new = chance.sample(MEMBERS, chance.randrange(1, 6))
+    # many tables with the others stop, because no server names them
+    new = chance.sample(chance.choice([MEMBERS, MEMBERS[:NAMED]]), chance.randrange(1, 6))
     if not known:
         return tuple(new)
     added = [one for one in new if one not in known]
@@ -205,7 +208,7 @@ def draw_related(chance: Random, known: str, members: Sequence[str], *, plain: b
 
     `members` are those that an ENUM or a SET gets. `plain`: mostly in the charset of the table.
     """
-    charset = "" if plain and chance.random() < 0.8 else _charset(chance)
+    charset = "" if plain and chance.random() < 0.95 else _charset(chance)
     name, size = name_of(known), sizes_of(known)
     sign = " UNSIGNED" if "unsigned" in known else ""
     pick = chance.choice
@@ -219,7 +222,7 @@ def draw_related(chance: Random, known: str, members: Sequence[str], *, plain: b
             return pick([name, "DOUBLE", "FLOAT(12,4)"]) + sign
         case "varchar" | "char" | "tinytext" | "text" | "mediumtext" | "longtext":
             length = size[0] if size else 12
-            other = max(1, min(300, length + pick([0, 0, 1, 10, 200, -1, -length // 2])))
+            other = max(1, min(300, pick([length, length + 1, length + 10, length + 200, length - 1, 1, 2, 3])))
             longer = f"{pick(['VARCHAR', 'VARCHAR', 'VARCHAR', 'CHAR'])}({other})"
             return pick([longer, longer, longer, "TEXT", "MEDIUMTEXT", "LONGTEXT"]) + charset
         case "enum" | "set":
@@ -248,7 +251,8 @@ def draw_default(
     form = pick(["none", "none", "null", "literal", "literal", "literal", "other", "other", "hex", "expression"])
     form = pick([form, "literal"]) if plain else form
     value = draw_value(chance, type_, members)
-    text = pick(members or (pick([TELLING, WORDS]) if max(sizes_of(type_), default=99) > 9 else SHORT))
+    wide, short = (TELLING, WORDS), (TELLING_SHORT, SHORT)
+    text = pick(members or pick(wide if max(sizes_of(type_), default=99) > 9 else short))
     is_text = name in _TEXT_NAMES or bool(members)
     raw = text.encode() if is_text else bytes.fromhex(pick(BLOBS))
     hexes = [f"x'{raw.hex()}'", f"X'{raw.hex().upper()}'", f"0x{raw.hex() or '00'}", _bits(raw[:3])]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.ddl_grammar import Grammar, Known, Statement
 
-SEEDS = 1000
+SEEDS = 2000
 KNOWN = Known(
     {
         "c1": "int",
