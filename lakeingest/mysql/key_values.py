@@ -68,6 +68,8 @@ def _written(column: Column, part: int | str) -> Any:
     text = str(part)
     if column.kind in INTEGERS:
         return int(part)
+    if column.kind is Kind.MICROS and text.startswith("SEC_TO_TIME("):
+        return int(Decimal(text.removeprefix("SEC_TO_TIME(").removesuffix(")")).scaleb(6))
     if column.members:
         number = int(text.partition("/")[0])
         if column.source_type.name == "enum":
