@@ -125,6 +125,7 @@ def database_on(server: LocalServer) -> Iterator[Db]:
     source = Source.model_validate({"host": server.host, "port": server.port, **account})
     name = f"bl_{next(DATABASES)}"
     with connect(source) as connection:
+        query(connection, "SET SESSION TRANSACTION READ WRITE")  # whatever the server imposes on sessions
         query(connection, f"CREATE DATABASE {name}")
         query(connection, f"USE {name}")
         try:
