@@ -11,6 +11,7 @@ from lakeingest.errors import UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_adoptions
 from lakeingest.lake.identity import identify
+from lakeingest.lake.ownership import hand_over
 from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.quiet_tables import open_target
 from lakeingest.state.lease import held
@@ -39,7 +40,7 @@ class AdoptedTables(Report, tuple[Adopted, ...]):  # noqa: SLOT001 - a tuple wit
 def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> AdoptedTables:
     """Let this pipeline own the copies of the tables; nothing that their owner has prepared takes effect after that.
 
-    UsageError, and nothing is changed, unless `before` is the name of every owner, or a copy names none.
+    UsageError, and nothing is changed, where a table has no copy, or another owner than `before`; a copy may name none.
     LeaseHeld while a run of this pipeline is at work.
     """
     chosen = chosen_tables(config, tables)
@@ -51,7 +52,7 @@ def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> A
         owners = {table: None if owner and owner.is_same(ours) else owner for table, owner in owners.items()}
         for table, owner in owners.items():
             if owner is not None and owner.pipeline != before:
-                raise UsageError(f"{table} belongs to {owner}; `lakeingest adopt --from {owner.pipeline} {table}`")
+                raise UsageError(f"{table} belongs to {owner}; {hand_over(table, owner)}")
         for table in chosen:
             lease.assert_held()
             adoptions.adopt(table)

@@ -4,15 +4,27 @@ Each commit that could let another pipeline take effect asserts what a hand-over
 staging, in Hudi the commit that readers see.
 """
 
+import shlex
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Protocol
 
 from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
-from lakeingest.errors import NotOurCopy
+from lakeingest.errors import NotOurCopy, UsageError
 
 PIPELINE = "lakeingest.owner"  # the pipeline that a copy belongs to
+
+
+def hand_over(table: TableId, owner: Owner | None = None) -> str:
+    """The command that hands a copy over to this pipeline, for a shell: others may have written the owner's name."""
+    before = [] if owner is None else ["--from", owner.pipeline]
+    return f"`{shlex.join(['lakeingest', 'adopt', *before, str(table)])}`"
+
+
+def without_copy(table: TableId) -> UsageError:
+    """There is nothing to hand over."""
+    return UsageError(f"{table} has no copy; a run makes one")
 
 
 class Ownership:
@@ -34,14 +46,14 @@ class Ownership:
             if not self._knows(table):
                 raise NotOurCopy(
                     f"{table}: its copy was made by another state folder, or this one was lost since;"
-                    f" `lakeingest adopt {table}` lets this pipeline go on with it, if no other one does"
+                    f" {hand_over(table)} lets this pipeline go on with it, if no other one does"
                 )
             return
         found = Owner.of_text(properties[PIPELINE])
         if not found.is_same(self._owner):
             raise NotOurCopy(
                 f"{table}: its copy belongs to {found}; when that one has ended for good,"
-                f" `lakeingest adopt --from {found.pipeline} {table}` hands the copy over to this one"
+                f" {hand_over(table, found)} hands the copy over to this one"
             )
 
     def marks(self, properties: Mapping[str, str]) -> dict[str, str]:
@@ -54,7 +66,7 @@ class Adoptions(Protocol):
     """Lets this pipeline own copies of another one."""
 
     def owner(self, table: TableId) -> Owner | None:
-        """Who owns the copy; None where it names nobody, or there is no copy."""
+        """Who owns the copy; None where it names nobody. UsageError where there is no copy."""
 
     def adopt(self, table: TableId) -> None:
         """Let this pipeline own it. Nothing that its owner has prepared takes effect from then on.

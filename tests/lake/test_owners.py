@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
@@ -13,12 +14,12 @@ import pytest
 from lakeingest.config import Config
 from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, NotOurCopy, StaleWriter
+from lakeingest.errors import LakeIngestError, NotOurCopy, StaleWriter, UsageError
 from lakeingest.lake.hudi.adoptions import HudiAdoptions
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.ownership import Adoptions, Ownership
+from lakeingest.lake.ownership import Adoptions, Ownership, hand_over
 from tests.lake.steps import Lake, Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats]
@@ -115,14 +116,33 @@ def test_of_first_copies_at_once_one_is_made(
         winners = [number for number, error in enumerate(told) if error is None]
         assert len(winners) <= 1, told
         if not winners:  # each saw that the other one had begun; one may have left its first copy
-            begun = adoptions(config, tmp_path, 0).owner(lakes[0].table)
-            winners = [0 if begun is None else int(begun.id)]
+            winners = [0]
+            with suppress(UsageError):  # there is none
+                winners = [owned_by(config, tmp_path, lakes[0].table)]
             go_on(lakes[winners[0]], (1, "a"), (2, "b"))
         [winner] = winners
         assert owned_by(config, tmp_path, lakes[0].table) == winner
         with pytest.raises(NotOurCopy, match="belongs to the pipeline shop"):
             lakes[1 - winner].open().recover(lakes[0].table)
         assert lakes[0].seen() == [(1, "a"), (2, "b")]
+
+
+def test_what_has_no_copy_cannot_be_handed_over(
+    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Path
+) -> None:
+    """The command says so before it changes another table; a first copy that has begun can be."""
+    first, second = pipelines()
+    with pytest.raises(UsageError, match="has no copy; a run makes one"):
+        adoptions(config, tmp_path, 1).owner(first.table)
+    first.created()
+    adoptions(config, tmp_path, 1).adopt(first.table)
+    assert owned_by(config, tmp_path, second.table) == 1
+
+
+@pytest.mark.parametrize(("name", "said"), [("shop", "--from shop a.b"), ("x; rm -rf ~", "--from 'x; rm -rf ~' a.b")])
+def test_the_command_that_is_proposed_is_safe_to_paste(name: str, said: str) -> None:
+    """Whoever may write to the lake can write the name of an owner."""
+    assert hand_over(TableId("a", "b"), Owner(name, "1", "s")) == f"`lakeingest adopt {said}`"
 
 
 def test_of_a_publish_and_a_hand_over_at_once_both_leave_one_owner(

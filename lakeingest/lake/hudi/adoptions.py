@@ -14,7 +14,7 @@ from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, metadata_of, writes
 from lakeingest.lake.marks import BASE
-from lakeingest.lake.ownership import PIPELINE
+from lakeingest.lake.ownership import PIPELINE, without_copy
 from lakeingest.lake.refusals import stale
 
 
@@ -30,7 +30,9 @@ class HudiAdoptions:
         with self._target.storage_errors():
             published = folder.published()
             properties = folder.claimed() if published is None else published.properties
-        named = None if properties is None else properties.get(PIPELINE)
+        if properties is None:
+            raise without_copy(table)
+        named = properties.get(PIPELINE)
         return None if named is None else Owner.of_text(named)
 
     def adopt(self, table: TableId) -> None:

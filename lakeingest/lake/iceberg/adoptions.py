@@ -7,13 +7,13 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError, UsageError
+from lakeingest.errors import LakeIngestError
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.history import MAIN, STAGING, tip
 from lakeingest.lake.iceberg.marks import reset
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.transaction import OneTransaction
-from lakeingest.lake.ownership import PIPELINE
+from lakeingest.lake.ownership import PIPELINE, without_copy
 
 
 class IcebergAdoptions:
@@ -25,17 +25,14 @@ class IcebergAdoptions:
     def owner(self, table: TableId) -> Owner | None:
         """By the table's property."""
         with self._target.storage_errors():
-            loaded = self._look(table) if self._target.exists() else None
-        named = None if loaded is None else loaded.properties.get(PIPELINE)
+            named = self._found(table).properties.get(PIPELINE)
         return None if named is None else Owner.of_text(named)
 
     def adopt(self, table: TableId) -> None:
         """Whatever others have changed of it: a run says that then."""
         with self._target.storage_errors():
-            if (loaded := self._look(table)) is None:
-                raise UsageError(f"{table} has no copy; a run makes one")
             build = functools.partial(self._adoption, table)
-            commit(table, build(loaded), functools.partial(self._look, table), build)
+            commit(table, build(self._found(table)), functools.partial(self._look, table), build)
 
     def _adoption(self, table: TableId, loaded: Table) -> Transaction:
         """A new commit on staging, with the progress that a run goes on with; without, where it cannot as it is."""
@@ -49,6 +46,12 @@ class IcebergAdoptions:
                 pass
         transaction.set_properties({PIPELINE: self._owner.to_text()})
         return transaction
+
+    def _found(self, table: TableId) -> Table:
+        found = self._look(table) if self._target.exists() else None
+        if found is None:
+            raise without_copy(table)
+        return found
 
     def _look(self, table: TableId) -> Table | None:
         return self._target._entries.look_at_any(table)  # noqa: SLF001 - of the same package
