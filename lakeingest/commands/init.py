@@ -20,7 +20,7 @@ from lakeingest.mysql.connection import connect, literal
 from lakeingest.mysql.dialect import MARIADB, MYSQL, Dialect, dialect
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, hindrance, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.rights import granting
+from lakeingest.mysql.rights import granting, has_patterns
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 
 PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the variable's name; the password itself is never written
@@ -121,14 +121,13 @@ def _tables(
                 )
         dialects = {name: one for name, one in DIALECTS.items() if (one is MARIADB) == (dialect(connection) is MARIADB)}
         readable = [table for table in found if table not in refused]
-        server = Server.of(connection, readable)
-        refused |= _cascading(server, readable)
+        refused |= _cascading(Server.of(connection, readable), readable)
+        patterns = has_patterns(connection)
     if not found:
         raise OperatorNeeded(
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
             f"that user {source.user} may see"
         )
-    patterns = not server.is_on("partial_revokes")
     return [table for table in found if table not in refused], refused, dialects, patterns
 
 

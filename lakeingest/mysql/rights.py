@@ -17,7 +17,10 @@ def account_of(connection: pymysql.Connection) -> str:
 
 
 def granting(dialect: Dialect, account: str, databases: Iterable[str], *, names_are_patterns: bool = True) -> list[str]:
-    """The GRANT statements for the account of a user who copies tables of these databases."""
+    """The GRANT statements for the account of a user who copies tables of these databases.
+
+    `names_are_patterns` as in `granting_select`; True, the default of all servers, where none was asked.
+    """
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [
         *(granting_select(account, database, names_are_patterns=names_are_patterns) for database in databases),
@@ -28,13 +31,13 @@ def granting(dialect: Dialect, account: str, databases: Iterable[str], *, names_
 def granting_select(account: str, database: str, *, names_are_patterns: bool) -> str:
     """The GRANT statement for all tables of a database, and of no other.
 
-    `names_are_patterns`: `_` and `%` stand for any sign in it, as on every server but MySQL with partial_revokes, where
-    an escaped one is another name.
+    `names_are_patterns`: GRANT takes `_` and `%` in the name as wildcards, so they are escaped. MySQL with
+    partial_revokes takes the name as it is (MySQL manual, "Privilege Restriction Using Partial Revokes").
     """
     name = re.sub(r"([_%\\])", r"\\\1", database) if names_are_patterns else database
     return f"GRANT SELECT ON {quote(name)}.* TO {account}"
 
 
 def has_patterns(connection: pymysql.Connection) -> bool:
-    """Whether a database's name is a pattern in GRANT."""
+    """Whether this server's GRANT has wildcards in names of databases."""
     return not any(str(value) == "ON" for _, value in query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'"))

@@ -12,7 +12,7 @@ from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.preflight.foreign_key_rules import pairs
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
-from lakeingest.mysql.rights import account_of, granting_select
+from lakeingest.mysql.rights import account_of, granting_select, has_patterns
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.visibility import is_denied, is_hidden
 from lakeingest.mysql.wire.codes import has_one_code_each
@@ -24,11 +24,12 @@ def grants(server: Server) -> Finding:
     rights = [right for right, sql in server.dialect.rights.items() if is_denied(server.connection, sql)]
     tables = [table for table in server.tables if is_hidden(server.connection, table)]
     lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
+    if not lacking:
+        return None
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
-    databases = sorted({table.database for table in tables})
-    patterns = not server.is_on("partial_revokes")
+    patterns, databases = has_patterns(server.connection), sorted({table.database for table in tables})
     fixes += [granting_select(account, database, names_are_patterns=patterns) for database in databases]
-    return f"{account} lacks {', '.join(lacking)}; {'; '.join(fixes)}" if lacking else None
+    return f"{account} lacks {', '.join(lacking)}; {'; '.join(fixes)}"
 
 
 def engines(server: Server) -> Finding:
