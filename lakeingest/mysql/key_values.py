@@ -68,7 +68,7 @@ def _written(column: Column, part: int | str) -> Any:
     text = str(part)
     if column.kind in INTEGERS:
         return int(part)
-    if column.kind is Kind.MICROS and text.startswith("SEC_TO_TIME("):
+    if column.kind is Kind.MICROS and text.startswith("SEC_TO_TIME("):  # as `value_of` writes it, in seconds
         return int(Decimal(text.removeprefix("SEC_TO_TIME(").removesuffix(")")).scaleb(6))
     if column.members:
         number = int(text.partition("/")[0])

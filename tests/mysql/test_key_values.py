@@ -78,6 +78,15 @@ def test_keys_of_every_kind_are_read_again_as_they_are_written(any_server: Local
     assert all(sum(count) == len(keys) and count[1] > 0 for count in counts)
 
 
+@pytest.mark.parametrize("micros", [0, -1, 1, -3_600_100_012, 3_020_398_999_999, -3_020_399_000_000])
+def test_a_bound_of_times_as_microseconds_is_read_back(micros: int) -> None:
+    """The server compares a time with it, and the copy has a number."""
+    schema = TableSchema(
+        TableId("d", "t"), (Column("at", Kind.MICROS, source_type("time(6)"), nullable=False),), ("at",)
+    )
+    assert values_of(schema, bound_of(schema, {"at": micros})) == {"at": micros}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
