@@ -48,7 +48,7 @@ WORDS = (
 )
 # Those of which the text of a definition may show another one
 TELLING = ("😀", "x😀", "🐬y", "ß€中😀", "\\", "\n", "\0", "a\\nb", "line\nfeed", "nul\0nul", "\\0", "18")
-NAMED = 5  # of MEMBERS, which every server names
+NAMED = 5  # the first MEMBERS, which every server names
 TELLING_SHORT = "😀", "🐬", "\\", "\n", "\0"
 MEMBERS = (
     "a",
@@ -184,7 +184,7 @@ def draw_type(chance: Random, family: str, members: Sequence[str] = (), *, plain
 
 def draw_members(chance: Random, known: Sequence[str] = ()) -> tuple[str, ...]:
     """Members of an ENUM or a SET: new ones, or those that are known, appended, reordered, renamed or removed."""
-    # many tables with the others stop, because no server names them
+    # a table with other members often stops, because servers cannot name them
     new = chance.sample(chance.choice([MEMBERS, MEMBERS[:NAMED]]), chance.randrange(1, 6))
     if not known:
         return tuple(new)

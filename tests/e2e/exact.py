@@ -18,10 +18,6 @@ from lakeingest.errors import PreflightFailed, SchemaChanged, UnsupportedTable, 
 Row = tuple[object, ...]
 # A zero or partial date of a change row, in the words of an error
 ZERO_IN_BINLOG = re.compile(r" at [\w.-]+:\d+: column .* holds '\d{4}-(?:00-\d\d|\d\d-00)")
-# Text of a change row that its charset lacks, likewise; and text of a chunk with its column
-WRONG_IN_BINLOG = re.compile(r" from binlog\.\d+:\d+ on: column .* is not valid (?:ascii|utf32|utf8mb3)\b")
-WRONG_IN_CHUNK = re.compile(r": column (\w+) .*: row \d+ is not valid (\w+): 0x")
-CODECS = {"ascii": "ascii", "utf32": "utf-32-be"}
 SHOWN = 3  # rows of each side in a difference
 # Whatever a server imposes on sessions, a result has all rows
 ALL_ROWS = f"sql_select_limit = {2**64 - 1}, max_join_size = {2**64 - 1}, sql_big_selects = 1"
@@ -51,10 +47,10 @@ class Comparer:
     def may_stop(self, name: str, error: Exception) -> bool:
         """Whether the copy cannot have what the source has: a zero or partial date without the option that allows them.
 
-        That may be in the binlog alone, and gone since. Or text that its charset lacks; a geometry without any byte,
-        which MariaDB gives to older rows in a new column that is NOT NULL; a key of approximate numbers or members;
-        members of bytes; or members that the server cannot name (it shows a question mark for what utf8mb3 lacks) in a
-        binlog without metadata, of which only the message is known where the column is gone.
+        That may be in the binlog alone, and gone since. Or a geometry without any byte, which MariaDB gives to older
+        rows in a new column that is NOT NULL; a member with bytes that its charset lacks; a key of approximate numbers
+        or members; members of bytes; or members that the server cannot name (it shows a question mark for what utf8mb3
+        lacks) in a binlog without metadata, of which only the message is known where the column is gone.
         """
         listed = "data_type IN ('enum', 'set')"
         if isinstance(error, UnsupportedValue):
@@ -66,29 +62,13 @@ class Comparer:
             beyond = [f"HEX(`{bytes(one).decode()}`) REGEXP '^(..)*F[0-7]'" for (one,) in in_utf8mb3]
             either = " OR ".join([*zero, *empty, *beyond]) or "FALSE"
             has_any = bool(self._found(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {either}"))
-            in_binlog = any(one.search(str(error)) for one in (ZERO_IN_BINLOG, WRONG_IN_BINLOG))
-            return has_any or in_binlog or self._has_wrong_text(name, str(error))
+            return has_any or ZERO_IN_BINLOG.search(str(error)) is not None
         if isinstance(error, UnsupportedTable | PreflightFailed):
             of_key = f"column_key = 'PRI' AND ({listed} OR data_type IN ('float', 'double'))"
             of_bytes = f"{listed} AND COALESCE(character_set_name, 'binary') IN ('', 'binary')"
             return bool(self._found(self._asked(name, f"({of_key}) OR ({of_bytes})")))
         is_minimal = self._found("SELECT 1 FROM DUAL WHERE @@binlog_row_metadata <> 'FULL'")
         return isinstance(error, SchemaChanged) and bool(is_minimal) and "does not name the members" in str(error)
-
-    def _has_wrong_text(self, name: str, error: str) -> bool:
-        """Whether the source itself has text, in the column that the error names, that the charset lacks."""
-        found = WRONG_IN_CHUNK.search(error)
-        if found is None or found[2] not in CODECS:
-            return False
-        column, codec = found[1], CODECS[found[2]]
-        for (text,) in self._found(
-            f"SELECT HEX(`{column}`) FROM `{self._database}`.`{name}` WHERE `{column}` IS NOT NULL"
-        ):
-            try:
-                bytes.fromhex(bytes(text).decode()).decode(codec)
-            except UnicodeDecodeError:
-                return True
-        return False
 
     def _asked(self, name: str, condition: str) -> str:
         of_table = f"table_schema = '{self._database}' AND table_name = '{name}'"

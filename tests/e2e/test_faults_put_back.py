@@ -14,8 +14,8 @@ from tests.e2e.ddl_histories import COMPARED, Drawn, Stage, Table, Told, batches
 from tests.e2e.faults_put_back import FAULTS
 from tests.session_variables import imposed
 
-LEAST, TABLES = 300, 10
-SEQUENCES = int(os.environ.get("LAKEINGEST_FAULTS", LEAST))  # with more, seldom faults are looked for, too
+USUAL, TABLES = 300, 10
+SEQUENCES = int(os.environ.get("LAKEINGEST_FAULTS", USUAL))  # with more, seldom faults are looked for, too
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql]
 
@@ -52,7 +52,7 @@ def test_each_fault_that_is_put_back_is_found(
     """
     server, began = server_of(flavor, binlog_row_metadata="MINIMAL"), time.monotonic()
     wanted = {name: fault for name, fault in FAULTS.items() if fault.flavor == flavor}
-    left = [name for name, fault in wanted.items() if not fault.is_seldom or SEQUENCES > LEAST]
+    left = [name for name, fault in wanted.items() if not fault.is_seldom or SEQUENCES > USUAL]
     with in_memory(server, tmp_path) as stage:
         for seeds in batches(0, SEQUENCES, TABLES):
             tables = [Drawn(seed) for seed in seeds]

@@ -117,7 +117,7 @@ def serve(connection: pymysql.Connection, number: int) -> None:
 def changes(pipe: Pipe, *, is_mariadb: bool, calm: int) -> Iterator[str]:
     """DML and DDL of the copied tables and of another one, without an end; that DDL is followed.
 
-    It comes after so many rounds of DML.
+    Of `calm` rounds of DML, DDL follows the last one.
     """
     settings = "SET STATEMENT lock_wait_timeout=50 FOR " if is_mariadb else ""
     elsewhere, added = f"{other(pipe)}.elsewhere", deque[tuple[int, Place]]()
