@@ -133,7 +133,7 @@ def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
 
 
 def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
-    """What was handed over, a line each."""
+    """One line for each copy that was handed over."""
     for one in results:
         before = "" if one.before is None else f"; it belonged to {one.before}"
         yield f"{one.table}: its copy belongs to this pipeline now{before}"

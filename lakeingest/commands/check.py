@@ -107,7 +107,7 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
 
 
 def warning(condition: str, found: Iterable[str]) -> Checked:
-    """A warning that lists what was found; the condition is met where nothing was."""
+    """A warning that lists the findings. Without findings the condition is met."""
     listed = "; ".join(found)
     return Checked(condition, f"{listed}: trust who wrote this, or leave it out" if listed else None, fatal=False)
 

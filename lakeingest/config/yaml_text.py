@@ -1,4 +1,4 @@
-"""YAML as people write it: a short text that says what it means, however hostile its author."""
+"""Reads YAML of authors who may be hostile, within limits of memory and time."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _SIGNS, _NODES, _LEVELS = 8 << 20, 1_000_000, 40  # a suite may list the values 
 
 
 def read_yaml(text: str) -> Any:
-    """What the text holds. YAMLError for what is no YAML, and for more than a person writes.
+    """The document in a text. YAMLError if it is not YAML, or larger than the limits.
 
     A few aliases (`*a`) can stand for more values than there is memory for, or for a value within itself.
     """

@@ -1,7 +1,7 @@
 """Which pipeline a copy belongs to, and whether another run may go on with it.
 
-A name alone proves nothing: two pipelines may be called alike. So each state folder has an id of its own, made by
-chance. It moves with the folder, and is lost with it; a new folder at the same place is that of the same pipeline.
+A name does not identify a pipeline, because two pipelines may have the same name. So each state folder has a random
+id, which moves with it and is lost with it. A new folder at the same place belongs to the same pipeline.
 """
 
 import json

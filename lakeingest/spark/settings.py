@@ -69,8 +69,8 @@ def local_slots() -> int:
 def _of_this_machine(config: Config) -> dict[str, str]:
     """On a cluster each of these is the cluster's decision, or Spark's."""
     cores = local_slots()
-    # or every user of this machine could ask its ports for tasks, which have the password of the source
-    is_one_process = not (config.spark.master or "").startswith("local-cluster")  # others have no secret to share
+    # without it every user of this machine could fetch tasks from Spark's ports, and with them the source's password
+    is_one_process = not (config.spark.master or "").startswith("local-cluster")  # other processes lack the secret
     return {
         MASTER: f"local[{cores}]",
         **({"spark.authenticate": "true"} if is_one_process else {}),
