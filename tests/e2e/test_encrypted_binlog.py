@@ -40,7 +40,9 @@ def encrypting(mysql_server: LocalServer, tmp_path: Path) -> Iterator[LocalServe
     words += [f"--plugin-dir={own / 'plugins'}", f"--datadir={own / 'data'}", "--binlog_encryption=ON"]
     log = own / "mysqld.log"
     first = own / "first.sql"
-    first.write_text(f"CREATE USER 'root'@'{HOST}'; GRANT ALL PRIVILEGES ON *.* TO 'root'@'{HOST}';\n")
+    first.write_text(
+        f"CREATE USER 'root'@'{HOST}'; GRANT ALL PRIVILEGES ON *.* TO 'root'@'{HOST}' WITH GRANT OPTION;\n"
+    )
     with reserved_port(None) as port, ExitStack() as running:
         with child([*words, "--initialize-insecure", "--skip_log_bin", f"--init_file={first}"], log) as setup:
             assert setup.wait() == 0, log.read_text()
