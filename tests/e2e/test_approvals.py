@@ -52,6 +52,7 @@ def waits_before(pipe: Pipe, statement: str) -> None:
     pipe.assert_equal("other")
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_each_statement_waits_for_its_approval(asking: Pipe) -> None:
     """The table stands as of before it, run after run; the approval of one is not that of the next."""
     pipe, table = asking, f"{asking.database}.t"
@@ -73,6 +74,7 @@ def test_each_statement_waits_for_its_approval(asking: Pipe) -> None:
         waiting_ddl(pipe.config, table)
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_a_table_that_waits_keeps_no_rows_of_others_in_the_spool(asking: Pipe) -> None:
     """It may wait for weeks. The spool goes on to know where its DDL is."""
     pipe = asking

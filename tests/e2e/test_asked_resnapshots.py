@@ -53,7 +53,7 @@ def found(pipe: Pipe) -> list[int]:
 
 
 @pytest.mark.formats
-@pytest.mark.long("a process with Hudi", only=("hudi",))
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_without_a_run_the_command_reads_again_itself(lost: Pipe) -> None:
     """Keys, a range, a condition and the whole table, each through the state folder; `done` is published."""
     pipeline = Pipeline(lost.config, lost.spark)

@@ -91,7 +91,7 @@ def alter(pipe: Pipe, name: str) -> None:
 @pytest.mark.parametrize(
     "names", [("computed", "another_key", "emptied", "swapped"), tuple(BARRIERS)], ids=["few", "all"]
 )
-@pytest.mark.long("twenty tables", only=("all",))
+@pytest.mark.long("several barriers in a row")
 def test_a_table_whose_ddl_cannot_be_followed_is_read_again(pipe: Pipe, names: tuple[str, ...]) -> None:
     """In the same run, whatever the DDL is; the next one goes on from there, and other tables are not read again."""
     copied(pipe, *names, OTHER)
@@ -158,6 +158,7 @@ def test_readers_see_the_table_as_of_before_the_ddl_until_it_is_read(pipe: Pipe)
 
 
 @pytest.mark.formats("iceberg")
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_a_run_that_dies_while_the_table_is_read_again_goes_on(pipe: Pipe) -> None:
     """Also where the table is altered in between: then it is read once more."""
     copied(pipe, "narrower", "another_key", OTHER)
@@ -333,6 +334,7 @@ def test_a_table_that_is_dropped_stops_and_is_read_again_once_it_is_back(pipe: P
     pipe.assert_equal()
 
 
+@pytest.mark.long("waits for a run that follows")
 def test_a_run_that_follows_reads_the_table_again(pipe: Pipe) -> None:
     """Between its rounds, as often as it is altered; signals that wait are answered by it."""
     copied(pipe, "narrower", OTHER)

@@ -187,6 +187,7 @@ def test_the_purged_binlog_of_one_table_stops_no_other(market: Pipe) -> None:
     pipe.assert_equal("apples", "corn")
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_a_table_that_was_left_out_goes_on_from_its_position(market: Pipe) -> None:
     """While another one is copied for the first time, whose waves are not read a second time."""
     pipe = market

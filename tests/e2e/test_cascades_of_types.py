@@ -108,12 +108,14 @@ def assert_follows(pipe: Pipe, kind: str) -> None:
 @pytest.mark.formats
 @pytest.mark.long("publishes of both formats", only=("hudi",))
 @pytest.mark.parametrize("kind", kinds("UUID", "INET6"))
+@pytest.mark.long("another type of key", only=("CHAR(36)", "ENUM"))
 def test_keys_of_any_type_are_followed(pipe_on: Callable[..., Pipe], silent: LocalServer, kind: str) -> None:
     """Where the server finds other texts equal, too. Of a type that is not compared all rows are."""
     assert_follows(pipe_on(silent), kind)
 
 
 @pytest.mark.parametrize("kind", kinds(quick={"VARCHAR_ci"}))
+@pytest.mark.long("the same on another server")
 def test_keys_of_any_type_on_mariadb(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], kind: str
 ) -> None:

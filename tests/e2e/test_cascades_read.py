@@ -235,6 +235,7 @@ def test_random_changes_leave_no_difference(pipe_on: Callable[..., Pipe], silent
 
 
 @pytest.mark.parametrize("flavor", [MARIADB_11_4], ids=lambda flavor: flavor.name)
+@pytest.mark.long("several catch-ups of parents and children")
 def test_a_source_that_never_logs_them(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer], flavor: Flavor
 ) -> None:
@@ -253,7 +254,7 @@ def test_a_source_that_never_logs_them(
 
 
 @pytest.mark.formats
-@pytest.mark.long("publishes of both formats", only=("hudi",))
+@pytest.mark.long("several catch-ups of parents and children")
 def test_a_time_in_which_the_source_did_not_log_them(mortal: Mortal, pipe_on: Callable[..., Pipe]) -> None:
     """Its setting was another one between two runs, as after an upgrade from 8.4: row events show that."""
     pipe = pipe_on(mortal.server)

@@ -46,8 +46,8 @@ def said(job: Job, *arguments: str) -> tuple[int, str]:
     return process.returncode, output
 
 
-@pytest.mark.long("what runs on REST and S3 together", only=("glue on s3", "rest", "sql", "hive", "rest without names"))
 @pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.long("whole runs on each catalog; tests of the lake use each of them, too")
 def test_a_table_is_copied_and_kept_equal(kind: str, tmp_path: Path, mysql_server: LocalServer) -> None:
     """Check, run, catch up, re-snapshot, verify: nothing is in the warehouse but the tables' files."""
     with TARGETS[kind](tmp_path) as target, job_on(target, tmp_path / "job", mysql_server) as job:

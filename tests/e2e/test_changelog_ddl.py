@@ -75,7 +75,7 @@ def assert_every_prefix_leads_to(pipe: Pipe, rows: list[tuple[Any, ...]]) -> Non
 
 
 @pytest.mark.formats
-@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_rows_have_the_old_columns_before_ddl_and_the_new_ones_after_it(pipe: Pipe) -> None:
     """Right after the run that follows it, one run later, and with changes after it, from wherever a reader goes on."""
     copied(pipe)
@@ -230,6 +230,7 @@ def test_a_database_with_a_dot_has_a_changelog(pipe: Pipe) -> None:
         pipe.sql(f"DROP DATABASE `{name}`")
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_what_an_earlier_version_stored_is_read_by_the_definition_of_before_ddl(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,6 +260,7 @@ class Life:
 
 
 @pytest.mark.any_format
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_readers_have_the_rows_of_the_copy_after_each_run(pipe: Pipe) -> None:
     """A short history with DDL that the copy follows."""
     Life(pipe, Random(1), barriers=False).go(5)

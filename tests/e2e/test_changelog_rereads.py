@@ -91,7 +91,7 @@ class Readers:
 
 
 @pytest.mark.formats
-@pytest.mark.long("several publishes of Hudi", only=("hudi",))
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_rows_that_were_read_again_are_in_the_changelog(copied: Pipe) -> None:
     """Keys, a range and the whole table: a reader from the beginning, from any position, and from the spool's end."""
     readers = Readers(copied)
@@ -122,7 +122,7 @@ def test_a_repair_is_in_the_changelog(copied: Pipe) -> None:
     assert replayed(printed, reader, strict=False) == source(copied)
 
 
-@pytest.mark.long("the same on other servers", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_changes_while_rows_are_read_again_win(any_pipe: Pipe) -> None:
     """Of the same keys, after their row was read and before the merge, and those that come after it.
 

@@ -69,7 +69,7 @@ TABLES = (
 )
 
 
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("iceberg",))
+@pytest.mark.long("publishes of both formats")
 def test_a_copy_goes_on_with_a_promoted_replica(pair: Pair, pipe: Pipe) -> None:
     """Nothing is copied again: changes before the failover and after it are merged; a quiet table stays."""
     pipe.sql(*TABLES)
@@ -160,6 +160,7 @@ def test_a_table_that_an_errant_transaction_changed_stops_alone(pair: Pair, pipe
 @pytest.mark.parametrize("lost", [0, 3])
 @pytest.mark.parametrize("key", ["INT", "VARCHAR(20)"])
 @pytest.mark.long("a variant of an end-to-end case that every run has", only=("VARCHAR(20)", "0"))
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_first_copy_goes_on_with_the_server_that_took_over(pair: Pair, pipe: Pipe, key: str, lost: int) -> None:
     """With the chunks that the spool proves: those of later waves may have seen more than the replica got."""
     over = over_in_the_first_copy(pair, pipe, key, lost)

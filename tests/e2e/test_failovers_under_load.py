@@ -102,7 +102,7 @@ def run(pipe: Pipe, moments: tuple[type[Event], ...], count: int, switch: Callab
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.long("a round for each moment and format", only=("between runs", "in a first copy", "hudi"))
+@pytest.mark.long("several failovers under load")
 def test_no_change_is_lost_when_servers_take_over_under_load(
     semi_sync: SemiSyncPair, address: Address, pipe_there: Pipe, moment: str
 ) -> None:

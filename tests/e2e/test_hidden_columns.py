@@ -29,6 +29,7 @@ def pipe(request: pytest.FixtureRequest, pipe_on: Callable[..., Pipe], server_of
     return pipe_on(server_of(MARIADB_11_4, binlog_row_metadata=request.param))
 
 
+@pytest.mark.long("several servers")
 def test_hidden_columns_are_left_out(pipe: Pipe) -> None:
     """In the first copy, in changes, and where the key comes or goes later."""
     pipe.sql(*(f"CREATE TABLE {name} {columns}" for name, columns in TABLES.items()))

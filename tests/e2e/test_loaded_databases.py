@@ -48,6 +48,7 @@ def loaded(pipe: Pipe) -> list[str]:
     ]
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_a_database_that_was_just_loaded_is_copied(plain: Pipe) -> None:
     """DDL before a table's first chunk is of another table; what comes after it in the same file is read."""
     plain.sql("CREATE TABLE employees (other INT PRIMARY KEY)", "INSERT INTO employees VALUES (5)", *loaded(plain))

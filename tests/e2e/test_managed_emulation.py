@@ -232,6 +232,7 @@ def blue_green(mysql_server_with: Callable[..., LocalServer]) -> Iterator[Pair]:
         yield both
 
 
+@pytest.mark.long("several servers")
 def test_heartbeats_of_one_server_alone_concern_no_copy_after_a_switch(
     blue_green: Pair, pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_new_table_that_cannot_be_copied_is_stopped_until_it_can(shop: Pipe) -
     assert [one.stopped for one in status(shop.config)] == [None, None]
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_a_new_table_whose_copy_was_broken_off_is_gone_on_with(shop: Pipe) -> None:
     """The run ends between two waves; the next run reads the chunks that are missing."""
     ended = list[str]()

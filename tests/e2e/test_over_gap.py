@@ -61,7 +61,7 @@ def at_read(number: int, work: Callable[[], object]) -> Callable[[Event], None]:
 
 
 @pytest.mark.formats
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("hudi",))
+@pytest.mark.long("readers beside several runs")
 def test_only_rows_that_differ_are_written_and_readers_see_the_old_ones_meanwhile(market: Pipe) -> None:
     """The other table goes on; changes that come while rows are compared are there in the end."""
     pipe, old = market, market.rows("beans")
@@ -228,6 +228,7 @@ def test_a_table_of_text_keys_is_copied_again(market: Pipe) -> None:
 
 
 @pytest.mark.any_format
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_what_a_swap_of_tables_leaves_equal_is_not_written_again(market: Pipe) -> None:
     """As a tool for schema changes makes it; the run finds out by itself, and dies once in between."""
     pipe = market
@@ -285,6 +286,7 @@ def test_where_rows_cannot_be_compared_deleted_rows_are_not_lost(
     assert len(pipe.rows("beans")) == 80
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_gaps_are_closed_table_by_table_where_another_table_was_altered(market: Pipe) -> None:
     """The one that is not asked for has another definition, and its changes are lost, too; it goes on later."""
     market.sql("ALTER TABLE beans ADD n INT DEFAULT 3", "INSERT INTO apples VALUES (900, 'x', NULL)")
@@ -295,6 +297,7 @@ def test_gaps_are_closed_table_by_table_where_another_table_was_altered(market: 
     market.assert_equal()
 
 
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_several_tables_are_read_again_by_one_command(market: Pipe) -> None:
     """Each by a signal of its own."""
     market.sql("INSERT INTO apples VALUES (900, 'x', NULL)", "INSERT INTO beans VALUES (900, 'x', NULL)")

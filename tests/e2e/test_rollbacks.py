@@ -78,8 +78,8 @@ def test_readers_get_our_last_commit_back_and_the_table_goes_on(copied: Pipe) ->
         refused.raise_failure()
 
 
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("in mid",))
 @pytest.mark.parametrize("when", ["before the run", "in mid-run"])
+@pytest.mark.long("several runs in a row; other tests have each step")
 def test_a_run_that_is_at_work_takes_it(copied: Pipe, when: str) -> None:
     """Also where the table had stopped when the run began: it goes on in the same run."""
     if when == "before the run":

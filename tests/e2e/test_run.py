@@ -251,7 +251,7 @@ def test_a_lost_state_folder_is_filled_again_from_the_binlog(pipe: Pipe) -> None
 
 
 @pytest.mark.parametrize("lost", ["state", "state and binlog", "state after a merge"])
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("state after a merge", "hudi"))
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_first_copy_goes_on_though_the_state_folder_was_lost(
     pipe_on: Callable[..., Pipe],
     mysql_server_with: Callable[..., LocalServer],

@@ -296,6 +296,7 @@ def pasted_in_trouble(runbook: str) -> list[Block]:
         "approval",
     ),
 )
+@pytest.mark.long("copies a table by two pipelines", only=("another pipeline's copy",))
 def test_the_way_out_leads_out(place: Night, trouble: str) -> None:
     """The next run says what the runbook is called for, each step can be pasted, and in the end source = target."""
     runbook, happens, error, said = TROUBLES[trouble]

@@ -311,7 +311,7 @@ def test_wider_types_are_followed(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("statement", ["ALTER TABLE t ADD c INT", "ALTER TABLE t ADD c INT DEFAULT (7)", "TRUNCATE t"])
-@pytest.mark.long("a variant of an end-to-end case that every run has", only=("ALTER TABLE t ADD c INT",))
+@pytest.mark.long("a variant of an end-to-end case that every run has", only=("ALTER TABLE t ADD c INT", "TRUNCATE t"))
 def test_ddl_during_the_first_copy_begins_it_again(pipe: Pipe, statement: str) -> None:
     """In the same run; the other table has its copy, and nothing of the first try is left."""
     pipe.sql(
@@ -336,6 +336,7 @@ def test_ddl_during_the_first_copy_begins_it_again(pipe: Pipe, statement: str) -
 
 
 @pytest.mark.parametrize("statement", ["ALTER TABLE t ADD c INT", "ALTER TABLE t MODIFY v INT AFTER c"])
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe, statement: str) -> None:
     """The next run drops what readers have not seen, also where only the order of the columns is another one."""
     pipe.sql(
@@ -368,15 +369,7 @@ def test_a_first_copy_that_was_interrupted_begins_again_after_ddl(pipe: Pipe, st
         "TRUNCATE t",
     ],
 )
-@pytest.mark.long(
-    "a variant of an end-to-end case that every run has",
-    only=(
-        "ALTER TABLE t ADD c INT",
-        "ALTER TABLE t RENAME COLUMN w TO x",
-        "ALTER TABLE t MODIFY v INT AFTER w",
-        "in one run",
-    ),
-)
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_first_copy_that_has_most_rows_is_compared_after_ddl(pipe: Pipe, statement: str, *, dies: bool) -> None:
     """What it has is not copied again where it is still right; what it lacks is copied."""
     pipe.sql(
@@ -497,6 +490,7 @@ def test_a_column_that_is_dropped_is_null_from_then_on(pipe: Pipe) -> None:
 
 @pytest.mark.formats
 @pytest.mark.long("the same on another server", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_table_that_is_emptied_has_the_rows_that_come_after_that(any_pipe: Pipe) -> None:
     """None is read again; readers see the old rows until the publish, and then those of the source."""
     pipe = any_pipe
@@ -532,6 +526,7 @@ def test_a_table_that_is_emptied_has_the_rows_that_come_after_that(any_pipe: Pip
 
 
 @pytest.mark.formats
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_a_column_that_is_dropped_goes_from_the_copy_if_that_is_asked_for(pipe: Pipe) -> None:
     """Readers see it gone with the publish; also where rows are read again. One that was dropped before stays."""
     pipe.sql(
@@ -563,6 +558,9 @@ def test_a_column_that_is_dropped_goes_from_the_copy_if_that_is_asked_for(pipe: 
 @pytest.mark.parametrize(
     "statement",
     ["ALTER TABLE t MODIFY v VARCHAR(20)", "ALTER TABLE t ADD c INT DEFAULT (v + 1)", "ALTER TABLE t MODIFY v TINYINT"],
+)
+@pytest.mark.long(
+    "another statement of the same kind", only=("ALTER TABLE t MODIFY v VARCHAR(20)", "ALTER TABLE t MODIFY v TINYINT")
 )
 def test_readers_keep_rows_and_columns_while_a_table_is_read_again_after_ddl(pipe: Pipe, statement: str) -> None:
     """Until all of it is read and has passed its gates."""

@@ -103,7 +103,7 @@ def at_wave(number: int, work: Callable[[], object]) -> Callable[[Event], None]:
 
 
 @pytest.mark.formats
-@pytest.mark.long("many publishes of Hudi", only=("hudi",))
+@pytest.mark.long("readers beside several runs")
 def test_a_table_whose_binlog_is_gone_is_copied_again_and_readers_see_the_old_rows_meanwhile(market: Pipe) -> None:
     """The other table goes on. The new copy lacks the deleted rows, and has the changes made while it was copied."""
     pipe, old = market, market.rows("beans")

@@ -143,9 +143,7 @@ def unreadable(pipe: Pipe) -> Iterator[None]:
         (not_innodb, PreflightFailed),
     ],
 )
-@pytest.mark.long(
-    "a variant of an end-to-end case that every run has", only=("unreadable", "not_innodb", "alter_unlogged")
-)
+@pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_whatever_stops_a_table_the_others_go_on(
     market: Pipe, trouble: Callable[[Pipe], AbstractContextManager[None]], error: type[LakeIngestError]
 ) -> None:

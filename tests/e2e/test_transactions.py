@@ -72,6 +72,7 @@ def work(pipe: Pipe, folder: Path, number: int) -> None:
 @pytest.mark.formats
 @pytest.mark.parametrize("shop", [MYSQL, MARIADB_11_4], ids=["MySQL", "MariaDB"], indirect=True)
 @pytest.mark.long("a variant of an end-to-end case that every run has", only=("MariaDB",))
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_each_kind_of_change_is_copied_in_a_bootstrap_and_in_a_catch_up(shop: Pipe, tmp_path: Path) -> None:
     """Rolled back to a savepoint or as a whole, replaced, upserted, joined, loaded from a file, made by a trigger."""
     pipe, numbers = shop, iter(range(6))

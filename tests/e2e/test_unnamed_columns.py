@@ -69,6 +69,7 @@ def test_rows_between_ddl_are_read_by_the_definition_at_their_place(unnamed: Pip
     pipe.assert_equal()
 
 
+@pytest.mark.long("the same on another server", only=("NO_LOG",))
 def test_a_change_of_a_charset_alone_reads_the_table_again(unnamed: Pipe) -> None:
     """The rows of before and after it have one definition in the lake, and two in the binlog."""
     pipe = unnamed
@@ -89,6 +90,7 @@ def test_a_change_of_a_charset_alone_reads_the_table_again(unnamed: Pipe) -> Non
 @pytest.mark.parametrize("named", UNSEEN)
 @pytest.mark.parametrize("when", ["between runs", "within a run"])
 @pytest.mark.long("a variant of an end-to-end case that every run has", only=("between runs", "NO_LOG"))
+@pytest.mark.long("another statement of the same kind", only=("exchange",))
 def test_ddl_that_the_binlog_lacks_stops_the_table_before_readers_see_it(unnamed: Pipe, named: str, when: str) -> None:
     """Alone, with its position; undoing it mends nothing that was read, and a copy of the whole table does."""
     pipe = unnamed
@@ -182,6 +184,7 @@ def note(pipe: Pipe, number: int) -> str:
     return document.note
 
 
+@pytest.mark.long("the same on another server", only=("NO_LOG",))
 def test_ddl_that_the_binlog_lacks_before_logged_ddl_reads_the_table_again(unnamed: Pipe) -> None:
     """No DDL in the binlog explains the definition, so the rows between are not shown, and all are read again."""
     pipe = unnamed

@@ -80,7 +80,7 @@ def altered(pipe: Pipe, create: str, fill: str, statements: Sequence[str]) -> di
     return outcomes(pipe, names)
 
 
-@pytest.mark.long("the same on another server", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("all forms of a default, of which random DDL draws some")
 def test_old_rows_have_the_value_that_the_server_gave_them(any_pipe: Pipe) -> None:
     """In each type of a column that is added, whatever information_schema shows of its default."""
     pipe = any_pipe
@@ -97,7 +97,7 @@ def test_old_rows_have_the_value_that_the_server_gave_them(any_pipe: Pipe) -> No
     assert found == {f"ADD c {definition}": outcome for definition, outcome in ADDED.items()}
 
 
-@pytest.mark.long("the same on another server", only=("MariaDB 10.11", "MariaDB 11.4"))
+@pytest.mark.long("all forms of a change, of which random DDL draws some")
 def test_rows_that_ddl_may_have_changed_are_read_again(any_pipe: Pipe) -> None:
     """By a charset, beside any other clause and in any mode; by what a generated column is computed from, in steps."""
     found = altered(
@@ -126,6 +126,7 @@ def test_a_column_that_is_computed_anew_in_another_session_is_read_again(pipe: P
     pipe.assert_equal()
 
 
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_a_text_of_a_number_that_is_computed_late_is_read_again(any_pipe: Pipe) -> None:
     """The zeros of ZEROFILL stay in a stored column until DDL copies the table, which changes no definition."""
     pipe = any_pipe

@@ -133,7 +133,7 @@ def test_rows_count_where_they_are_committed(pipe: Pipe) -> None:
     assert len(pipe.rows("orders")) == 61
 
 
-@pytest.mark.long("the same on other servers", only=("mariadb 10.11", "mariadb 11.4"))
+@pytest.mark.long("the same on other servers", only=("mysql without gtids", "mariadb 10.11", "mariadb 11.4"))
 def test_a_table_that_joins_between_prepare_and_commit_gets_its_rows(pipe: Pipe) -> None:
     """It was not watched when its rows were prepared."""
     pipe.run()
@@ -147,7 +147,7 @@ def test_a_table_that_joins_between_prepare_and_commit_gets_its_rows(pipe: Pipe)
     assert [row[:2] for row in pipe.rows("late")] == [(2, 2), (3, 3)]
 
 
-@pytest.mark.long("the same on other servers", only=SLOW)
+@pytest.mark.long("random transactions, of which tests of segments have more")
 def test_transactions_of_all_kinds_at_random(pipe: Pipe) -> None:
     """Many are prepared at a time, and end in any order, beside usual transactions and new binlog files."""
     chance, names = Random(5), (f"x{number}" for number in range(10_000))

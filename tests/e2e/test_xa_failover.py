@@ -40,7 +40,7 @@ def pipe(pair: Pair, pipe_on: Callable[..., Pipe], mysql_server_with: Callable[.
 
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["read before", "not read before"])
-@pytest.mark.long("another case of a failover", only=("read before", "iceberg"))
+@pytest.mark.long("publishes of both formats")
 def test_what_is_prepared_is_ended_on_the_server_that_took_over(pair: Pair, pipe: Pipe, *, is_read: bool) -> None:
     """One is committed there, one is rolled back, one was committed before that. Nothing is copied again."""
     pipe.sql(*TABLES)

@@ -83,7 +83,7 @@ def end_by(connection: pymysql.Connection, statement: str) -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, ROUNDS], ids=["once", "again and again"])
-@pytest.mark.long("the same several times", only=("again and again",))
+@pytest.mark.long("hundreds of transactions")
 def test_chunks_beside_many_xa_commits_lack_none(
     server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe], rounds: int
 ) -> None:
@@ -110,6 +110,7 @@ def test_chunks_beside_many_xa_commits_lack_none(
     assert counts.total() > 100 * rounds
 
 
+@pytest.mark.long("waits for transactions")
 def test_what_was_prepared_before_the_binlog_begins_hinders_no_copy(
     server_of: Callable[..., LocalServer], pipe_on: Callable[..., Pipe]
 ) -> None:

@@ -145,6 +145,7 @@ def test_the_command_that_is_proposed_is_safe_to_paste(name: str, said: str) -> 
     assert hand_over(TableId("a", "b"), Owner(name, "1", "s")) == f"`lakeingest adopt {said}`"
 
 
+@pytest.mark.long("rounds of a race between processes")
 def test_of_a_publish_and_a_hand_over_at_once_both_leave_one_owner(
     pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Path
 ) -> None:

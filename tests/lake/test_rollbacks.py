@@ -46,6 +46,7 @@ def expected(lake: Lake, rollbacks: Callable[[], Rollbacks]) -> Rollback:
     return found
 
 
+@pytest.mark.long("another format of what runs on Iceberg", only=("hudi",))
 def test_readers_see_our_last_commit_again(lake: Lake, rollbacks: Callable[[], Rollbacks], insert: Others) -> None:
     """Whatever others committed above it; what was staged stays, and the table goes on."""
     assert rollbacks().found(lake.table) is None

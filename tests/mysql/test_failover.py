@@ -196,6 +196,7 @@ def domain_db(domain_pair: Pair) -> Db:
 
 
 @pytest.mark.parametrize("rotations", [(), ("FLUSH BINARY LOGS",)])
+@pytest.mark.long("starts a replica")
 def test_a_position_is_found_on_a_promoted_replica_of_mariadb(
     domain_pair: Pair, domain_db: Db, rotations: tuple[str, ...]
 ) -> None:

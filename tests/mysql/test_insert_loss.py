@@ -75,7 +75,7 @@ def test_no_snapshot_loses_an_insert(
 
 
 @pytest.mark.parametrize("gtid_mode", MODES)
-@pytest.mark.long("many clients", only=("OFF",))
+@pytest.mark.long("thousands of snapshots")
 def test_the_written_position_as_low_watermark_loses_inserts(
     mysql_server_with: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch, gtid_mode: str
 ) -> None:

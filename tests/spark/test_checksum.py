@@ -182,7 +182,7 @@ def test_mysql_spark_and_the_specification_agree_on_every_kind(db: Db, spark: Sp
         assert source_side.range_checksums(db.source, schema, keys)[0] == sums[number]
 
 
-@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4",))
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_one_changed_value_is_noticed_in_every_column(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """The row's checksum and the range's change, and the key of the row is named."""
     schema = every_kind(db)
@@ -211,6 +211,7 @@ def test_row_checksums_name_the_first_keys_in_key_order(db: Db, spark: SparkSess
     assert (2**64 - 1, 1) in last
 
 
+@pytest.mark.long("another server of what runs on MySQL", only=("MariaDB 11.4", "MariaDB 10.11"))
 def test_both_sides_find_the_bucket_of_a_key_and_name_its_text(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """Of texts, bytes and times, whatever the server's order; buckets and rows cut off at the same key."""
     collation = "utf8mb4_0900_ai_ci" if dialect(db.connection) is MYSQL else "utf8mb4_unicode_ci"

@@ -89,6 +89,7 @@ def metadata(commit: File) -> dict[str, Any]:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(keyed=KEYED)
+@pytest.mark.long("many examples")
 def test_a_record_key_is_that_of_spark(spark: SparkSession, keyed: tuple[list[str], list[tuple[Any, ...]]]) -> None:
     """For every type that a key can have here, alone and with others."""
     kinds, keys = keyed
@@ -172,7 +173,7 @@ def test_buckets_are_those_of_java() -> None:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long("other changes"))])
 @pytest.mark.parametrize("keys", ["integers", "texts", "two integers"])
-@pytest.mark.long("another kind of key", only=("two integers",))
+@pytest.mark.long("another kind of key", only=("texts", "two integers"))
 def test_both_ways_to_publish_leave_the_same_rows(
     lake_of: Callable[..., Lake], having: With, keys: str, seed: int
 ) -> None:
