@@ -27,11 +27,17 @@ RUNBOOKS = {path.stem: path.read_text() for path in (ROOT / "lakeingest" / "runb
 INDEX = RUNBOOKS.pop("README")
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in sorted((ROOT / "docs").rglob("*.md"))}
 README_LINES_MAX = 120
+PACKAGE_PAGES = {  # what each of these packages owns, and what must stay true in it
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in sorted((ROOT / "lakeingest").rglob("README.md"))
+    if path.parent.name != "runbooks"
+}
+PACKAGE_LINES_MAX, WIDTH_MAX = 75, 120
 REFERENCE = "cli", "configuration", "ddl", "platforms", "session-variables", "types"
 GENERATED = {f"docs/reference/{name}.md" for name in REFERENCE}
 TEXTS = {
     name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md")
-} | PAGES
+} | (PACKAGE_PAGES | PAGES)
 SOURCES = sorted(path for path in (ROOT / "lakeingest").rglob("*") if path.suffix in {".py", ".sql", ".yml"})
 ERRORS = [
     error
@@ -219,7 +225,7 @@ def test_every_page_can_be_reached() -> None:
         if page not in reached and page.suffix == ".md":
             reached.add(page)
             waiting += [page.parent / link.partition("#")[0] for link in links(page.read_text()) if "://" not in link]
-    pages = [*PAGES, *(f"lakeingest/runbooks/{name}.md" for name in RUNBOOKS)]
+    pages = [*PAGES, *PACKAGE_PAGES, *(f"lakeingest/runbooks/{name}.md" for name in RUNBOOKS)]
     assert [page for page in pages if ROOT / page not in reached] == []
 
 
@@ -265,6 +271,22 @@ def test_files_that_a_text_names_exist(name: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("name", PACKAGE_PAGES)
+def test_a_page_of_a_package_names_files_that_are_beside_it(name: str) -> None:
+    """As `file.py` or `folder/file.py`; a path from the root is checked like those of all texts."""
+    named = re.findall(r"`((?!lakeingest/|tests/)[\w/]+\.py)`", PACKAGE_PAGES[name])
+    assert named
+    assert [file for file in named if not ((ROOT / name).parent / file).is_file()] == []
+
+
+@pytest.mark.parametrize("name", PACKAGE_PAGES)
+def test_a_page_of_a_package_is_read_in_minutes(name: str) -> None:
+    """It is short, and an editor shows its lines whole; rows of tables have no breaks."""
+    lines = PACKAGE_PAGES[name].splitlines()
+    assert len(lines) <= PACKAGE_LINES_MAX
+    assert [line for line in lines if len(line) > WIDTH_MAX and not line.startswith("|")] == []
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -278,7 +300,7 @@ def test_nothing_unfinished_or_local_is_in_the_sources(pattern: str) -> None:
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in [
             *SOURCES,
-            *(ROOT / "lakeingest" / "runbooks").rglob("*.md"),
+            *(ROOT / "lakeingest").rglob("*.md"),
             *(path for path in (ROOT / "docs").rglob("*") if path.suffix in {".md", ".py", ".svg", ".yml"}),
             *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml")),
         ]
