@@ -12,11 +12,12 @@ from pyspark.daemon import manager
 
 from lakeingest.lake.formats import import_writers
 from lakeingest.mysql.wire import cache, kernels
-from lakeingest.pipeline import bootstrap, merge
+from lakeingest.pipeline.copying import waves
+from lakeingest.pipeline.merging import merge
 from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.scatter import read_archives_once
 
-__all__ = ["bootstrap", "merge"]
+__all__ = ["merge", "waves"]
 
 PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 

@@ -16,7 +16,7 @@ from lakeingest import exits
 from lakeingest.config import Config, parse_config
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline.edge_errors import translate_errors
+from lakeingest.pipeline.run.edge_errors import translate_errors
 
 RUNBOOKS = Path(__file__).parents[1] / "infra" / "runbooks"
 

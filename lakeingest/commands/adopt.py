@@ -12,8 +12,8 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_adoptions
 from lakeingest.lake.identity import identify
 from lakeingest.lake.ownership import hand_over
-from lakeingest.pipeline.edge_errors import translate_errors
-from lakeingest.pipeline.quiet_tables import open_target
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.state.lease import held
 from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from lakeingest.commands.since import parse_since, resolved
+from lakeingest.commands.unpublished import unpublished_rows
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Place
 from lakeingest.core.reading import ReadTo
@@ -28,7 +29,6 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target, open_versions
 from lakeingest.lake.preflight import copied
 from lakeingest.lake.versions import Published, Versions
-from lakeingest.pipeline.unpublished import unpublished_rows
 from lakeingest.rows import DEFINITION
 from lakeingest.spool.changelog import StoredChangelog
 from lakeingest.spool.changes import Changes

@@ -40,12 +40,12 @@ from lakeingest.mysql.preflight.server import retention, row_metadata, service
 from lakeingest.mysql.schema_reader import list_tables, list_views
 from lakeingest.mysql.statements_ahead import statement_ahead
 from lakeingest.pipeline import preconditions
-from lakeingest.pipeline.absent_tables import known_tables
-from lakeingest.pipeline.clocks import disagreement
-from lakeingest.pipeline.executors import tasks_at_once
+from lakeingest.pipeline.binlog.coverage import is_exact
+from lakeingest.pipeline.opening.absent_tables import known_tables
+from lakeingest.pipeline.opening.resumption import asked_anew, owner, resumption
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
-from lakeingest.pipeline.resume import asked_anew, owner, resumption
-from lakeingest.pipeline.watching import is_exact
+from lakeingest.pipeline.run.clocks import disagreement
+from lakeingest.pipeline.run.executors import tasks_at_once
 from lakeingest.spool.spool import Spool
 from lakeingest.state.owner import owner_of
 

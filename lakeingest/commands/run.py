@@ -13,18 +13,18 @@ from lakeingest.config import Config
 from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline.beginning_again import begin_altered_again
 from lakeingest.pipeline.catch_up import catch_up
-from lakeingest.pipeline.copying import copy_missing
-from lakeingest.pipeline.edge_errors import translate_errors
 from lakeingest.pipeline.events import Following, LeftAsItIs, Observer, unobserved
-from lakeingest.pipeline.follow import follow as follow_source
-from lakeingest.pipeline.follow import persistently, work_off
-from lakeingest.pipeline.open_run import OpenRun
-from lakeingest.pipeline.opening import opened
-from lakeingest.pipeline.profile import StageCost
-from lakeingest.pipeline.signals import look, restart_stopped
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.joining.beginning_again import begin_altered_again
+from lakeingest.pipeline.opening.opening import opened
+from lakeingest.pipeline.rounds.follow import follow as follow_source
+from lakeingest.pipeline.rounds.follow import persistently, work_off
+from lakeingest.pipeline.rounds.missing_chunks import copy_missing
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.profile import StageCost
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.signals.serving import look, restart_stopped
 from lakeingest.state.stopped import Stopped, most_serious
 
 if TYPE_CHECKING:

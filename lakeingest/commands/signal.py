@@ -24,7 +24,7 @@ from lakeingest.lake.preflight import copied, copies
 from lakeingest.mysql.connection import connect
 from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.events import Observer, unobserved
-from lakeingest.pipeline.settling import settle
+from lakeingest.pipeline.signals.without_run import settle
 from lakeingest.state.lease import is_held
 from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 from lakeingest.state.signals import SignalDocument, SignalFolder, this_process

@@ -20,9 +20,9 @@ from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.preflight.foreign_keys import cascading
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.pipeline.absent_tables import known_tables
-from lakeingest.pipeline.publish import GATE
-from lakeingest.pipeline.quiet_tables import open_target
+from lakeingest.pipeline.opening.absent_tables import known_tables
+from lakeingest.pipeline.publishing.publish import GATE
+from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality.reports import has_reports
 from lakeingest.spool.spool import Spool
 from lakeingest.state.last_run import failure

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
+from lakeingest.commands.comparison import Sides, compare
 from lakeingest.commands.report import Report
 from lakeingest.config import Config, Source
 from lakeingest.core.cascades import family
@@ -38,11 +39,10 @@ from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.pipeline.absent_tables import known_tables
-from lakeingest.pipeline.comparison import Sides, compare
-from lakeingest.pipeline.live_rows import live
-from lakeingest.pipeline.opening import assert_unchanged
-from lakeingest.pipeline.quiet_tables import open_target
+from lakeingest.pipeline.opening.absent_tables import known_tables
+from lakeingest.pipeline.opening.opening import assert_unchanged
+from lakeingest.pipeline.run.quiet_tables import open_target
+from lakeingest.spark.live_rows import live
 from lakeingest.spark.session import open_session
 from lakeingest.state.stopped import most_serious, read_stopped
 

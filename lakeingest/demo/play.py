@@ -20,13 +20,13 @@ from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config, parse_config
 from lakeingest.config.formats import FormatName
 from lakeingest.core.schema import TableId
+from lakeingest.demo.queries import queries
 from lakeingest.demo.s3 import local_s3
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.demo.shop import DATABASE, TABLES, Sizes, build
 from lakeingest.demo.workload import WRITERS, Workload
 from lakeingest.errors import OperatorNeeded, VerificationFailed
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, WaveCommitted
-from lakeingest.pipeline.queries import queries
 
 DemoPlace = Literal["local", "s3"]
 CHANGES = 20_000  # few enough for the reference decoder

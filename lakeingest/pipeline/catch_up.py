@@ -6,18 +6,18 @@ from lakeingest.core.cascades import ForeignKeys
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved
-from lakeingest.pipeline.binlog_ingest import spool_to_now
-from lakeingest.pipeline.binlog_run import BinlogRun
-from lakeingest.pipeline.cascades import remove_read, settle
-from lakeingest.pipeline.edges import Edges
-from lakeingest.pipeline.foreign_keys import parents_first
-from lakeingest.pipeline.hidden_tables import stop_hidden
-from lakeingest.pipeline.lifting import merge_over_halts, reload
-from lakeingest.pipeline.open_run import OpenRun
-from lakeingest.pipeline.publish import publish
-from lakeingest.pipeline.stopping import resume, working_on
-from lakeingest.pipeline.table_run import TableRun, Watch
-from lakeingest.pipeline.unseen_ddl import look_for_unseen_ddl
+from lakeingest.pipeline.binlog.ingest import spool_to_now
+from lakeingest.pipeline.cascades.cascades import remove_read, settle
+from lakeingest.pipeline.publishing.publish import publish
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.foreign_keys import parents_first
+from lakeingest.pipeline.run.hidden_tables import stop_hidden
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import resume, working_on
+from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.schema.lifting import merge_over_halts, reload
+from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.spool.thinning import join_neighbours, thin
 
 PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time

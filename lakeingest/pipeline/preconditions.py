@@ -20,7 +20,7 @@ from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.replica import replica_conditions
-from lakeingest.pipeline.quiet_tables import open_target
+from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
 from lakeingest.state.folder import lacks_room, open_to_others, unwritable

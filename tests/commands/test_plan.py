@@ -21,7 +21,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
+from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT, Planner
 from tests.mysql.database import Db, database_on
 from tests.mysql.preflight.test_preflight import globally, user_on
 

@@ -1,8 +1,8 @@
 """Copies of the tables of histories: in a lake by whole runs, or in memory.
 
-In memory the product reads, decodes and decides as in a run, in the order of `pipeline.lifting`: chunks, row events,
-DDL, definitions, defaults, lifts and foreign keys are its own. Only the rows are here, in Arrow, without a commit. So a
-history takes some tenths of a second, where one in a lake takes ten.
+In memory the product reads, decodes and decides as in a run, in the order of `pipeline.schema.lifting`: chunks, row
+events, DDL, definitions, defaults, lifts and foreign keys are its own. Only the rows are here, in Arrow, without a
+commit. So a history takes some tenths of a second, where one in a lake takes ten.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.schema_reader import read_schema, read_settled_schema
-from lakeingest.pipeline.binlog_ingest import Decoded, SpoolSegment
+from lakeingest.pipeline.binlog.ingest import Decoded, SpoolSegment
 from lakeingest.rows import constants, laid_over, table_schema
 from lakeingest.spool.manifest import Manifest
 from tests.accounts import copier_of

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from lakeingest.commands.check import check
-from lakeingest.pipeline.clocks import patient
 from lakeingest.pipeline.events import ClockWrong
+from lakeingest.pipeline.run.clocks import patient
 from tests.clocks import clock_ahead
 from tests.e2e.pipe import Pipe
 

@@ -26,9 +26,10 @@ from lakeingest.errors import LeaseHeld, SourceAway
 from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.mysql.connection import written_position
-from lakeingest.pipeline import boundaries, follow
+from lakeingest.pipeline.binlog import boundaries
 from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost
-from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.opening.opening import opened
+from lakeingest.pipeline.rounds import follow
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import held, is_held
 from tests.e2e.job import Job, until

@@ -21,7 +21,7 @@ from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
-from lakeingest.pipeline.executors import Executors
+from lakeingest.pipeline.run.executors import Executors
 from tests.e2e.pipe import Pipe
 from tests.stores import on_disk, remove
 

@@ -10,8 +10,10 @@ from pydantic import SecretStr
 
 from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed, SplitUnstable
 from lakeingest.mysql.connection import connect, query
-from lakeingest.pipeline import discovery, opening, preconditions
+from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.events import Event, WaveCommitted
+from lakeingest.pipeline.opening import opening
+from lakeingest.pipeline.rounds import discovery
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
 

@@ -12,8 +12,8 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.rights import granting_select
-from lakeingest.pipeline import discovery
 from lakeingest.pipeline.events import LeftAsItIs
+from lakeingest.pipeline.rounds import discovery
 from tests.accounts import statements
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon

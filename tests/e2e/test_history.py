@@ -22,9 +22,9 @@ from lakeingest.errors import BinlogGone
 from lakeingest.files import file as files
 from lakeingest.mysql.connection import clock, written_position
 from lakeingest.mysql.continuity import wait_until_over
-from lakeingest.pipeline import binlog_ingest, boundaries
+from lakeingest.pipeline.binlog import boundaries, ingest
 from lakeingest.pipeline.events import Event, Opened, RowsReread, WaveCommitted
-from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.opening.opening import opened
 from lakeingest.spool.spool import Spool
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
@@ -207,7 +207,7 @@ def test_a_boundary_in_a_lost_end_of_the_binlog_stops_nothing(
 ) -> None:
     """The copy has lost nothing, so the run goes on; the binlog is not cut where nothing ends any more."""
     monkeypatch.setattr(boundaries, "EVERY_SECONDS", 0.1)
-    monkeypatch.setattr(binlog_ingest, "LEAST_BYTES", 1)
+    monkeypatch.setattr(ingest, "LEAST_BYTES", 1)
     pipe = pipe_on(mortal.server)
     pipe.sql(ORDERS, "CREATE DATABASE elsewhere", "CREATE TABLE elsewhere.t (id INT PRIMARY KEY)")
     pipe.run()

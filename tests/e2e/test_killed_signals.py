@@ -31,7 +31,7 @@ SETTLE = """
 import os, signal, sys
 from pathlib import Path
 from lakeingest.config import parse_config
-from lakeingest.pipeline.settling import settle
+from lakeingest.pipeline.signals.without_run import settle
 from lakeingest.state import store
 
 folder, text, number, after = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"

@@ -32,7 +32,7 @@ from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
-from lakeingest.pipeline import maintenance, signals
+from lakeingest.pipeline.signals import maintenance, serving
 from lakeingest.state.signals import SignalFolder
 from tests.beside import beside
 from tests.catalog_servers import add_catalog, object_store, rest_server
@@ -326,7 +326,7 @@ def test_runs_that_are_killed_on_a_bad_store_and_a_bad_catalog(
     assert verify.returncode == 0, said
     found = left_over(lake)
     monkeypatch.setattr(maintenance, "LEFTOVER_AGE", timedelta(0))
-    monkeypatch.setattr(signals, "LEFTOVER_AGE", timedelta(0))
+    monkeypatch.setattr(serving, "LEFTOVER_AGE", timedelta(0))
     time.sleep(1.5)  # the store tells whole seconds
     [done] = ask(lake.readers.config, "maintain", spark=spark)
     assert done.state == "done", done.why

@@ -10,9 +10,9 @@ from lakeingest.commands.status import status
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
-from lakeingest.pipeline import discovery
 from lakeingest.pipeline.events import Event, Published, TableStopped, WaveCommitted
-from lakeingest.pipeline.opening import opened
+from lakeingest.pipeline.opening.opening import opened
+from lakeingest.pipeline.rounds import discovery
 from tests.beside import beside
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon

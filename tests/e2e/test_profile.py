@@ -8,7 +8,7 @@ import pytest
 
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
-from lakeingest.pipeline.profile import JVM, Profile, StageCost
+from lakeingest.pipeline.run.profile import JVM, Profile, StageCost
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 

@@ -12,12 +12,12 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.signals import WHOLE, Request, Scope
 from lakeingest.demo.server import LocalServer
 from lakeingest.pipeline.catch_up import catch_up
-from lakeingest.pipeline.edge_errors import translate_errors
-from lakeingest.pipeline.maintenance import maintain
-from lakeingest.pipeline.opening import opened
-from lakeingest.pipeline.reread_tasks import Patched, ReadAgain
-from lakeingest.pipeline.resnapshot import Step, step
-from lakeingest.pipeline.table_run import TableRun
+from lakeingest.pipeline.opening.opening import opened
+from lakeingest.pipeline.rereads.tasks import Patched, ReadAgain
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.signals.maintenance import maintain
+from lakeingest.pipeline.signals.resnapshot import Step, step
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]

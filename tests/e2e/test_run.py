@@ -11,7 +11,6 @@ from lakeingest.config.place import Place
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, NotOurCopy, Retryable, SourceMoved, StaleWriter, UsageError
 from lakeingest.mysql.connection import query
-from lakeingest.pipeline import bootstrap
 from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.stores import remove
@@ -145,7 +144,7 @@ def test_changes_during_a_run_are_caught(pipe: Pipe, kind: type[Event]) -> None:
 @pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a merge after each wave, changes of chunks still to come are dropped, and those of old ones applied."""
-    monkeypatch.setattr(bootstrap, "MERGE_BACKLOG", 1)
+    monkeypatch.setattr("lakeingest.pipeline.copying.waves.MERGE_BACKLOG", 1)
     pipe.sql(ORDERS)
     fill(pipe, 300)
 
@@ -168,8 +167,8 @@ def test_a_merge_between_waves_leaves_later_chunks_alone(pipe: Pipe, monkeypatch
 @pytest.mark.long("many chunks")
 def test_a_merge_in_many_ranges_is_exact(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of keys at their edges: unsigned ones above 2^63, and keys of two columns."""
-    monkeypatch.setattr("lakeingest.pipeline.merge.SLICE_ROWS", 50)
-    monkeypatch.setattr("lakeingest.pipeline.row_numbers.FILE_ROWS", 30)
+    monkeypatch.setattr("lakeingest.pipeline.merging.merge.SLICE_ROWS", 50)
+    monkeypatch.setattr("lakeingest.pipeline.merging.row_numbers.FILE_ROWS", 30)
     numbers = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 119)"
     pipe.sql(
         "CREATE TABLE wide (id BIGINT UNSIGNED PRIMARY KEY, v TEXT)",
@@ -264,7 +263,7 @@ def test_a_first_copy_goes_on_though_the_state_folder_was_lost(
     fill(pipe, 400)
     pipe.sql("ANALYZE TABLE orders")
     if lost == "state after a merge":
-        monkeypatch.setattr(bootstrap, "MERGE_SPLITS", 1)
+        monkeypatch.setattr("lakeingest.pipeline.copying.waves.MERGE_SPLITS", 1)
 
     class Stop(Exception):
         """Ends a run where a crash could."""

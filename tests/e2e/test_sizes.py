@@ -10,7 +10,6 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ChunkTooSlow
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline import bootstrap
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted
 from tests.e2e.pipe import Pipe
 
@@ -81,7 +80,7 @@ def test_wide_rows_are_cut_by_bytes_from_the_first_wave(auto: Pipe) -> None:
 @pytest.mark.long("many rows")
 def test_rows_that_are_wider_than_estimated_are_cut_finer(auto: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statistics that are not there yet make one chunk of all; its reader gives up before its memory is full."""
-    monkeypatch.setattr(bootstrap, "BYTES_MAX", 8 << 20)
+    monkeypatch.setattr("lakeingest.pipeline.copying.waves.BYTES_MAX", 8 << 20)
     monkeypatch.setattr(chunks, "FIRST_ROWS", 400)
     wide(auto, 300, "STATS_AUTO_RECALC = 0")
     auto.run()
@@ -108,7 +107,7 @@ def test_chunks_of_a_narrow_table_grow(auto: Pipe, monkeypatch: pytest.MonkeyPat
 @pytest.mark.long("many rows")
 def test_a_chunk_that_is_too_slow_is_cut_finer(auto: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server gives it up; nothing of its wave is committed, and smaller chunks come to an equal table."""
-    monkeypatch.setattr(bootstrap, "SECONDS_MAX", 0.1)
+    monkeypatch.setattr("lakeingest.pipeline.copying.waves.SECONDS_MAX", 0.1)
     monkeypatch.setattr(chunks, "TARGET_BYTES", 1 << 40)
     monkeypatch.setattr(chunks, "FIRST_ROWS", 600)
     wide(auto, 600)
@@ -127,7 +126,7 @@ def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
     pipe = pipe_on(mysql_server, chunk_rows=600)
     wide(pipe, 600)
     with monkeypatch.context() as patched:
-        patched.setattr(bootstrap, "SECONDS_MAX", 0.02)  # 120 MB
+        patched.setattr("lakeingest.pipeline.copying.waves.SECONDS_MAX", 0.02)  # 120 MB
         with pytest.raises(ChunkTooSlow, match=rf"{pipe.database}\.t: .* set a smaller chunk_rows"):
             pipe.run()
     pipe.run()
@@ -139,7 +138,7 @@ def test_a_chunk_of_fixed_rows_that_is_too_slow_is_named(
 @pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_splits_of_a_busy_table_stay_few(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wave has marks of its own; merges lift them to one before a commit has to carry too many."""
-    monkeypatch.setattr(bootstrap, "MERGE_SPLITS", 3)
+    monkeypatch.setattr("lakeingest.pipeline.copying.waves.MERGE_SPLITS", 3)
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))")
     numbers(pipe, 400)
     target, carried = open_target(pipe.config), list[int]()

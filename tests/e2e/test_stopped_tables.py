@@ -24,8 +24,9 @@ from lakeingest.errors import (
 )
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.pipeline import follow, lifting
 from lakeingest.pipeline.events import Published, StartedOver, TableStopped
+from lakeingest.pipeline.rounds import follow
+from lakeingest.pipeline.schema import lifting
 from lakeingest.spool import thinning
 from lakeingest.spool.spool import Spool
 from tests.e2e import others

@@ -4,7 +4,7 @@ import pytest
 
 from lakeingest.commands.status import status
 from lakeingest.errors import LakeIngestError, UnsupportedValue
-from lakeingest.pipeline import binlog_ingest
+from lakeingest.pipeline.binlog import ingest
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown
 
@@ -68,7 +68,7 @@ def test_a_value_between_ddl_of_other_tables_stops_only_its_own_table(
     market: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the stretch is read by several readers, and where a run is for another table alone."""
-    monkeypatch.setattr(binlog_ingest, "LEAST_BYTES", 1)
+    monkeypatch.setattr(ingest, "LEAST_BYTES", 1)
     for number in (2, 3):
         market.sql(
             f"INSERT INTO c (id, v) VALUES ({number}, 1)",

@@ -12,7 +12,7 @@ from lakeingest.core.chunks import Chunk, Cost
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.connection import query, table_name
-from lakeingest.pipeline.planner import Planner
+from lakeingest.pipeline.copying.planner import Planner
 from tests.mysql.database import Db
 
 pytestmark = pytest.mark.mysql

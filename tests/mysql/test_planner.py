@@ -10,7 +10,7 @@ from lakeingest.core.chunks import FIRST_ROWS, GROWTH, Chunk, Cost
 from lakeingest.core.schema import TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
-from lakeingest.pipeline.planner import CHUNKS_PER_SLOT, Planner
+from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT, Planner
 from tests.mysql.database import Db, database_on
 
 pytestmark = pytest.mark.mysql

@@ -19,8 +19,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.connection import query
-from lakeingest.pipeline import opening
 from lakeingest.pipeline.events import Event
+from lakeingest.pipeline.opening import opening
 
 PLAIN = TableId("plain", "t")  # is copied, whatever stands beside it
 

@@ -1,0 +1,161 @@
+"""From where on the spool watches tables that join, and which changes later low watermarks may lack."""
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.core.cascades import family
+from lakeingest.core.position import FilePosition, Place, Position, in_same_file, is_before
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.errors import LakeIngestError, SplitUnstable
+from lakeingest.mysql.connection import written_position
+from lakeingest.mysql.dialect import dialect
+from lakeingest.mysql.last_ddl import last_ddl
+from lakeingest.pipeline.binlog.ingest import SpoolSegment
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The places from which the spool watches joining tables, and the tables that it cannot watch."""
+
+    starts: Mapping[TableId, Place]
+    stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
+
+
+def watched_from(
+    config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
+) -> Joined:
+    """The places from which the spool watches joining tables; what it holds of the others stays.
+
+    It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
+    watermark of a joining table is the start of the source's current file; or the end of the table's last DDL in that
+    file, which has waited for all changes before it. The definitions are those of now, settled.
+    """
+    position, start = spool.position, spool.position.start_of_file
+    if not joining or position == start or not has_low_at_file_start(connection, position):
+        return Joined(dict.fromkeys(joining, position.place))
+    ends = last_ddl(config.source, Segment.after(start, position.at), joining)
+    starts = {table: ends.get(table) or start.at for table in joining}
+    stopped = _extend(config, spool, joining, starts)
+    return Joined({table: at.place(start.epoch) for table, at in starts.items()}, stopped)
+
+
+def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
+    """The place from which on the spool has every change of a watched table that low watermarks after now may lack.
+
+    Changes of the tables that foreign keys make its parents are among them. SplitUnstable where one of these has had
+    DDL after that place.
+    """
+    since, position = _cover(edges, binlog, table), binlog.spool.position
+    if since == position.place:
+        return since
+    for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
+        run = binlog.tables[parent]
+        if run.watch is Watch.WATCHED and since < _cover(edges, binlog, run):
+            raise SplitUnstable(
+                f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
+                f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}, and without GTIDs"
+                " a read may lack them until the source begins its next file"
+            )
+    return since
+
+
+def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
+    """That place for the table's own changes.
+
+    It is that of a table that joins. The spool is extended to it where it has less of the table. SplitUnstable after
+    DDL that may have shared the table with changes before it.
+    """
+    position, source = binlog.spool.position, edges.config.source
+    if not has_low_at_file_start(edges.connection, position):
+        return position.place
+    start = position.start_of_file
+    searched, at = binlog.searched.get(table.id, (start.at, start.at))
+    if not in_same_file(searched, start.at):
+        searched = at = start.at
+    rest = Segment.after(replace(start, at=searched, history=None), position.at)
+    at = last_ddl(source, rest, {table.id: table.schema}).get(table.id, at)
+    binlog.searched[table.id] = position.at, at
+    if at is None:
+        raise SplitUnstable(
+            f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: DDL in the binlog file"
+            f" {start.at.file} may have run beside changes of the table, and without GTIDs a read may lack them until"
+            " the source begins its next file"
+        )
+    since = at.place(start.epoch)
+    if since < binlog.spool.watched_from(table.id):
+        edges.lease.assert_held()
+        stopped = _extend(edges.config, binlog.spool, {table.id: table.schema}, {table.id: at})
+        if table.id in stopped:
+            raise stopped[table.id]
+    return since
+
+
+def _extend(
+    config: Config, spool: Spool, schemas: Mapping[TableId, TableSchema], starts: Mapping[TableId, FilePosition]
+) -> Mapping[TableId, LakeIngestError]:
+    """Let the spool watch each table from its start on, in the file of its position; those that cannot be read stop."""
+    position, start, opened = spool.position, spool.position.start_of_file, spool.opened
+    groups = {at: [table for table in schemas if starts[table] == at] for at in {start.at, *starts.values()}}
+    stopped = dict[TableId, LakeIngestError]()
+
+    def read(begins: Position, stop: FilePosition, at: FilePosition) -> Manifest:
+        """What is between the two, of the tables that begin at this place."""
+        tables = {table: schemas[table] for table in groups[at] if table not in stopped}
+        segment = Segment.after(begins, stop)
+        if is_before(begins.at, at):
+            segment = replace(segment, start=at, history=None)
+        decoded = SpoolSegment(config.source, segment, tables, spool.folder, stop.pos).run()
+        stopped.update(decoded.stopped)
+        return decoded.manifest
+
+    begins, early = start, [at for at in groups if is_before(at, opened.at)]
+    if any(groups[at] for at in early):  # the spool begins in this file
+        begins = opened
+        parts = [read(start, opened.at, at) for at in sorted(early, key=lambda one: one.pos)]
+        spool.reach_back(start, reduce(_with_tables_of, parts))
+    for at, tables in groups.items():
+        if tables and begins.at != position.at:
+            spool.widen(read(begins, position.at, at))
+    return {table: _with_way_out(table, error, start.at) for table, error in stopped.items()}
+
+
+def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -> LakeIngestError:
+    """The error for changes that are read only because they are in the source's current binlog file."""
+    longer = copy(error)
+    longer.args = (
+        f"{table}: FLUSH BINARY LOGS on the source, then run the same command again: without GTIDs its changes are read"
+        f" from the start of the binlog file {start.file} on, and {error}",
+    )
+    return longer
+
+
+def _with_tables_of(part: Manifest, other: Manifest) -> Manifest:
+    return replace(part, tables={**part.tables, **other.tables}, nulled={**part.nulled, **other.nulled})
+
+
+def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
+    """Whether a low watermark that is read after now may be before the position."""
+    if not is_read_from_file_start(connection, position):
+        return False
+    return not is_before(position.at, written_position(connection).start_of_file)
+
+
+def is_read_from_file_start(connection: pymysql.Connection, position: Position) -> bool:
+    """Whether a low watermark is the start of a binlog file, since there are no GTIDs."""
+    return position.gtids is None and not is_exact(connection)
+
+
+def is_exact(connection: pymysql.Connection) -> bool:
+    """Whether a low watermark is the place of its read view, which is never before a position that was read earlier."""
+    return dialect(connection).has_snapshot_position

@@ -1,0 +1,136 @@
+"""The versions of a table's rows that have given values: in its copy, in patches, in the spool."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.config import Source
+from lakeingest.core.cascades import ForeignKey, Row
+from lakeingest.core.comparison import collations
+from lakeingest.core.schema import INTEGERS, TableSchema
+from lakeingest.lake.target import Bounds, RowReader
+from lakeingest.mysql.connection import connect
+from lakeingest.mysql.text_classes import text_classes
+from lakeingest.pipeline.rereads.patches import patch_folder
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.rows import arrow_type
+from lakeingest.spark.scatter import scatter
+from lakeingest.spool.row_versions import rows_of, versions
+
+_CLASS = "class of "  # before the name of a column
+
+
+@dataclass(frozen=True, slots=True)
+class WithValues:
+    """Of rows those whose columns have values of one of these classes; with the types of the source.
+
+    `classes` has a column for each of `columns`, in their order. `collations` are those of columns that are texts.
+    """
+
+    source: Source
+    types: pa.Schema
+    columns: tuple[str, ...]
+    collations: Mapping[str, str]
+    classes: pa.Table
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        """The rows, with the columns of `types`."""
+        cast = rows.select(self.types.names).cast(self.types)
+        for name, collation in self.collations.items():
+            cast = cast.append_column(_CLASS + name, self._classes(collation, cast[name]))
+        keys = [_CLASS + name if name in self.collations else name for name in self.columns]
+        right_keys = self.classes.column_names
+        found = cast.join(self.classes, keys, right_keys, join_type="left semi", use_threads=False)
+        return found.select(self.types.names)
+
+    def _classes(self, collation: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+        """The source is asked for each text once."""
+        each = pc.unique(texts.drop_null())
+        if not len(each):
+            return pa.nulls(len(texts), pa.string())
+        with connect(self.source) as connection:
+            known = text_classes(connection, collation, each.to_pylist())
+        return pa.array(known.values(), pa.string()).take(pc.index_in(texts, pa.array(known, pa.string())))
+
+
+@dataclass(frozen=True, slots=True)
+class FindVersions:
+    """The task of one executor: of a part of the copy the rows with these values."""
+
+    reader: RowReader
+    wanted: WithValues
+
+    def run(self) -> pa.Table:
+        """The columns that were asked for."""
+        return self.wanted(self.reader.read())
+
+
+def classes_of(edges: Edges, key: ForeignKey, values: Collection[Row]) -> dict[Row, Row]:
+    """The classes of a foreign key's values, as in `core.cascades.Classes`: of texts those that the source tells."""
+    texts = {key.columns.index(name): collation for name, collation in collations(key).items()}
+    known = {
+        number: text_classes(edges.connection, collation, {row[number] for row in values})
+        for number, collation in texts.items()
+    }
+    return {
+        row: tuple(known[number][value] if number in known else value for number, value in enumerate(row))
+        for row in values
+    }
+
+
+def rows_with(
+    edges: Edges,
+    binlog: BinlogRun,
+    table: TableRun,
+    columns: Sequence[str],
+    sought: Mapping[ForeignKey, Collection[Row]],
+) -> set[Row]:
+    """The versions of rows, with these columns, that have values of a foreign key of these classes."""
+    spool, progress, patches = binlog.spool, table.progress, patch_folder(edges, table)
+    files = [patches.file(patch.name) for patch in progress.patches]
+    files += spool.files(table.id, progress.needed_from, spool.position.place)
+    found: set[Row] = set()
+    for key, classes in sought.items():
+        wanted = _wanted(edges, table.schema, columns, key, classes)
+        found |= versions(files, columns, wanted) | _in_copy(edges, table, columns, wanted)
+    return found
+
+
+def _in_copy(edges: Edges, table: TableRun, columns: Sequence[str], wanted: WithValues) -> set[Row]:
+    first = wanted.columns[0]  # bounds are those of the first column
+    names = [first, *(name for name in columns if name != first)]
+    executors = edges.executors
+    [readers] = edges.target.readers(table.staged, executors.open, names, [_bounds(table.schema, wanted)])
+    tasks = [FindVersions(reader, wanted) for reader in readers]
+    parts = scatter(executors.for_tasks(small=len(tasks) <= 1), FindVersions.run, tasks, executors.at_once)
+    return {row for part in parts for row in rows_of(part, columns)}
+
+
+def _bounds(schema: TableSchema, wanted: WithValues) -> Bounds | None:
+    """The least and the greatest value of the first column; None where the formats may have another order."""
+    first = wanted.columns[0]
+    if schema.column(first).kind not in INTEGERS:
+        return None
+    ends = pc.min_max(wanted.classes[first]).as_py()
+    return ends["min"], ends["max"]
+
+
+def _types(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([pa.field(name, arrow_type(schema.column(name))) for name in columns])
+
+
+def _wanted(
+    edges: Edges, schema: TableSchema, columns: Sequence[str], key: ForeignKey, classes: Collection[Row]
+) -> WithValues:
+    texts = collations(key)
+    fields = [
+        pa.field(_CLASS + name, pa.string()) if name in texts else pa.field(name, arrow_type(schema.column(name)))
+        for name in key.columns
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(zip(*classes, strict=True), fields, strict=True)]
+    table = pa.table(arrays, schema=pa.schema(fields))
+    return WithValues(edges.config.source, _types(schema, columns), key.columns, texts, table)

@@ -1,0 +1,1 @@
+"""The chunks of a table: planned, read by executors and committed, wave by wave."""

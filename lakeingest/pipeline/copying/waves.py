@@ -1,0 +1,233 @@
+"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, the unit of resume.
+
+At the same time as a wave's chunks the executors read the binlog that was written since the last wave, so the source
+does not purge binlog that the copy still needs.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakeingest.config import Source
+from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk, Cost
+from lakeingest.core.history import History
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.position import FilePosition, GtidSet, Position, latest
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.splits import Split
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, of_pipeline, of_table
+from lakeingest.lake.target import Writer
+from lakeingest.mysql.chunk_reader import Cap, read_chunk, read_stable
+from lakeingest.pipeline.binlog.ingest import Decoded, SpoolSegment, append_segments, are_small, next_segments
+from lakeingest.pipeline.binlog.watermarks import settled_position
+from lakeingest.pipeline.copying.planner import Planner
+from lakeingest.pipeline.events import Planned, WaveCommitted
+from lakeingest.pipeline.merging.merge import merge
+from lakeingest.pipeline.publishing.gate import gate
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.profile import Profile
+from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.quality.row_checks import is_sound
+from lakeingest.quality.suites import default_suite
+from lakeingest.rows import with_read_metadata
+from lakeingest.spark.background_job import BackgroundJob
+from lakeingest.spark.scatter import scatter
+from lakeingest.spool.spool import Spool
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
+MERGE_SPLITS = 128  # each is a GTID set in every commit's properties, until a merge joins them
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A chunk that an executor has copied: its files, which no table refers to yet, and its split.
+
+    `sound`: the rows were checked, and are as the table's definition says.
+    """
+
+    files: bytes
+    split: Split
+    high: FilePosition
+    cost: Cost
+    sound: bool
+    nulled: int
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class CopyChunk:
+    """The task of one executor: read a chunk between its watermarks, write it to files."""
+
+    source: Source
+    schema: TableSchema
+    chunk: Chunk
+    server_uuid: str
+    epoch: int
+    settled: FilePosition
+    cap: Cap
+    writer: Writer
+
+    def run(self) -> Copied:
+        """Rows and watermarks are of the same attempt."""
+        began, profile = time.monotonic(), Profile()
+        with profile.stage("chunks: read"):
+            asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_chunk(*asked, cap=self.cap, settled=self.settled))
+        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
+        with profile.stage("chunks: look"):
+            rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
+            sound = is_sound(default_suite(self.schema, rows.num_rows), rows)
+        with profile.stage("chunks: write"):
+            files = self.writer.write(rows)
+        return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Chunks that executors read, and at the same time the binlog that was written since the last wave."""
+
+    chunks: list[Chunk]
+    outcomes: BackgroundJob[list[Copied | Decoded]]
+    began: float
+
+    @property
+    def keys(self) -> KeyRange:
+        """The keys of all chunks of the wave."""
+        return KeyRange(self.chunks[0].range.lower, self.chunks[-1].range.upper)
+
+
+def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Callable[[], bool]) -> None:
+    """Copy the missing chunks of the table, wave by wave, until none is missing or the time is up.
+
+    While a wave is committed, the next wave is read. A wave with a chunk that was given up is planned again, in smaller
+    chunks; ChunkTooSlow where they cannot be smaller.
+    """
+    if not table.has_missing_chunks or out_of_time():
+        return
+    planner = Planner(edges.connection, table.schema, table.options, edges.executors.at_once)
+    edges.observe(Planned(table.id, planner.estimated_rows))
+    wave: Wave | None = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to)
+    try:
+        while wave is not None:
+            read, copied = wave, end_wave(edges, binlog, table, planner, wave)
+            if table.watch is Watch.UNWATCHED:  # the binlog holds a change of the table that cannot be replayed
+                return
+            is_last = bool(copied) and read.keys.upper is None
+            lower = read.keys.upper if copied else read.keys.lower
+            wave = None if is_last or out_of_time() else begin_wave(edges, binlog, table, planner, lower)
+            if copied:
+                commit_wave(edges, binlog, table, read, copied)
+            if out_of_time():
+                break
+    finally:
+        if wave is not None:
+            wave.outcomes.cancel()
+
+
+def begin_wave(
+    edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, lower: Key | None, *, beside: bool = False
+) -> Wave:
+    """Start to read the next wave, from the key `lower` on; with `beside` without the binlog, which others read."""
+    chunks, cap = planner.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
+    position, writer, since = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
+    copies = [
+        CopyChunk(edges.config.source, table.schema, chunk, position.server_uuid, position.epoch, since, cap, writer)
+        for chunk in chunks
+    ]
+    executors = edges.executors
+    at_once = executors.at_once_beside if beside else executors.at_once
+    with of_pipeline():
+        segments = [] if beside else next_segments(edges, binlog, at_once)
+    tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
+    # a table of one chunk is read in this process; workers are running already for the last chunk of a larger table
+    workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
+
+    def read() -> list[Copied | Decoded]:
+        return scatter(workers, _run, tasks, at_once)
+
+    job = BackgroundJob(workers, read)
+    return Wave(chunks, executors.beside(job, at_once) if beside else job, time.monotonic())
+
+
+def end_wave(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:
+    """Wait for a wave; its chunks, or none where a chunk was given up and the next try has smaller chunks."""
+    try:
+        outcomes = wave.outcomes.result()
+    except (ChunkTooSlow, ChunkTooLarge) as error:
+        if not planner.can_shrink:
+            raise ChunkTooSlow(f"{table.id}: {error}") from error
+        planner.shrink()
+        return []
+    decoded = [outcome for outcome in outcomes if isinstance(outcome, Decoded)]
+    copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
+    if decoded:
+        with of_pipeline():
+            append_segments(edges, binlog, decoded, time.monotonic() - wave.began)
+    binlog.add_boundaries(chunk.high for chunk in copied)
+    planner.learn([chunk.cost for chunk in copied])
+    return copied
+
+
+def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, copied: list[Copied]) -> None:
+    """Make a wave part of staging, then run the gate on its rows.
+
+    The gate before the publish, which follows the last wave, checks the rows of that wave.
+    """
+    # the spool has passed the high watermarks of the earlier waves, but not those of this wave
+    splits = table.progress.splits
+    if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
+        merge(edges, binlog.spool, table)
+    rows = sum(chunk.cost.rows for chunk in copied)
+    nulled = sum(chunk.nulled for chunk in copied)
+    read_to = read_up_to(edges.config.source, binlog, latest(chunk.high for chunk in copied))
+    progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)
+    edges.lease.assert_held()
+    sound = all(chunk.sound for chunk in copied)
+    with edges.profile.stage("waves: commit"):
+        staged = edges.target.commit_wave(table.staged, [chunk.files for chunk in copied], progress)
+    table.advance(staged, sound=sound)
+    for chunk in copied:
+        edges.profile.add(chunk.profile)
+    seconds, took = time.monotonic() - wave.began, tuple(chunk.cost.seconds for chunk in copied)
+    is_last = not table.has_missing_chunks
+    edges.observe(WaveCommitted(table.id, progress.wave, len(copied), rows, seconds, is_last, took))
+    if not is_last:
+        keys = wave.keys
+        if not keys.ordered:  # Spark cannot tell which rows are of the wave: the gate checks all rows
+            keys, rows = KeyRange(), progress.rows
+
+        def staged_rows() -> "DataFrame":
+            staged_table = edges.target.read(table.id, table.staged.version, edges.executors.open())
+            return staged_table.where(keys.predicate(table.schema.key))
+
+        gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
+
+
+def read_up_to(source: Source, binlog: BinlogRun, high: FilePosition) -> Position:
+    """The greatest high watermark of a wave, as a position that can be proven later."""
+    position = binlog.spool.position
+    gtids = None if position.gtids is None else GtidSet()  # they are in the low watermarks
+    began = binlog.second_of(high.file, source)
+    return Position(position.server_uuid, position.epoch, high, gtids, History(began))
+
+
+def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
+    if isinstance(task, CopyChunk):
+        with of_table():
+            return task.run()
+    with of_pipeline():
+        return task.run()
+
+
+def _backlog(spool: Spool, table: TableRun) -> int:
+    """How many change rows of the table are spooled and not merged."""
+    progress = table.progress
+    if not progress.splits.all:
+        return 0
+    since = progress.covered_from if progress.position is None else progress.position.place
+    return spool.backlog(table.id, max(since, spool.start))

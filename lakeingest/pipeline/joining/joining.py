@@ -1,0 +1,113 @@
+"""Joining: new tables are created in the lake, and the spool watches them from then on."""
+
+from collections.abc import Mapping
+
+from lakeingest.core.cascades import Settled
+from lakeingest.core.position import Place
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.errors import of_table
+from lakeingest.files.file import state_of
+from lakeingest.mysql.schema_reader import read_settled_schema
+from lakeingest.pipeline.binlog.coverage import has_low_at_file_start, watched_from
+from lakeingest.pipeline.binlog.ingest import spool_to_now
+from lakeingest.pipeline.events import StartedOver
+from lakeingest.pipeline.joining.over_gap import (
+    definition_before,
+    go_on_over_gap,
+    is_worth_comparing,
+    lift_over_gap,
+    origins_of,
+)
+from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import stop, working_on
+from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.spool.patch_files import PatchFolder
+from lakeingest.state.definition import begin_again, keep_definition, keep_layout
+
+
+def join(run: OpenRun) -> None:
+    """Create the tables that have no copy yet, empty; changes that the binlog holds from before are not applied.
+
+    A copy that has to be started over is emptied on staging instead, or goes on `over_gap`. It answers the signals that
+    wait.
+
+    First the binlog is read up to now for the other tables. Then the DDL of a table that was just made, or is copied
+    again, lies before its start, and so does what cannot be replayed of it. Without GTIDs a low watermark is the start
+    of a file, so the new tables are watched from there on, or from the end of their last DDL in it. One with a change
+    in it that cannot be replayed stops before it has a copy, and can join when the file is full.
+
+    The definition is read after the place from which the table is watched: then it is in force from there on, or the
+    spool meets the DDL that came between.
+    """
+    edges, binlog = run.edges, run.binlog
+    if any(
+        binlog.schemas or table.copy is not None or has_low_at_file_start(edges.connection, binlog.spool.position)
+        for table in _joining(run)
+    ):
+        spool_to_now(edges, binlog)
+    for table in _joining(run):
+        with working_on(edges, table), of_table():
+            table.definition = read_settled_schema(edges.connection, table.id, table.schema.choices)
+            table.altered_unseen = False
+        if table.stop is not None:
+            table.watch = Watch.UNWATCHED
+    if _joining(run):
+        know_foreign_keys(edges, binlog)
+    starts = _watch(run)
+    for table in _joining(run):
+        with working_on(edges, table):
+            at, start = binlog.spool.position, starts[table.id]
+            cascades = Settled(table.foreign_keys, start) if table.foreign_keys else None
+            begins = at if at.place == start else None
+            new = Progress(
+                table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, position=begins, cascades=cascades
+            )
+            edges.lease.assert_held()
+            if table.copy is None:
+                table.advance(edges.target.create(table.schema, new.created()), sound=True)
+                keep_definition(state_of(edges.config), table.schema, is_new=True)
+            else:
+                _start_over(run, table, new)
+                table.watch, table.over_gap = Watch.WATCHED, False
+        if table.watch is Watch.JOINING:
+            table.watch = Watch.UNWATCHED if table.copy is None or table.stop is not None else Watch.WATCHED
+
+
+def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
+    """Begin its rows again on staging, and say to readers of the changelog that what they see is of before."""
+    edges, staged, state = run.edges, table.staged, state_of(run.edges.config)
+    signals = run.signals.waiting.get(table.id, ())
+    is_complete = staged.progress.splits.complete
+    compares = table.over_gap and (is_complete or is_worth_comparing(edges.connection, staged, table.schema))
+    spool, before = run.binlog.spool, definition_before(edges.config, staged, table.schema)
+    lift = lift_over_gap(edges.config, spool, staged, table.schema) if compares else None
+    if staged.published is not None:
+        begin_again(state, table.schema, staged.published, new.covered_from)
+    patches = PatchFolder.of(state, table.schema)
+    for signal in signals:
+        patches.remove(signal)
+    if lift is not None:
+        go_on_over_gap(edges, run.binlog, table, lift, new, signals)
+    else:
+        known = None if before is None else origins_of(before, spool, staged, table.schema)
+        keep_definition(state, table.schema)
+        progress = staged.progress.started_over(new, signals=signals)
+        table.advance(edges.target.start_over(staged, table.schema, progress, known), sound=True)
+    keep_layout(state, table.schema)
+    edges.observe(StartedOver(table.id, compared=lift is not None))
+
+
+def _joining(run: OpenRun) -> list[TableRun]:
+    return [table for table in run.tables.values() if table.watch is Watch.JOINING and not table.paused]
+
+
+def _watch(run: OpenRun) -> Mapping[TableId, Place]:
+    """The places from which the spool watches the new tables. A table whose changes after it cannot be read stops."""
+    joining = {table.id: table.schema for table in _joining(run)}
+    joined = watched_from(run.edges.config, run.edges.connection, run.binlog.spool, joining)
+    for table, error in joined.stopped.items():
+        stop(run.edges, run.tables[table], error)
+        run.tables[table].watch = Watch.UNWATCHED
+    return joined.starts

@@ -1,0 +1,82 @@
+"""Starting over: all rows of a table that has stopped are read again.
+
+That is right where the copy cannot be continued: DDL cannot be followed, which a run finds out by itself; or changes in
+the binlog are lost or cannot be replayed, and a person asked for it. The copy begins again from its first chunk, or
+goes on `over_gap`: its rows are compared. Readers see the old rows and columns until all are read and have passed the
+gates. In a format that does not follow DDL the table must still be defined as it was copied.
+"""
+
+from lakeingest.errors import (
+    BinlogGone,
+    LakeIngestError,
+    Retryable,
+    SchemaChanged,
+    SourceDiverged,
+    SpoolGap,
+    StateUnreadable,
+    UnsupportedEvent,
+    UnsupportedValue,
+)
+from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.pipeline.joining.joining import join
+from lakeingest.pipeline.joining.over_gap import lift_over_gap
+from lakeingest.pipeline.opening.opening import assert_unchanged
+from lakeingest.pipeline.preconditions import refusal
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import is_stopped_by_ddl
+from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.schema.unseen_ddl import assert_read_by
+from lakeingest.pipeline.signals import resnapshot
+
+MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
+
+
+def hindrance(table: TableRun, *, whole: bool) -> str:
+    """Why a table that has stopped is not started over; empty where a request for the `whole` table does that."""
+    assert table.stop is not None  # noqa: S101 - whoever asks has looked
+    stopped = f"{table.id} has stopped: {table.stop.record.error}: {table.stop.record.message}"
+    if not isinstance(table.stop.error, MENDED):
+        return f"{stopped}; this waits until that is mended (lakeingest explain {table.stop.record.error})"
+    if not whole:
+        return f"{stopped}; `lakeingest resnapshot {table.id}`, of the whole table, starts its copy over"
+    return ""
+
+
+def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestError | None:
+    """Start the copy of a stopped table over, for the signals that wait; None, or why that cannot be done.
+
+    With `over_gap` its rows stay, and are compared, where that can be done. Where it cannot, and deleted rows are to
+    stay, it is not started over, because they would be lost. The table may have stopped again after that.
+    """
+    edges = run.edges
+    try:
+        with translate_errors(edges.config.source, edges.target):
+            staged = table.copy or edges.target.recover(table.id)
+            schema = read_schema(edges.connection, table.id, table.options.choices)
+            if staged is None:
+                return Retryable(f"{table.id}: its copy was dropped; the next run copies it again")
+            if not edges.config.evolves:
+                assert_unchanged(staged, schema)
+            if refused := refusal(edges.config, edges.connection, table.id):
+                return refused
+            if not is_stopped_by_ddl(table):  # a read begins with that DDL
+                assert_read_by(edges, run.binlog, table, schema)
+    except LakeIngestError as error:
+        if isinstance(error, Retryable) and not error.of_table:
+            raise
+        return error
+    if staged.published is None and not over_gap:
+        return Retryable(f"{table.id}: the next run goes on with its first copy")
+    if over_gap and schema.keeps_deleted and lift_over_gap(edges.config, run.binlog.spool, staged, schema) is None:
+        return SchemaChanged(
+            f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
+            " again, which takes out the rows that are marked as deleted"
+        )
+    resnapshot.cancel(table)
+    run.signals.begun.pop(table.id, None)
+    table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
+    table.over_gap, table.suspect = over_gap, False
+    table.advance(staged)
+    join(run)
+    return None

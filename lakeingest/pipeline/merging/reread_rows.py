@@ -1,0 +1,53 @@
+"""Rows of patches that a merge puts into the copy: the changelog has them too, because the binlog does not.
+
+These are the rows that were read again and have no later change: the rows of their keys as of the merge's stop. They
+are written before the commit of the merge, and so before the spool has any later segment: a reader that comes to such a
+segment finds them. If the run crashes before the commit, they are still right as of that stop. The next merge writes
+them again, as of its own stop.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from lakeingest.core.position import Place
+from lakeingest.core.reading import ReadTo
+from lakeingest.core.schema import TableSchema
+from lakeingest.pipeline.merging.row_numbers import RowNumbers, in_groups
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.spark.scatter import scatter
+from lakeingest.spool import archive
+from lakeingest.spool.reread_files import RereadFolder, Rows
+from lakeingest.spool.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRereads:
+    """The task of one executor: write rows of patches to a file for readers of the changelog."""
+
+    folder: RereadFolder
+    rows: Rows
+    schema: TableSchema
+    stop: Place
+    first: int
+
+    def run(self) -> tuple[str, int]:
+        """The file is durable when this returns, and no reader sees it."""
+        return self.folder.write(self.rows, self.schema, self.stop, self.first)
+
+
+def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, found: Sequence[RowNumbers], stop: Place) -> None:
+    """Let readers of the changelog see these rows of patches, as of `stop`, which is where the spool ends."""
+    groups = in_groups(found)
+    if not groups:
+        return
+    edges.lease.assert_held()
+    with edges.profile.stage("merges: store reread rows"):
+        log, folder = archive.named(spool.folder), RereadFolder.of(spool.folder, schema.table)
+        first = folder.count(stop, log)
+        starts = accumulate((sum(len(rows) for _, rows in group) for group in groups), initial=first)
+        tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, starts, strict=False)]
+        executors = edges.executors
+        files = scatter(executors.for_tasks(small=len(tasks) == 1), WriteRereads.run, tasks, executors.at_once)
+        edges.lease.assert_held()
+        folder.add(ReadTo(stop, log=log, reread=first), files)

@@ -1,0 +1,1 @@
+"""A staging commit passes its gates, and readers see it."""

@@ -1,0 +1,66 @@
+"""A gate of the pipeline: staged rows are checked against suites, the result is stored, and a failure is raised."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from lakeingest.errors import GateFailed
+from lakeingest.files.file import state_of
+from lakeingest.pipeline.events import GateRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.quality.gates import GateReport, joined, run_gate
+from lakeingest.quality.reports import save_report
+from lakeingest.quality.row_checks import passed
+from lakeingest.quality.suites import Suite, default_suite
+from lakeingest.spark.live_rows import live
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FAILURES_IN_MESSAGE = 3  # the report has all of them
+
+
+def gate(
+    edges: Edges,
+    table: TableRun,
+    stage: str,
+    rows: "Callable[[], DataFrame]",
+    expected_rows: int,
+    suites: Sequence[Suite] = (),
+    *,
+    sound: bool,
+) -> GateReport:
+    """Check staged rows against the suite of the table's definition and the given suites; GateFailed names failures.
+
+    Rows that are marked as deleted count for the definition, which expects so many rows, but not for the given suites.
+    `sound`: the rows are known to pass the suite of the definition, so only the given suites are checked.
+    """
+
+    def evaluated(found: "DataFrame", asked: Sequence[Suite]) -> GateReport:
+        return run_gate(title, found, key, asked, samples=edges.config.quality.samples)
+
+    began = time.monotonic()
+    key, title = table.schema.key, f"{table.id} {stage}"
+    of_definition = default_suite(table.schema, expected_rows)
+    with edges.profile.stage("gates"):
+        if sound:
+            report = passed(of_definition, evaluated(live(rows(), table.schema), suites) if suites else None)
+        elif table.schema.keeps_deleted and suites:
+            found = rows()
+            report = evaluated(found, [of_definition])
+            report = joined(report, evaluated(live(found, table.schema), suites))
+        else:
+            report = evaluated(rows(), [of_definition, *suites])
+        page = save_report(state_of(edges.config), table.id, stage, expected_rows, report)
+    failures = report.failures
+    seconds = time.monotonic() - began
+    edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))
+    if failures:
+        more = f"; and {len(failures) - FAILURES_IN_MESSAGE} more" if len(failures) > FAILURES_IN_MESSAGE else ""
+        raise GateFailed(
+            f"{table.id} was not published, it failed the gate {stage}:"
+            f" {'; '.join(map(str, failures[:FAILURES_IN_MESSAGE]))}{more};"
+            f" readers keep the last good commit; all of it is in {page}"
+        )
+    return report

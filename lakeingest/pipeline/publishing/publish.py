@@ -1,0 +1,70 @@
+"""Write, audit, publish: the gates check a staging commit, and exactly that commit becomes visible."""
+
+import json
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lakeingest.core.shown import SHOWN, Shown
+from lakeingest.files.file import state_of
+from lakeingest.pipeline.events import Published
+from lakeingest.pipeline.publishing.gate import gate
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.quality.suites import user_suites
+from lakeingest.state.definition import as_property, keep_first
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GATE = "lakeingest.gate"  # table property: what the gate checked at the last publish
+DEFINITION = "lakeingest.definition"  # table property: the source's definition of the published rows
+
+
+def publish(edges: Edges, table: TableRun) -> None:
+    """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
+
+    On GateFailed main does not move. MainMoved when someone's compaction has moved main. Nothing is done when readers
+    see this commit already, nor before a gap is closed, nor where changes by foreign keys are missing (`cascades`).
+    """
+    began = time.monotonic()
+    staged = table.staged
+    if staged.visible or staged.progress.gap or not table.is_settled:
+        return
+    expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
+    suites = user_suites(edges.config.quality, table.id)
+    sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
+
+    def rows() -> "DataFrame":
+        return edges.target.read(table.id, staged.version, edges.executors.open())
+
+    report = gate(edges, table, "before publish", rows, expected_rows, suites, sound=sound)
+    asked = {
+        "success": True,
+        "rows": expected_rows,
+        "evaluated": len(report.outcomes),
+        "warnings": len(report.warnings),
+        "suites": sorted({outcome.suite for outcome in report.outcomes}),
+    }
+    audited = replace(staged, progress=staged.progress.audited(expected_rows))
+    edges.lease.assert_held()
+    # before it: then it is known of every published copy
+    keep_first(state_of(edges.config), table.schema, staged.published, staged.progress.position)
+    shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
+    properties = {GATE: json.dumps(asked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
+    with edges.profile.stage("publishes"):
+        published = edges.target.publish(audited, table.schema, edges.executors.open, properties)
+    published = replace(published, progress=audited.progress.published())
+    table.advance(published)
+    position = published.progress.position
+    edges.observe(
+        Published(table.id, expected_rows, "" if position is None else str(position.at), time.monotonic() - began)
+    )
+
+
+def _counted(edges: Edges, table: TableRun) -> int:
+    """The rows of the staged commit, where what was read again may have mended what was lost or doubled."""
+    version = table.staged.version
+    count = edges.target.count(table.id, version)
+    return edges.target.read(table.id, version, edges.executors.open()).count() if count is None else count

@@ -1,0 +1,99 @@
+"""Listed keys of a table that has a copy are read again: as patches, which wait for the next merge (`core.rereads`)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeingest.core.keys import EVERY_KEY
+from lakeingest.core.rereads import Patch
+from lakeingest.core.schema import TableSchema
+from lakeingest.files.file import state_of
+from lakeingest.mysql.chunk_reader import Cap
+from lakeingest.mysql.key_values import key_table
+from lakeingest.mysql.keyed_rows import conditions_of
+from lakeingest.pipeline.binlog.watermarks import settled_position
+from lakeingest.pipeline.rereads.tasks import Chunk, FindPresent, Patched, ReadAgain
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.rows import source_names, table_schema
+from lakeingest.spark.scatter import scatter
+from lakeingest.spool.patch_files import PatchFolder, absent
+
+KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
+
+
+def patch_folder(edges: Edges, table: TableRun) -> PatchFolder:
+    """Where patches of the table are."""
+    return PatchFolder.of(state_of(edges.config), table.schema)
+
+
+def compared_columns(schema: TableSchema) -> list[str]:
+    """The columns of the copy that `source_rows` needs, the key's first: bounds apply to the first column."""
+    return [*schema.key, *(name for name in source_names(schema) if name not in schema.key)]
+
+
+def listed_chunk(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> Chunk:
+    """The rows of listed keys."""
+    return Chunk(tuple(conditions_of(schema, keys)), EVERY_KEY, tuple(keys))
+
+
+def read_keys(
+    edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]]
+) -> list[Patched]:
+    """Read the rows of these keys, and wait for it."""
+    groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
+    return read_chunks(edges, binlog, table, signal, [listed_chunk(table.schema, group) for group in groups])
+
+
+def read_chunks(
+    edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, chunks: Sequence[Chunk]
+) -> list[Patched]:
+    """Read these chunks, and wait for it."""
+    source, server, patches = edges.config.source, table.progress.server_uuid, patch_folder(edges, table)
+    epoch, since = binlog.spool.position.epoch, settled_position(edges, binlog)
+    tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, since, Cap(), patches) for chunk in chunks]
+    executors = edges.executors
+    return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
+
+
+def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Patched], epoch: int) -> list[Patch]:
+    """What was read, as patches, and those of keys that the source has no row of."""
+    patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
+    for part in patched:
+        patches += _absent_of_list(edges, table, signal, part, epoch)
+        if part.gone is not None:
+            patches += _patch_of_absent(edges, table, signal, part.gone, part, epoch)
+    return patches
+
+
+def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
+    """A patch of the copy's rows with keys that were asked for, and that the source has no row of."""
+    if not part.to_mark:
+        return []
+    files = map(patch_folder(edges, table).file, part.names)
+    keys = absent(key_table(table.schema, part.to_mark), table.schema.key, files)
+    return _patch_of_absent(edges, table, signal, keys, part, epoch)
+
+
+def _patch_of_absent(
+    edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
+) -> list[Patch]:
+    """A patch of keys that the source has no row of; of those that the copy has, if deleted rows stay in it."""
+    rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted and keys.num_rows else keys
+    if not rows.num_rows:
+        return []
+    return [Patch(patch_folder(edges, table).write_absent(signal, rows), part.within, part.low, part.high.place(epoch))]
+
+
+def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
+    """The rows that the copy has of these keys, and that are not marked as deleted."""
+    schema, executors = table.schema, edges.executors
+    ends = pc.min_max(keys[schema.key[0]]).as_py()
+    bounds = (ends["min"], ends["max"]) if schema.ordered else None
+    [readers] = edges.target.readers(table.staged, executors.open, compared_columns(schema), [bounds])
+    tasks = [FindPresent(reader, keys, schema) for reader in readers]
+    found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
+    return pa.concat_tables([table_schema(schema).empty_table(), *found])

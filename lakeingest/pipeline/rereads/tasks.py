@@ -1,0 +1,136 @@
+"""Tasks of executors in a re-snapshot: read rows again, and find the rows and keys in which the copy differs."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.config import Source
+from lakeingest.core.chunks import Cost
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import FilePosition, Low
+from lakeingest.core.schema import TableSchema
+from lakeingest.errors import of_table
+from lakeingest.files.file import File
+from lakeingest.lake.target import RowReader
+from lakeingest.mysql.chunk_reader import Cap, read_rows, read_stable
+from lakeingest.mysql.key_values import key_table
+from lakeingest.pipeline.rereads.differences import differences
+from lakeingest.rows import source_rows, table_schema
+from lakeingest.spool.collapse import within
+from lakeingest.spool.patch_files import PatchFolder, absent
+
+_NUMBER = "_lakeingest_number"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one task reads again: rows that meet the conditions, of keys within a range, and maybe listed keys."""
+
+    conditions: tuple[str, ...]
+    within: KeyRange
+    listed: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """Patches that one task has written, all of one read view.
+
+    `written` is the number of rows in them. `gone` are keys of the copy that the view has no row of. `to_mark` are
+    listed keys whose rows stay in the copy, marked as deleted, if the view has no row of them.
+    """
+
+    names: tuple[str, ...]
+    within: KeyRange
+    low: Low
+    high: FilePosition
+    cost: Cost
+    nulled: int
+    written: int
+    gone: pa.Table | None = None
+    to_mark: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """The task of one executor: read rows in one view, write them to a patch; and one of listed keys without a row.
+
+    `copy` reads what the copy has of the chunk's keys: rows that are the same there are left out. None: all are
+    written. The copy has every change from before the request. So a row that is the same there needs no patch: what has
+    changed since, the next merges take from the binlog.
+    """
+
+    source: Source
+    schema: TableSchema
+    chunk: Chunk
+    signal: int
+    server_uuid: str
+    epoch: int
+    settled: FilePosition
+    cap: Cap
+    patches: PatchFolder
+    copy: tuple[RowReader, ...] | None = None
+
+    def run(self) -> Patched:
+        """The patches are durable when this returns, and nothing refers to them."""
+        began = time.monotonic()
+        with of_table():
+            asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_rows(*asked, cap=self.cap, settled=self.settled))
+        rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
+        names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
+        if self.chunk.listed and not self.schema.keeps_deleted:
+            missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
+            if missing.num_rows:
+                names.append(self.patches.write_absent(self.signal, missing))
+        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
+        to_mark = self.chunk.listed if self.schema.keeps_deleted else ()
+        nulled = read.nulled if names else 0
+        return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, nulled, rows.num_rows, gone, to_mark)
+
+    def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
+        """The rows that differ from those of the copy, and the keys of the chunk that only the copy has."""
+        parts = [source_rows(reader.read(), self.schema) for reader in readers]
+        copy, key = pa.concat_tables([table_schema(self.schema).empty_table(), *parts]), self.schema.key
+        is_within = np.broadcast_to(within(copy, key, self.chunk.within), copy.num_rows)
+        return differences(rows, copy.filter(pa.array(is_within)), key)
+
+
+@dataclass(frozen=True, slots=True)
+class FindAbsent:
+    """The task of one executor: of the keys of a part of the copy, those that these files of patches have no row of."""
+
+    reader: RowReader
+    files: tuple[File, ...]
+    key: tuple[str, ...]
+    types: pa.Schema
+
+    def run(self) -> pa.Table:
+        """The keys, with the types of the source."""
+        keys = self.reader.read().select(list(self.key)).cast(self.types)
+        return absent(keys, self.key, self.files).cast(self.types)
+
+
+@dataclass(frozen=True, slots=True)
+class FindPresent:
+    """The task of one executor: of a part of the copy the rows that have these keys, and are not marked as deleted."""
+
+    reader: RowReader
+    keys: pa.Table
+    schema: TableSchema
+
+    def run(self) -> pa.Table:
+        """The rows, with the types of the source."""
+        rows = source_rows(self.reader.read(), self.schema)
+        key = list(self.schema.key)
+        numbered = rows.select(key).append_column(_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
+        found = numbered.join(self.keys.select(key), keys=key, join_type="left semi", use_threads=False)
+        return rows.take(found[_NUMBER].sort())
+
+
+def _without(keys: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Of the keys those that no row has."""
+    return keys.join(rows.select(list(key)), keys=list(key), join_type="left anti", use_threads=False)

@@ -1,0 +1,41 @@
+"""Copying: tables that have no copy yet join, and every chunk that is missing is read."""
+
+from collections.abc import Callable
+
+from lakeingest.pipeline.copying.waves import bootstrap
+from lakeingest.pipeline.joining.beginning_again import begin_altered_again
+from lakeingest.pipeline.joining.joining import join
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import working_on
+from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.signals.serving import is_paused
+
+
+def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
+    """Copy what is missing of every table that goes on; False when the run was to end before that.
+
+    A table that is paused meanwhile stops after the wave that is being read; one that is resumed goes on.
+    """
+    join(run)
+    for table in run.going_on:
+        _bootstrap(run, table, ends)
+    begin_altered_again(run)
+    while not ends() and (left := incomplete(run)):
+        join(run)
+        for table in left:
+            _bootstrap(run, table, ends)
+        begin_altered_again(run)
+    return not ends() and not incomplete(run)
+
+
+def incomplete(run: OpenRun) -> list[TableRun]:
+    """The tables that go on and of which chunks are missing."""
+    return [table for table in run.going_on if table.copy is None or table.has_missing_chunks]
+
+
+def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
+    if table.stop is not None or table.watch is Watch.JOINING or table.paused:
+        return
+    if not table.altered_unseen:  # else it is complete, and the source may not know its columns any more
+        with working_on(run.edges, table):
+            bootstrap(run.edges, run.binlog, table, lambda: ends() or is_paused(run, table))

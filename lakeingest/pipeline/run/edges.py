@@ -1,0 +1,30 @@
+"""The edges of a run, as one frozen value: the source, the lake, the state folder, Spark, and whoever observes."""
+
+from dataclasses import dataclass, field
+
+import pymysql
+
+from lakeingest.config import Config
+from lakeingest.lake.target import Target
+from lakeingest.pipeline.events import Observer
+from lakeingest.pipeline.run.executors import Executors
+from lakeingest.pipeline.run.profile import Profile
+from lakeingest.pipeline.run.quiet_tables import QuietTables
+from lakeingest.state.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What a stage works with. Which table it works on, and where that table stands, is a `TableRun`.
+
+    A stage that commits to the target or to the spool asserts right before the commit that the lease is held.
+    """
+
+    config: Config
+    connection: pymysql.Connection
+    target: Target
+    quiet: QuietTables
+    lease: Lease
+    executors: Executors
+    observe: Observer
+    profile: Profile = field(default_factory=Profile)

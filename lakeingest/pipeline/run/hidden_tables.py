@@ -1,0 +1,39 @@
+"""Copied tables that the user may not read any more: each stops with the GRANT that it lacks, and the others go on."""
+
+from collections.abc import Collection
+
+from lakeingest.core.schema import TableId
+from lakeingest.errors import PreflightFailed
+from lakeingest.mysql.rights import account_of, granting_select, has_patterns
+from lakeingest.mysql.schema_reader import is_system
+from lakeingest.mysql.visibility import is_hidden
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import stop
+from lakeingest.pipeline.run.table_run import TableRun, Watch
+
+
+def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None:
+    """Stop the tables that the user may not read, and that nobody dropped; the other tables go on.
+
+    They are those with a copy that are not `listed`, and, where the run is for all included tables, those of which the
+    binlog has rows.
+    """
+    edges, (met, run.binlog.met) = run.edges, (run.binlog.met, set())
+    unseen = [] if listed is None else [table for table in run.going_on if table.copy and table.id not in listed]
+    for table in unseen:
+        if is_hidden(edges.connection, table.id):
+            stop_as_hidden(edges, table)
+    for name in edges.config.tables.select(met - run.tables.keys()) if run.takes_new else ():
+        if not is_system(name) and is_hidden(edges.connection, name):
+            table = TableRun(name, edges.config.tables.of(name), None, requested=True, watch=Watch.UNWATCHED)
+            run.tables[name] = table
+            stop_as_hidden(edges, table, "the binlog has rows of it; ")
+
+
+def stop_as_hidden(edges: Edges, table: TableRun, why: str = "") -> None:
+    """Stop a table that the user may not read."""
+    account = account_of(edges.connection)
+    grant = granting_select(account, table.id.database, names_are_patterns=has_patterns(edges.connection))
+    reason = f"{account} may not read it: {grant}, or leave it out with tables.exclude"
+    stop(edges, table, PreflightFailed(f"{table.id} is not ready: {why}{reason}"))

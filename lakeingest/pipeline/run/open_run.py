@@ -1,0 +1,53 @@
+"""An open run: what the stages that concern all tables work on. A stage of one table takes its `TableRun` instead."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableId
+from lakeingest.mysql.connection import written_position
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.signal_run import SignalRun
+from lakeingest.pipeline.run.table_run import Stop, TableRun
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables.
+
+    `takes_new`: the run is for all included tables, so that others which appear in the source join it. `left` are other
+    tables with a copy, each with the reason why it is not updated.
+    """
+
+    edges: Edges
+    tables: dict[TableId, TableRun]
+    binlog: BinlogRun
+    signals: SignalRun
+    takes_new: bool
+    left: Mapping[TableId, str]
+
+    @property
+    def requested(self) -> tuple[TableRun, ...]:
+        """The tables that this run is to bring up to date."""
+        return tuple(table for table in self.tables.values() if table.requested)
+
+    @property
+    def going_on(self) -> tuple[TableRun, ...]:
+        """The requested tables that have not stopped, and are not paused."""
+        return tuple(table for table in self.requested if table.stop is None and not table.paused)
+
+    @property
+    def paused(self) -> tuple[TableRun, ...]:
+        """The requested tables that are paused."""
+        return tuple(table for table in self.requested if table.paused)
+
+    def written(self) -> Place:
+        """The end of the source's binlog now."""
+        return replace(self.binlog.spool.position, at=written_position(self.edges.connection)).place
+
+    @property
+    def stops(self) -> dict[TableId, Stop]:
+        """Why tables have stopped, in the order in which they did."""
+        stops = {table.id: table.stop for table in self.tables.values() if table.stop is not None}
+        return dict(sorted(stops.items(), key=lambda stopped: stopped[1].at))

@@ -1,0 +1,73 @@
+"""A table that must stop while the other tables go on."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakeingest.errors import LakeIngestError, SchemaChanged, StorageFailed, UnsupportedEvent
+from lakeingest.files.file import state_of
+from lakeingest.pipeline.events import TableStopped
+from lakeingest.pipeline.run.edge_errors import translate_errors
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import Stop, TableRun, Watch
+from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
+
+TRIES = 5  # to copy a table again because of DDL until readers see it; one that is altered more often stops
+
+
+@contextmanager
+def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
+    """An error of the block that concerns only this table stops the table, and the run goes on after the block."""
+    try:
+        with translate_errors(edges.config.source, edges.target):
+            yield
+    except LakeIngestError as error:
+        if not error.of_table:
+            raise
+        stop(edges, table, error)
+
+
+def stop(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
+    """The table stays at its last commit. The reason is stored for `status`.
+
+    `asked`: someone has asked to read its rows again, which this run does.
+    """
+    known, table.stop = table.stop, Stop(error, Stopped.of(table.id, error), time.monotonic())
+    _record(edges, table.stop.record)
+    if known is None or known.error.line != error.line:  # else it was said
+        again = is_stopped_by_ddl(table) and table.follows and not (table.paused or edges.config.asks)
+        edges.observe(TableStopped(table.id, error, again=asked or (again and table.begun_again < TRIES)))
+
+
+def is_stopped_by_ddl(table: TableRun) -> bool:
+    """Whether the table has stopped at DDL in the binlog."""
+    error = None if table.stop is None else table.stop.error
+    if isinstance(error, UnsupportedEvent):
+        return error.alterations is not None
+    return isinstance(error, SchemaChanged) and error.by_ddl
+
+
+def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
+    """The binlog holds a change of the table that cannot be replayed: from now on it is read for the other tables."""
+    if table.watch not in {Watch.WATCHED, Watch.WAITING}:
+        return
+    table.watch = Watch.UNWATCHED
+    if table.requested:
+        stop(edges, table, error)
+    else:
+        _record(edges, Stopped.of(table.id, error))
+
+
+def _record(edges: Edges, stopped: Stopped) -> None:
+    """Store the reason, unless only this table's document cannot be written: the run says it at its end, too."""
+    try:
+        record_stopped(state_of(edges.config), stopped)
+    except StorageFailed as error:
+        if not error.of_table:
+            raise
+
+
+def resume(edges: Edges, table: TableRun) -> None:
+    """The table is up to date: it is no longer stopped, and the reason of an earlier stop is removed."""
+    table.stop = None
+    remove_stopped(state_of(edges.config), table.id)

@@ -1,0 +1,1 @@
+"""What people ask of a pipeline: reading their signals, and carrying them out between batches."""

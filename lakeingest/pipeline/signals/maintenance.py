@@ -1,0 +1,70 @@
+"""Maintenance of a table by hand: fewer and larger files, no snapshots that are due, nothing that killed tasks left.
+
+The rows stay the same. What is put together is one commit on staging, which passes the gates like each other one.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from lakeingest.core.schema import TableId
+from lakeingest.lake.target import Inventory
+from lakeingest.pipeline.catch_up import merge_and_publish
+from lakeingest.pipeline.publishing.publish import publish
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.clocks import lead
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+
+LEFTOVER_AGE = timedelta(days=3)  # as Iceberg's own procedure has it; a task that writes is younger
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What maintenance has done to a table; `left_out` says why it has done nothing, where it has not."""
+
+    table: TableId
+    before: Inventory | None = None
+    after: Inventory | None = None
+    leftovers: int = 0
+    leftover_bytes: int = 0
+    left_out: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document."""
+        if self.before is None or self.after is None:
+            return {"table": str(self.table), "left_out": self.left_out}
+        counts = {
+            name: {"before": getattr(self.before, name), "after": getattr(self.after, name)}
+            for name in ("files", "deletes", "bytes", "snapshots")
+        }
+        removed = {"files": self.leftovers, "bytes": self.leftover_bytes}
+        return {"table": str(self.table), **counts, "leftovers_removed": removed}
+
+    def __str__(self) -> str:
+        if self.before is None or self.after is None:
+            return f"{self.table}: left out, {self.left_out}"
+        before, after = self.before, self.after
+        return (
+            f"{self.table}: {before.files:,} → {after.files:,} files of rows, {before.deletes:,} → {after.deletes:,} of"
+            f" deletes, {before.snapshots:,} → {after.snapshots:,} snapshots, {self.leftovers:,} leftovers removed"
+        )
+
+
+def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
+    """Bring the table up to the spool, then publish the same rows in fewer files.
+
+    Interrupted, it leaves a commit on staging that the next publish shows.
+    """
+    target = edges.target
+    merge_and_publish(edges, binlog, table)
+    edges.lease.assert_held()
+    staged = target.recover(table.id)  # with the progress that the commit carries, which a new commit goes on from
+    assert staged is not None  # noqa: S101 - it was published right now
+    table.advance(staged)
+    before = target.inventory(table.id)
+    with edges.profile.stage("maintenance"):
+        table.advance(target.maintain(staged), sound=True)
+    publish(edges, table)
+    removed, freed = target.remove_leftovers(table.id, LEFTOVER_AGE + lead(edges.connection))
+    return Upkeep(table.id, before, target.inventory(table.id), removed, freed)
