@@ -25,9 +25,9 @@ from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT, Planner
 from lakeingest.pipeline.opening.absent_tables import known_tables
-from lakeingest.pipeline.opening.opening import assert_unchanged
 from lakeingest.pipeline.run.executors import tasks_at_once
 from lakeingest.pipeline.run.quiet_tables import open_target
+from lakeingest.pipeline.schema.definitions import assert_unchanged
 
 
 @dataclass(frozen=True, slots=True)

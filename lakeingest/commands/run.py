@@ -24,7 +24,8 @@ from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.profile import StageCost
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.pipeline.signals.serving import look, restart_stopped
+from lakeingest.pipeline.signals.documents import look
+from lakeingest.pipeline.signals.restarts import restart_stopped
 from lakeingest.state.stopped import Stopped, most_serious
 
 if TYPE_CHECKING:

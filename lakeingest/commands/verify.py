@@ -40,8 +40,8 @@ from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.opening.absent_tables import known_tables
-from lakeingest.pipeline.opening.opening import assert_unchanged
 from lakeingest.pipeline.run.quiet_tables import open_target
+from lakeingest.pipeline.schema.definitions import assert_unchanged
 from lakeingest.spark.live_rows import live
 from lakeingest.spark.session import open_session
 from lakeingest.state.stopped import most_serious, read_stopped

@@ -40,6 +40,11 @@ class Staged:
         """Whether readers see exactly this commit."""
         return self.version == self.published
 
+    @property
+    def is_restarted(self) -> bool:
+        """Whether a copy that readers see was started over, or went on over a gap, and is not complete since."""
+        return self.published is not None and (self.progress.gap or not self.progress.splits.complete)
+
 
 @dataclass(frozen=True, slots=True)
 class Effects:

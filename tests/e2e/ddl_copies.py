@@ -36,7 +36,7 @@ from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.schema_reader import read_schema, read_settled_schema
-from lakeingest.pipeline.binlog.ingest import Decoded, SpoolSegment
+from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.rows import constants, laid_over, table_schema
 from lakeingest.spool.manifest import Manifest
 from tests.accounts import copier_of

@@ -16,7 +16,7 @@ from lakeingest.errors import LakeIngestError, SplitUnstable
 from lakeingest.mysql.connection import written_position
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.last_ddl import last_ddl
-from lakeingest.pipeline.binlog.ingest import SpoolSegment
+from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun, Watch

@@ -17,23 +17,20 @@ changed that refers to rows by values which cannot be compared here (`core.compa
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
-from lakeingest.core.cascaded import Standing, may_be_changed
-from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Rule, Settled, values_of
-from lakeingest.core.comparison import Comparison, comparison
+from lakeingest.core.cascaded import may_be_changed
+from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, values_of
 from lakeingest.core.keys import EVERY_KEY, quote
 from lakeingest.core.position import Low, Place, Position, latest
-from lakeingest.core.schema import TableId
 from lakeingest.errors import SplitUnstable, SpoolGap
 from lakeingest.files.file import state_of
 from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.pipeline.binlog.coverage import cover_lows, has_low_at_file_start
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.cascades.row_versions import classes_of, rows_with
-from lakeingest.pipeline.copying.waves import read_up_to
+from lakeingest.pipeline.binlog.watermarks import read_up_to
+from lakeingest.pipeline.cascades.copies import Copies
 from lakeingest.pipeline.events import RowsReread, StartedOver
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.rereads.patches import patch_folder, patches_of, read_chunks, read_keys
@@ -44,7 +41,6 @@ from lakeingest.pipeline.run.table_run import TableRun, Watch
 from lakeingest.pipeline.schema.lifting import merge_over_halts
 from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
-from lakeingest.spool.row_versions import has_removed, removed_rows
 from lakeingest.state.definition import begin_again
 
 TRIES = 20  # reads, each of what was touched since the last one
@@ -88,7 +84,7 @@ def _touched(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[Row
     if known is None or not _has_these_keys(table):
         return None
     try:
-        changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, _Copies(edges, binlog, table))
+        changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, Copies(edges, binlog, table))
     except SpoolGap:
         return None
     moves = [move for move in binlog.cascaded.moves(table.id) if set(move.key.columns) & set(table.schema.key)]
@@ -104,79 +100,6 @@ def remove_read(edges: Edges, table: TableRun) -> None:
     """Remove the files of rows that were read again, once they are merged."""
     if not table.progress.patches:
         patch_folder(edges, table).remove(BY_FOREIGN_KEYS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Copies:
-    """The copies of a run, as `core.cascaded` asks for them. `asker` is the table for which that is done."""
-
-    edges: Edges
-    binlog: BinlogRun
-    asker: TableRun
-
-    @property
-    def stop(self) -> Place:
-        """The end of the spool."""
-        return self.binlog.spool.position.place
-
-    def columns(self, table: TableId) -> tuple[str, ...]:
-        """The columns that the table's key, its foreign keys and those of the tables below it need."""
-        keys, schema = self.binlog.foreign_keys, self._read(table).schema
-        own = (name for one in keys.get(table, ()) if self.comparable(one) for name in one.columns)
-        children = (one for some in keys.values() for one in some if one.parent == table)
-        below = (name for one in children if self.comparable(one) for name in one.referenced)
-        names = tuple(dict.fromkeys([*schema.key, *own, *below]))
-        if not set(names) <= set(schema.names):
-            raise SpoolGap(f"{table}: its rows lack columns of foreign keys")
-        return names
-
-    def comparable(self, key: ForeignKey) -> bool:
-        """Whether the values of the foreign key can be compared, as the copies have them."""
-        return self._comparison(key) is Comparison.VALUES
-
-    def classes(self, key: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
-        """The classes of values of a foreign key."""
-        return classes_of(self.edges, key, values)
-
-    def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
-        """Whether the spool has a parent's row that is deleted, or has or may have other values, if the rules care."""
-        self._read(key.parent)
-        names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
-        deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
-        files = self.binlog.spool.files(key.parent, after, upto)
-        return has_removed(files, names, after, upto, deletes=deletes, updates=updates)
-
-    def _comparison(self, key: ForeignKey) -> Comparison:
-        tables = self.binlog.tables.get(key.table), self.binlog.tables.get(key.parent)
-        child, parent = (None if one is None else one.definition for one in tables)
-        return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
-
-    def standing(self, table: TableId) -> Standing:
-        """How far the copy goes; SplitUnstable where it is not complete, or nobody looked after these changes."""
-        run = self._read(table)
-        known = None if run.copy is None or run.has_missing_chunks else run.progress.cascades
-        if known is None or known.keys != run.foreign_keys:
-            raise SplitUnstable(f"{self.asker.id} waits until {table} is copied, on which it depends by foreign keys")
-        return Standing(known.to, run.progress.splits.stop, run.progress.gap, run.staged.version)
-
-    def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
-        """The rows that the spool's changes take away, or make others."""
-        self._read(table)
-        return removed_rows(self.binlog.spool.files(table, after, self.stop), self.columns(table), after, self.stop)
-
-    def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:
-        """The rows with these values, in the copy, in its patches and in the spool."""
-        return rows_with(self.edges, self.binlog, self._read(table), self.columns(table), sought)
-
-    def _read(self, table: TableId) -> TableRun:
-        """The table, if the spool gets its changes; SplitUnstable otherwise."""
-        run = self.binlog.tables.get(table)
-        if run is None or run.watch is not Watch.WATCHED or run.definition is None:
-            raise SplitUnstable(
-                f"{self.asker.id}: foreign keys change its rows with those of {table}, whose changes are not read now;"
-                " it goes on when that table does"
-            )
-        return run
 
 
 def _forget(binlog: BinlogRun, table: TableRun) -> None:
@@ -200,7 +123,7 @@ def _read_again(
     if _view_has(edges, binlog) < needed:
         raise _before_rotation(binlog, table)
     began, stop, since = time.monotonic(), binlog.spool.position, cover_lows(edges, binlog, table)
-    columns = _Copies(edges, binlog, table).columns(table.id)
+    columns = Copies(edges, binlog, table).columns(table.id)
     rows = {row for change in touched for row in (change.before, change.after) if row is not None}
     keys = {values_of(table.schema.key, columns, row) for row in rows}
     listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
@@ -244,7 +167,7 @@ def _view_has(edges: Edges, binlog: BinlogRun) -> Place:
 
 def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """Whether a view that is opened now may lack changes of the table by foreign keys that the spool knows of."""
-    since, copies = _view_has(edges, binlog), _Copies(edges, binlog, table)
+    since, copies = _view_has(edges, binlog), Copies(edges, binlog, table)
     if since == copies.stop or table.id not in binlog.foreign_keys:
         return False
     with suppress(SpoolGap):

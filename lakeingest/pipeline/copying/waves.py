@@ -9,29 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakeingest.config import Source
-from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk, Cost
-from lakeingest.core.history import History
+from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk
 from lakeingest.core.keys import Key, KeyRange
-from lakeingest.core.position import FilePosition, GtidSet, Position, latest
-from lakeingest.core.schema import TableSchema
-from lakeingest.core.splits import Split
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, of_pipeline, of_table
-from lakeingest.lake.target import Writer
-from lakeingest.mysql.chunk_reader import Cap, read_chunk, read_stable
-from lakeingest.pipeline.binlog.ingest import Decoded, SpoolSegment, append_segments, are_small, next_segments
-from lakeingest.pipeline.binlog.watermarks import settled_position
+from lakeingest.core.position import latest
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, of_pipeline
+from lakeingest.mysql.chunk_reader import Cap
+from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_segments
+from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
+from lakeingest.pipeline.binlog.watermarks import read_up_to, settled_position
 from lakeingest.pipeline.copying.planner import Planner
+from lakeingest.pipeline.copying.tasks import Copied, CopyChunk, run_task
 from lakeingest.pipeline.events import Planned, WaveCommitted
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.table_run import TableRun, Watch
-from lakeingest.quality.row_checks import is_sound
-from lakeingest.quality.suites import default_suite
-from lakeingest.rows import with_read_metadata
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.spool import Spool
@@ -41,50 +34,6 @@ if TYPE_CHECKING:
 
 MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
 MERGE_SPLITS = 128  # each is a GTID set in every commit's properties, until a merge joins them
-
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """A chunk that an executor has copied: its files, which no table refers to yet, and its split.
-
-    `sound`: the rows were checked, and are as the table's definition says.
-    """
-
-    files: bytes
-    split: Split
-    high: FilePosition
-    cost: Cost
-    sound: bool
-    nulled: int
-    profile: Profile
-
-
-@dataclass(frozen=True, slots=True)
-class CopyChunk:
-    """The task of one executor: read a chunk between its watermarks, write it to files."""
-
-    source: Source
-    schema: TableSchema
-    chunk: Chunk
-    server_uuid: str
-    epoch: int
-    settled: FilePosition
-    cap: Cap
-    writer: Writer
-
-    def run(self) -> Copied:
-        """Rows and watermarks are of the same attempt."""
-        began, profile = time.monotonic(), Profile()
-        with profile.stage("chunks: read"):
-            asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_chunk(*asked, cap=self.cap, settled=self.settled))
-        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
-        with profile.stage("chunks: look"):
-            rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
-            sound = is_sound(default_suite(self.schema, rows.num_rows), rows)
-        with profile.stage("chunks: write"):
-            files = self.writer.write(rows)
-        return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +97,7 @@ def begin_wave(
     workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
 
     def read() -> list[Copied | Decoded]:
-        return scatter(workers, _run, tasks, at_once)
+        return scatter(workers, run_task, tasks, at_once)
 
     job = BackgroundJob(workers, read)
     return Wave(chunks, executors.beside(job, at_once) if beside else job, time.monotonic())
@@ -206,22 +155,6 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, co
             return staged_table.where(keys.predicate(table.schema.key))
 
         gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)
-
-
-def read_up_to(source: Source, binlog: BinlogRun, high: FilePosition) -> Position:
-    """The greatest high watermark of a wave, as a position that can be proven later."""
-    position = binlog.spool.position
-    gtids = None if position.gtids is None else GtidSet()  # they are in the low watermarks
-    began = binlog.second_of(high.file, source)
-    return Position(position.server_uuid, position.epoch, high, gtids, History(began))
-
-
-def _run(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
-    if isinstance(task, CopyChunk):
-        with of_table():
-            return task.run()
-    with of_pipeline():
-        return task.run()
 
 
 def _backlog(spool: Spool, table: TableRun) -> int:

@@ -10,7 +10,6 @@ from lakeingest.errors import SchemaChanged, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.joining.starting_over import start_over
-from lakeingest.pipeline.opening.opening import is_restarted
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import TRIES, is_stopped_by_ddl, resume, stop, working_on
 from lakeingest.pipeline.run.table_run import TableRun, Watch
@@ -41,7 +40,7 @@ def _goes_on(run: OpenRun, table: TableRun) -> bool:
     """
     if not table.follows or table.paused or table.begun_again >= TRIES:
         return False
-    return not (run.edges.config.asks and is_restarted(table.staged))
+    return not (run.edges.config.asks and table.staged.is_restarted)
 
 
 def is_altered(table: TableRun) -> bool:
@@ -51,7 +50,7 @@ def is_altered(table: TableRun) -> bool:
     """
     if table.stop is None or table.copy is None:
         return False
-    is_complete = table.copy.published is not None and not is_restarted(table.copy)
+    is_complete = table.copy.published is not None and not table.copy.is_restarted
     return is_stopped_by_ddl(table) or (isinstance(table.stop.error, SchemaChanged) and not is_complete)
 
 

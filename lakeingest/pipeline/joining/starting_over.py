@@ -20,12 +20,12 @@ from lakeingest.errors import (
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.joining.over_gap import lift_over_gap
-from lakeingest.pipeline.opening.opening import assert_unchanged
 from lakeingest.pipeline.preconditions import refusal
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import is_stopped_by_ddl
 from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.schema.definitions import assert_unchanged
 from lakeingest.pipeline.schema.unseen_ddl import assert_read_by
 from lakeingest.pipeline.signals import resnapshot
 

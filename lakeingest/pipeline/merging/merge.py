@@ -8,115 +8,29 @@ patches also for readers of the changelog.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
-import pyarrow as pa
+from dataclasses import replace
 
 from lakeingest.core.cascades import Settled
-from lakeingest.core.change import DELETED
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
-from lakeingest.core.wave import Mark, MergePlan, plan_merge
+from lakeingest.core.wave import MergePlan, plan_merge
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.target import Effects, Merger
 from lakeingest.pipeline.events import Merged
 from lakeingest.pipeline.merging.reread_rows import store_rereads
-from lakeingest.pipeline.merging.row_numbers import RowNumbers, in_groups, row_numbers
+from lakeingest.pipeline.merging.row_numbers import in_groups
+from lakeingest.pipeline.merging.tasks import Replaced, ReplaceRows, WriteRows, WrittenRows
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.executors import Executors
-from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.quality.row_checks import is_sound
-from lakeingest.quality.suites import default_suite
 from lakeingest.spark.scatter import scatter
-from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
+from lakeingest.spool.collapse import bounds_of, cut
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 
 SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their keys
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """The result of a slice: what was written to remove old rows, and the numbers of new rows in files of the spool.
-
-    `reread` are rows of patches that no change comes after, also those of keys that are gone.
-    """
-
-    written: bytes
-    new: RowNumbers
-    reread: RowNumbers
-    read: int
-    applied: int
-    profile: Profile
-
-
-@dataclass(frozen=True, slots=True)
-class ReplaceRows:
-    """The task of one executor: collapse the changes of a slice, and remove the rows that they replace.
-
-    With `keeps_deleted` a change that deletes its key replaces the row by its last values.
-    """
-
-    files: tuple[File, ...]
-    key: tuple[str, ...]
-    keeps_deleted: bool
-    marks: tuple[Mark, ...]
-    stop: Place
-    slice: Slice
-    merger: Merger
-    patches: tuple[Place, ...] = ()
-
-    def run(self) -> Replaced:
-        """Nothing refers to the written files before the commit."""
-        profile = Profile()
-        with profile.stage("merges: collapse"):
-            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
-        changes = _without_deletes(found.changes) if self.keeps_deleted else found.changes
-        stays = ~changes[DELETED].to_numpy() | self.merger.keeps_deletes
-        new = row_numbers(self.files, found.files[stays], found.rows[stays])
-        patched = found.files < len(self.patches)
-        reread = row_numbers(self.files, found.files[patched], found.rows[patched])
-        with profile.stage("merges: replace"):
-            written = self.merger.replace(changes)
-        return Replaced(written, new, reread, found.read, found.applied, profile)
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRows:
-    """The files of new rows, and whether these rows were checked and are as the table's definition says."""
-
-    files: bytes
-    sound: bool
-    profile: Profile
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRows:
-    """The task of one executor: read rows from files of the spool, write them to a file of the target."""
-
-    rows: "Sequence[tuple[File, np.ndarray]]"
-    schema: TableSchema
-    stop: Place
-    merger: Merger
-
-    def run(self) -> WrittenRows:
-        """Nothing refers to the written files before the commit."""
-        profile = Profile()
-        with profile.stage("merges: take"):
-            names = [column.name for column in self.schema.metadata]
-            deleted = self.merger.keeps_deletes and not self.schema.keeps_deleted  # else it is a metadata column
-            rows = pa.concat_tables(
-                take(file, numbers, self.stop, deleted=deleted, metadata=names) for file, numbers in self.rows
-            )
-        with profile.stage("merges: look"):
-            sound = is_sound(default_suite(self.schema, len(rows)), rows)
-        with profile.stage("merges: write"):
-            files = self.merger.write(rows)
-        return WrittenRows(files, sound, profile)
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
@@ -198,8 +112,3 @@ def _write_rows(
     """Write the new rows of all slices."""
     tasks = [WriteRows(rows, schema, stop, merger) for rows in in_groups([slice_.new for slice_ in replaced])]
     return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)
-
-
-def _without_deletes(changes: pa.Table) -> pa.Table:
-    """The changes where deleted rows stay: no key is gone."""
-    return changes.drop_columns(DELETED).append_column(DELETED, pa.repeat(pa.scalar(value=False), changes.num_rows))

@@ -12,7 +12,7 @@ from lakeingest.pipeline.run.hidden_tables import stop_hidden
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import resume, stop
 from lakeingest.pipeline.run.table_run import TableRun, Watch
-from lakeingest.pipeline.signals import serving
+from lakeingest.pipeline.signals.documents import look
 
 LIST_SECONDS = 30.0  # between two lists of the source's tables while it writes nothing
 LIST_SHARE = 0.01  # of the time, for lists while it writes: a new table is there with the next transactions
@@ -42,7 +42,7 @@ class Discovery:
             stop_hidden(run, listed)
             if new := [table for table in listed if run.takes_new and self._is_new(table, now)]:
                 self._admit(new)
-                serving.look(run)  # a new table may be paused
+                look(run)  # a new table may be paused
                 self._tried_at |= dict.fromkeys(new, now)
         if any(table.watch is Watch.JOINING for table in run.tables.values()):
             join(run)

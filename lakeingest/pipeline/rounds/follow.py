@@ -35,7 +35,8 @@ from lakeingest.pipeline.run.stopping import resume, working_on
 from lakeingest.pipeline.run.table_run import TableRun, Watch
 from lakeingest.pipeline.schema.lifting import reload
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
-from lakeingest.pipeline.signals.serving import drop, look, serve
+from lakeingest.pipeline.signals.documents import look
+from lakeingest.pipeline.signals.serving import drop, serve
 
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 180.0  # a table without changes lags this much

@@ -8,7 +8,7 @@ from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import working_on
 from lakeingest.pipeline.run.table_run import TableRun, Watch
-from lakeingest.pipeline.signals.serving import is_paused
+from lakeingest.pipeline.signals.documents import is_paused
 
 
 def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:

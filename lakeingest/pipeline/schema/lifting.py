@@ -29,7 +29,8 @@ from lakeingest.lake.target import Rewriter, Staged
 from lakeingest.mysql.connection import file_sizes
 from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.schema_reader import read_settled_schema
-from lakeingest.pipeline.binlog.ingest import SpoolSegment, are_small, sized, spool_to_now
+from lakeingest.pipeline.binlog.ingest import are_small, sized, spool_to_now
+from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.events import Lifted
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.publishing.publish import publish

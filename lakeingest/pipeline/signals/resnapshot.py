@@ -30,10 +30,9 @@ from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import key_table, values_of
 from lakeingest.pipeline.binlog.coverage import cover_lows
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.binlog.watermarks import settled_position
+from lakeingest.pipeline.binlog.watermarks import read_up_to, settled_position
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.copying.planner import Planner
-from lakeingest.pipeline.copying.waves import read_up_to
 from lakeingest.pipeline.events import RowsReread
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.rereads.patches import (

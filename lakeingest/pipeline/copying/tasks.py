@@ -1,0 +1,71 @@
+"""The tasks of executors in a wave: read a chunk between its watermarks and write it; read a segment of the binlog."""
+
+import time
+from dataclasses import dataclass
+
+from lakeingest.config import Source
+from lakeingest.core.chunks import Chunk, Cost
+from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.splits import Split
+from lakeingest.errors import of_pipeline, of_table
+from lakeingest.lake.target import Writer
+from lakeingest.mysql.chunk_reader import Cap, read_chunk, read_stable
+from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
+from lakeingest.pipeline.run.profile import Profile
+from lakeingest.quality.row_checks import is_sound
+from lakeingest.quality.suites import default_suite
+from lakeingest.rows import with_read_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A chunk that an executor has copied: its files, which no table refers to yet, and its split.
+
+    `sound`: the rows were checked, and are as the table's definition says.
+    """
+
+    files: bytes
+    split: Split
+    high: FilePosition
+    cost: Cost
+    sound: bool
+    nulled: int
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class CopyChunk:
+    """The task of one executor: read a chunk between its watermarks, write it to files."""
+
+    source: Source
+    schema: TableSchema
+    chunk: Chunk
+    server_uuid: str
+    epoch: int
+    settled: FilePosition
+    cap: Cap
+    writer: Writer
+
+    def run(self) -> Copied:
+        """Rows and watermarks are of the same attempt."""
+        began, profile = time.monotonic(), Profile()
+        with profile.stage("chunks: read"):
+            asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_chunk(*asked, cap=self.cap, settled=self.settled))
+        cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
+        with profile.stage("chunks: look"):
+            rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
+            sound = is_sound(default_suite(self.schema, rows.num_rows), rows)
+        with profile.stage("chunks: write"):
+            files = self.writer.write(rows)
+        return Copied(files, read.split, read.high, cost, sound, read.nulled, profile)
+
+
+def run_task(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
+    """Run the task. An error concerns the table alone if it is about a chunk, else the whole pipeline."""
+    if isinstance(task, CopyChunk):
+        with of_table():
+            return task.run()
+    with of_pipeline():
+        return task.run()

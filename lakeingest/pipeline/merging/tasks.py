@@ -1,0 +1,104 @@
+"""The tasks of executors in a merge: collapse changes and remove the rows that they replace; write the new rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakeingest.core.change import DELETED
+from lakeingest.core.position import Place
+from lakeingest.core.schema import TableSchema
+from lakeingest.core.wave import Mark
+from lakeingest.files.file import File
+from lakeingest.lake.target import Merger
+from lakeingest.pipeline.merging.row_numbers import RowNumbers, row_numbers
+from lakeingest.pipeline.run.profile import Profile
+from lakeingest.quality.row_checks import is_sound
+from lakeingest.quality.suites import default_suite
+from lakeingest.spool.collapse import Slice, collapsed, take
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The result of a slice: what was written to remove old rows, and the numbers of new rows in files of the spool.
+
+    `reread` are rows of patches that no change comes after, also those of keys that are gone.
+    """
+
+    written: bytes
+    new: RowNumbers
+    reread: RowNumbers
+    read: int
+    applied: int
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceRows:
+    """The task of one executor: collapse the changes of a slice, and remove the rows that they replace.
+
+    With `keeps_deleted` a change that deletes its key replaces the row by its last values.
+    """
+
+    files: tuple[File, ...]
+    key: tuple[str, ...]
+    keeps_deleted: bool
+    marks: tuple[Mark, ...]
+    stop: Place
+    slice: Slice
+    merger: Merger
+    patches: tuple[Place, ...] = ()
+
+    def run(self) -> Replaced:
+        """Nothing refers to the written files before the commit."""
+        profile = Profile()
+        with profile.stage("merges: collapse"):
+            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
+        changes = _without_deletes(found.changes) if self.keeps_deleted else found.changes
+        stays = ~changes[DELETED].to_numpy() | self.merger.keeps_deletes
+        new = row_numbers(self.files, found.files[stays], found.rows[stays])
+        patched = found.files < len(self.patches)
+        reread = row_numbers(self.files, found.files[patched], found.rows[patched])
+        with profile.stage("merges: replace"):
+            written = self.merger.replace(changes)
+        return Replaced(written, new, reread, found.read, found.applied, profile)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """The files of new rows, and whether these rows were checked and are as the table's definition says."""
+
+    files: bytes
+    sound: bool
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRows:
+    """The task of one executor: read rows from files of the spool, write them to a file of the target."""
+
+    rows: "Sequence[tuple[File, np.ndarray]]"
+    schema: TableSchema
+    stop: Place
+    merger: Merger
+
+    def run(self) -> WrittenRows:
+        """Nothing refers to the written files before the commit."""
+        profile = Profile()
+        with profile.stage("merges: take"):
+            names = [column.name for column in self.schema.metadata]
+            deleted = self.merger.keeps_deletes and not self.schema.keeps_deleted  # else it is a metadata column
+            rows = pa.concat_tables(
+                take(file, numbers, self.stop, deleted=deleted, metadata=names) for file, numbers in self.rows
+            )
+        with profile.stage("merges: look"):
+            sound = is_sound(default_suite(self.schema, len(rows)), rows)
+        with profile.stage("merges: write"):
+            files = self.merger.write(rows)
+        return WrittenRows(files, sound, profile)
+
+
+def _without_deletes(changes: pa.Table) -> pa.Table:
+    """The changes where deleted rows stay: no key is gone."""
+    return changes.drop_columns(DELETED).append_column(DELETED, pa.repeat(pa.scalar(value=False), changes.num_rows))
