@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
-from lakeingest.core.position import Place, Position
+from lakeingest.core.position import Position
 from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
-from lakeingest.pipeline.catch_up import catch_up
-from lakeingest.pipeline.events import Following, LeftAsItIs, Observer, unobserved
-from lakeingest.pipeline.joining.beginning_again import begin_altered_again
+from lakeingest.pipeline.events import LeftAsItIs, Observer, unobserved
 from lakeingest.pipeline.opening.opening import opened
+from lakeingest.pipeline.rounds.bounded import run_bounded
 from lakeingest.pipeline.rounds.follow import follow as follow_source
-from lakeingest.pipeline.rounds.follow import persistently, work_off
-from lakeingest.pipeline.rounds.missing_chunks import copy_missing
 from lakeingest.pipeline.run.edge_errors import translate_errors
-from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.profile import StageCost
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.pipeline.signals.documents import look
-from lakeingest.pipeline.signals.restarts import restart_stopped
 from lakeingest.state.stopped import Stopped, most_serious
 
 if TYPE_CHECKING:
@@ -114,17 +108,7 @@ def run(
     with translate_errors(config.source, open_target(config)), opened(config, tables, observe, spark) as open_run:
         for name, reason in open_run.left.items():
             observe(LeftAsItIs(name, reason))
-        if follow:
-            caught_up = bool(persistently(open_run, ends, lambda: _copy(open_run, ends)))
-            if caught_up:
-                observe(Following(time.monotonic() - began))
-                follow_source(open_run, ends)
-        else:
-            until = open_run.written()
-            while caught_up := _copy(open_run, ends, until):
-                work_off(open_run, ends)
-                if not begin_altered_again(open_run, until):
-                    break
+        caught_up = follow_source(open_run, ends, began) if follow else run_bounded(open_run, ends)
         results = tuple(_result(table) for table in open_run.requested)
         stops = open_run.stops.values()
         paused, left = tuple(table.id for table in open_run.paused), tuple(open_run.left.items())
@@ -136,21 +120,6 @@ def run(
         error.result = result
         raise error
     return result
-
-
-def _copy(open_run: OpenRun, ends: Callable[[], bool], until: Place | None = None) -> bool:
-    """Publish every table that can go on as of the written position; False when the run was to end before that.
-
-    DDL that comes once a table is published as of `until` is left to the next run.
-    """
-    restart_stopped(open_run)
-    while True:
-        if not copy_missing(open_run, ends):
-            return False
-        look(open_run)
-        catch_up(open_run)
-        if not begin_altered_again(open_run, until):
-            return True
 
 
 def _result(table: TableRun) -> TableResult:

@@ -29,7 +29,7 @@ from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.binlog import boundaries
 from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost
 from lakeingest.pipeline.opening.opening import opened
-from lakeingest.pipeline.rounds import follow
+from lakeingest.pipeline.rounds import away, due
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import held, is_held
 from tests.e2e.job import Job, until
@@ -172,7 +172,7 @@ def test_a_quiet_table_is_not_committed_while_another_one_is_busy(shop: Pipe, mo
             shown(shop, "busy")
         assert len(shop.seen(Published)) == commits + 3
         assert version() == before
-        monkeypatch.setattr(follow, "QUIET_SECONDS", 0.5)
+        monkeypatch.setattr(due, "QUIET_SECONDS", 0.5)
         shop.sql("INSERT INTO busy VALUES (20, 'last')")
         shown(shop, "busy")
         soon(lambda: not everything(shop.state / "spool" / "segments"))
@@ -217,7 +217,7 @@ def kill(pipe: Pipe, connection: int) -> None:
 @pytest.mark.long("a variant of an end-to-end case that every run has")
 def test_a_source_that_stays_away_ends_the_run(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few tries, each of them reported with its reason; one that is there again in time does not."""
-    monkeypatch.setattr(follow, "PAUSES_SECONDS", (0.5, 0.6, 0.7))
+    monkeypatch.setattr(away, "PAUSES_SECONDS", (0.5, 0.6, 0.7))
     failures = [3]
 
     def work() -> str:
@@ -227,13 +227,13 @@ def test_a_source_that_stays_away_ends_the_run(shop: Pipe, monkeypatch: pytest.M
         return "done"
 
     with opened(shop.config, (), shop.events.append, shop.spark) as run:
-        assert follow.persistently(run, lambda: False, work) == "done"
+        assert away.persistently(run, lambda: False, work) == "done"
         assert [event.pause for event in shop.seen(SourceLost) if isinstance(event, SourceLost)] == [0.5, 0.6, 0.7]
         failures[0] = 4
         with pytest.raises(SourceAway):
-            follow.persistently(run, lambda: False, work)
+            away.persistently(run, lambda: False, work)
         failures[0] = 4
-        assert follow.persistently(run, lambda: failures[0] == 2, work) is None
+        assert away.persistently(run, lambda: failures[0] == 2, work) is None
 
 
 def test_the_end_of_the_binlog_is_noted_while_a_run_is_at_work(shop: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from lakeingest.errors import (
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.pipeline.events import Published, StartedOver, TableStopped
-from lakeingest.pipeline.rounds import follow
+from lakeingest.pipeline.rounds import one_round
 from lakeingest.pipeline.schema import lifting
 from lakeingest.spool import thinning
 from lakeingest.spool.spool import Spool
@@ -267,7 +267,7 @@ def test_a_run_that_follows_goes_on_and_tries_a_failed_gate_again(
 ) -> None:
     """The others are published as before; when the rows are mended the table is, too, and the run ends well."""
     pipe = market
-    monkeypatch.setattr(follow, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(one_round, "RETRY_SECONDS", 1.0)
 
     def work() -> None:
         pipe.sql("UPDATE beans SET v = 1000 WHERE id = 1")
@@ -289,7 +289,7 @@ def test_a_table_whose_definition_was_unsettled_goes_on_by_itself(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, lake_format: str
 ) -> None:
     """It stopped because its definition changed all the time; once that is over, the same run follows its DDL."""
-    monkeypatch.setattr(follow, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(one_round, "RETRY_SECONDS", 1.0)
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     pipe.run()
 

@@ -1,0 +1,49 @@
+"""A bounded run: its tables are brought up to what was written when it began, and its signals are worked off."""
+
+import time
+from collections.abc import Callable
+
+from lakeingest.core.position import Place
+from lakeingest.pipeline.catch_up import catch_up
+from lakeingest.pipeline.joining.beginning_again import begin_altered_again
+from lakeingest.pipeline.rounds.missing_chunks import copy_missing
+from lakeingest.pipeline.rounds.one_round import take_round
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.signals.documents import look
+from lakeingest.pipeline.signals.restarts import restart_stopped
+from lakeingest.pipeline.signals.serving import drop, serve
+
+
+def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
+    """Publish every table that can go on, and serve the signals; False when `stopping` came before that."""
+    until = run.written()
+    while bring_up_to_date(run, stopping, until):
+        work_off(run, stopping)
+        if not begin_altered_again(run, until):
+            return True
+    return False
+
+
+def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | None = None) -> bool:
+    """Publish every table that can go on as of the written position; False when the run was to end before that.
+
+    DDL that comes once a table is published as of `until` is left to the next run.
+    """
+    restart_stopped(run)
+    while copy_missing(run, stopping):
+        look(run)
+        catch_up(run)
+        if not begin_altered_again(run, until):
+            return True
+    return False
+
+
+def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
+    """Serve every signal that this run can serve, with a round after each wave, until `stopping` says so."""
+    worked_at = {table.id: time.monotonic() for table in run.requested}
+    run.signals.folder.trim()
+    try:
+        while not stopping() and serve(run, wait=True):
+            take_round(run, stopping, worked_at, None)
+    finally:
+        drop(run)

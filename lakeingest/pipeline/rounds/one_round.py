@@ -1,0 +1,102 @@
+"""One round of a run: what the source has written is spooled, and the tables that are due are merged and published.
+
+A round reads the written position and, when it moved, spools the binlog up to it, which is the end of a transaction.
+Tables with change rows are merged and published. The positions of quiet tables advance every few minutes; otherwise
+their lag, and the spool, would grow for ever. A table that failed its gate, or that another writer interfered with, is
+tried again every few minutes.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakeingest.core.schema import TableId
+from lakeingest.mysql.connection import written_position
+from lakeingest.pipeline.binlog.ingest import spool_to_now
+from lakeingest.pipeline.catch_up import merge_and_publish, trim_spool
+from lakeingest.pipeline.copying.beside import CopyingBeside
+from lakeingest.pipeline.joining.beginning_again import begin_altered_again
+from lakeingest.pipeline.rounds.away import AWAY, load_again
+from lakeingest.pipeline.rounds.discovery import Discovery
+from lakeingest.pipeline.rounds.due import due_tables, worth_a_retry
+from lakeingest.pipeline.rounds.missing_chunks import copy_missing, incomplete
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.foreign_keys import parents_first
+from lakeingest.pipeline.run.hidden_tables import stop_hidden
+from lakeingest.pipeline.run.open_run import OpenRun
+from lakeingest.pipeline.run.stopping import resume, working_on
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
+from lakeingest.pipeline.signals.documents import look
+
+RETRY_SECONDS = 300.0  # between tries of a table that stopped with an error that may pass by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What goes on beside the tables that have caught up: new tables are found, and missing chunks are copied."""
+
+    discovery: Discovery
+    copying: CopyingBeside
+
+
+def take_round(
+    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
+) -> bool:
+    """One round; what is read beside it is dropped where the source, the lake or Spark is lost.
+
+    Without `beside` the round itself copies the missing chunks of tables that were paused, and no new table is found.
+    """
+    try:
+        return _spool_and_publish(run, stopping, worked_at, beside)
+    except AWAY:
+        if beside is not None:
+            beside.copying.cancel()
+        raise
+
+
+def _spool_and_publish(
+    run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
+) -> bool:
+    """Spool what is new, merge and publish the tables that are due; False when no table was due.
+
+    At the end a wave of a table that is copied is committed. Its high watermarks are behind the spool until the next
+    round, which may merge and publish it.
+    """
+    edges, binlog = run.edges, run.binlog
+    look(run)
+    begin_altered_again(run)
+    if beside is not None:
+        beside.discovery.look()
+    elif incomplete(run) and not copy_missing(run, stopping):
+        return True
+    if written_position(edges.connection) != binlog.spool.position.at:
+        spool_to_now(edges, binlog)
+        stop_hidden(run)
+    due = due_tables(run, worked_at)
+    look_for_unseen_ddl(edges, binlog, due)
+    due = [table for table in due if table.stop is None]
+    now = time.monotonic()
+    retried = [
+        table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS
+    ]  # a new table may have stopped before it was due
+    for table in parents_first(binlog, [*due, *retried]):
+        with working_on(edges, table):
+            if table.stop is None or _begin_again(edges, table):
+                merge_and_publish(edges, binlog, table)
+                resume(edges, table)
+        worked_at[table.id] = time.monotonic()
+        if stopping():
+            break
+    committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
+    if due or retried or committed:
+        trim_spool(run)
+    return bool(due or retried or committed)
+
+
+def _begin_again(edges: Edges, table: TableRun) -> bool:
+    """Load a stopped table as a new run does; False when it has missing chunks, which are copied beside the rounds."""
+    load_again(edges, table)
+    if table.has_missing_chunks:
+        resume(edges, table)
+    return not table.has_missing_chunks
