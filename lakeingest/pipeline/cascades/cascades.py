@@ -209,9 +209,7 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     merge_over_halts(edges, binlog, table)
     progress, position = table.progress, table.progress.position
     assert position is not None  # noqa: S101 - it was merged right now
-    if table.reading is not None:
-        table.reading.job.cancel()
-        table.reading = None
+    table.cancel_reading()
     if table.staged.published is not None:
         begin_again(state_of(edges.config), table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals

@@ -27,7 +27,6 @@ from lakeingest.pipeline.run.stopping import is_stopped_by_ddl
 from lakeingest.pipeline.run.table_run import TableRun, Watch
 from lakeingest.pipeline.schema.definitions import assert_unchanged
 from lakeingest.pipeline.schema.unseen_ddl import assert_read_by
-from lakeingest.pipeline.signals import resnapshot
 
 MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
 
@@ -73,7 +72,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
             f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"
         )
-    resnapshot.cancel(table)
+    table.cancel_reading()
     run.signals.begun.pop(table.id, None)
     table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
     table.over_gap, table.suspect = over_gap, False

@@ -2,7 +2,7 @@
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.needed import needed_by
@@ -12,9 +12,6 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, SpoolGap
 from lakeingest.lake.target import Staged
 from lakeingest.state.stopped import Stopped
-
-if TYPE_CHECKING:
-    from lakeingest.pipeline.signals.resnapshot import Reading
 
 
 class Watch(enum.Enum):
@@ -36,6 +33,17 @@ class Stop:
     error: LakeIngestError
     record: Stopped
     at: float
+
+
+class ReadBeside(Protocol):
+    """What is read again for a table in the background, by a re-snapshot."""
+
+    @property
+    def since(self) -> Place:
+        """The place where the spool ended before its first low watermark was read."""
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
 
 
 @dataclass(slots=True)
@@ -66,7 +74,7 @@ class TableRun:
     over_gap: bool = False
     approved: frozenset[str] = frozenset()
     copy: Staged | None = field(default=None, init=False)
-    reading: "Reading | None" = field(default=None, init=False)  # what a re-snapshot reads in the background
+    reading: ReadBeside | None = field(default=None, init=False)
     sound: bool = field(default=False, init=False)
     foreign_keys: str = field(default="", init=False)  # the signature of those whose changes are read again
     compared: int = field(default=0, init=False)  # how often all rows were, because of them, since readers saw it
@@ -140,6 +148,12 @@ class TableRun:
         if self._shown is None:
             return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
+
+    def cancel_reading(self) -> None:
+        """Drop what is read for the table in the background; its files are removed with those of its signal."""
+        if self.reading is not None:
+            self.reading.cancel()
+            self.reading = None
 
     def reload(self, staged: Staged) -> None:
         """The table was loaded from the lake again, within a run.

@@ -102,9 +102,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         if error.of_table and not isinstance(error, Retryable):
             publish(edges, table)
         raise
-    if table.reading is not None:  # by a definition that is over
-        table.reading.job.cancel()
-        table.reading = None
+    table.cancel_reading()  # by a definition that is over
     edges.lease.assert_held()
     note_followed(binlog.spool, halt, lift, constants(lift.after, lift.fills))  # first: a reader never lacks it
     empties = halt.alteration.empties

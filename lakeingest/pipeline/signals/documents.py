@@ -11,7 +11,6 @@ from lakeingest.pipeline.events import SignalMoved
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import resume
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.pipeline.signals import resnapshot
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.signals import SignalDocument
 
@@ -46,7 +45,7 @@ def look(run: OpenRun) -> Agenda:
         begun = signals.begun.get(table.id)
         if begun is not None and begun.signals and begun.signals[0] not in found.waiting.get(table.id, ()):
             del signals.begun[table.id]
-            resnapshot.cancel(table)
+            table.cancel_reading()
     return found
 
 

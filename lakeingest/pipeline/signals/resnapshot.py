@@ -80,6 +80,10 @@ class Reading:
     job: BackgroundJob[list[Patched]]
     began: float
 
+    def cancel(self) -> None:
+        """Nobody wants the wave any more."""
+        self.job.cancel()
+
 
 def step(
     edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, settled: Collection[int], *, wait: bool
@@ -91,10 +95,8 @@ def step(
     """
     begin = partial(_begin, edges, binlog, table, request, beside=not wait)
     reading = table.reading
-    if reading is not None and reading.request.signals != request.signals:
-        cancel(table)
-        reading = None
-    if reading is None:
+    if not isinstance(reading, Reading) or reading.request.signals != request.signals:
+        table.cancel_reading()
         if _catch_up(edges, binlog, table):  # the copy has every change from before the request
             return Step.MERGED
         reading = table.reading = begin(None, request.up_to)
@@ -114,7 +116,7 @@ def step(
         _commit(edges, binlog, table, reading, patched, settled)
         is_void = _catch_up(edges, binlog, table)
     except BaseException:
-        cancel(table)
+        table.cancel_reading()
         raise
     if is_void or not reading.is_last:
         return Step.MERGED
@@ -131,7 +133,7 @@ def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     merge_and_publish(edges, binlog, table)
     if table.progress.restarts == restarts:
         return False
-    cancel(table)
+    table.cancel_reading()
     return True
 
 
@@ -148,13 +150,6 @@ def _result(table: TableRun, reading: Reading) -> list[Patched] | None:
             raise
         # the commit that it was compared with has expired
     return None
-
-
-def cancel(table: TableRun) -> None:
-    """Drop what is read for the table in the background; its files are removed with those of its signal."""
-    if table.reading is not None:
-        table.reading.job.cancel()
-        table.reading = None
 
 
 def _begin(

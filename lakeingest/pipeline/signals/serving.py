@@ -87,7 +87,7 @@ def _note_waiting(run: OpenRun, found: Agenda) -> None:
 def drop(run: OpenRun) -> None:
     """The run ends: nothing is read for signals any more. What is committed stays; the next run goes on from it."""
     for table in run.tables.values():
-        resnapshot.cancel(table)
+        table.cancel_reading()
     run.signals.begun.clear()
 
 
@@ -124,7 +124,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         drop(run)
         raise
     except LakeIngestError as error:
-        resnapshot.cancel(table)
+        table.cancel_reading()
         del run.signals.begun[table.id]
         if (
             table.progress.gap
@@ -163,7 +163,7 @@ def _settled(run: OpenRun, table: TableRun) -> Collection[int]:
 
 def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable) -> bool:
     """The table is loaded as the lake has it, to try once more; False after some tries: the next run goes on."""
-    resnapshot.cancel(table)
+    table.cancel_reading()
     del run.signals.begun[table.id]
     tries = run.signals.tries[request.number] = run.signals.tries.get(request.number, 0) + 1
     note_on(run, request.signals[:1], f"tried {tries} times: {error.line}")
