@@ -1,6 +1,6 @@
 """A table's progress: a value with all that its next step depends on. Which step may follow is in `phases`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -8,12 +8,11 @@ from lakeingest.core.cascades import Settled
 from lakeingest.core.keys import EVERY_KEY, Key
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import Place, Position
-from lakeingest.core.progress_form import document_of, parts_of
 from lakeingest.core.rereads import Patch, Reread, united
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 from lakeingest.core.wave import MergePlan
-from lakeingest.errors import DAMAGED, SpoolGap, StateUnreadable
+from lakeingest.errors import SpoolGap
 
 Read = TypeVar("Read", Split, Patch)
 
@@ -341,18 +340,6 @@ class Progress:
     def published(self) -> Self:
         """Readers see the audited rows."""
         return self._after(Step.PUBLISH)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON document that `from_json` reads back."""
-        return document_of(self)
-
-    @classmethod
-    def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
-        try:
-            return cls(**parts_of(doc))
-        except DAMAGED as error:
-            raise StateUnreadable(f"not a table's progress: {error}") from error
 
 
 def _contains(read: Read, place: Place) -> Read:

@@ -1,26 +1,24 @@
 """The JSON form of a table's progress."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakeingest.core.cascades import Settled
 from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place, Position
+from lakeingest.core.progress import Progress
 from lakeingest.core.rereads import Patch, Reread
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Splits
-from lakeingest.errors import StateUnreadable
-
-if TYPE_CHECKING:
-    from lakeingest.core.progress import Progress
+from lakeingest.errors import DAMAGED, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer one
 REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only the first would lose its parts
 GAP_FORMAT = 3  # while there is a gap: earlier versions would publish it
 
 
-def document_of(progress: "Progress") -> dict[str, Any]:
-    """A JSON document that `parts_of` reads back."""
+def to_json(progress: Progress) -> dict[str, Any]:
+    """A JSON document that `from_json` reads back."""
     format_ = REREAD_FORMAT if progress.patches or progress.uncounted else FORMAT
     doc = {
         "format": GAP_FORMAT if progress.gap else format_,
@@ -50,7 +48,15 @@ def document_of(progress: "Progress") -> dict[str, Any]:
     return doc | {name: part for name, part in parts.items() if part}
 
 
-def parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
+def from_json(doc: Mapping[str, Any]) -> Progress:
+    """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
+    try:
+        return Progress(**_parts_of(doc))
+    except DAMAGED as error:
+        raise StateUnreadable(f"not a table's progress: {error}") from error
+
+
+def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the progress. StateUnreadable, KeyError, TypeError, ValueError or AttributeError if it is none."""
     if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT}:
         raise StateUnreadable(f"progress of format {doc['format']}, this version reads {GAP_FORMAT}")

@@ -5,6 +5,7 @@ A commit of ours is *marked*: it carries the complete progress, never a differen
 
 import json
 
+from lakeingest.core import progress_form
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
@@ -20,7 +21,7 @@ def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
     """The properties of a commit with this progress that builds on `base`; epoch and position are for people."""
     position = progress.position
     return {
-        PROGRESS: json.dumps(progress.to_json(), separators=(",", ":")),
+        PROGRESS: json.dumps(progress_form.to_json(progress), separators=(",", ":")),
         BASE: "" if base is None else str(base),
         "lakeingest.epoch": str(progress.epoch),
         POSITION: "" if position is None else str(position.place),
@@ -30,6 +31,6 @@ def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
 def parse_progress(table: TableId, commit: str, text: str) -> Progress:
     """The progress that a marked commit carries; StateUnreadable, which names the commit, when it is damaged."""
     try:
-        return Progress.from_json(json.loads(text))
+        return progress_form.from_json(json.loads(text))
     except (*DAMAGED, StateUnreadable) as error:
         raise StateUnreadable(f"{table}: the progress of {commit} is unreadable: {error}") from error

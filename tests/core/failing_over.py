@@ -8,6 +8,7 @@ may have purged the oldest ones.
 import json
 from dataclasses import dataclass
 
+from lakeingest.core import progress_form
 from lakeingest.core.failover import Found, Logged, epoch_of, find
 from lakeingest.core.history import Committed, History
 from lakeingest.core.position import FilePosition, Gtid, GtidSet, Place, Position
@@ -152,7 +153,7 @@ class FailingOver(World):
             if not with_stated:
                 self.stated = None
                 shown = self.lake.marked
-                self.progress = Progress.from_json(json.loads(shown[1]))
+                self.progress = progress_form.from_json(json.loads(shown[1]))
             progress = self.state
             if self.is_unmerged(progress):
                 if self.carry(progress):
@@ -185,7 +186,7 @@ class FailingOver(World):
         except LakeIngestError:
             return False
         for rows, doc in reversed(self.commits):
-            before = Progress.from_json(json.loads(doc))
+            before = progress_form.from_json(json.loads(doc))
             if self.is_proven(before, server.places[end]):
                 self.carries += 1
                 self.spool = (self.source.ends.index(opened.at),) * 2

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakeingest.core import progress_form
 from lakeingest.core.cascades import Settled
 from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
@@ -152,7 +153,7 @@ def test_chunks_are_carried_to_a_server_that_has_all_that_they_saw() -> None:
 
 def stored(progress: Progress) -> Any:
     """The document as a commit gives it back."""
-    return json.loads(json.dumps(progress.to_json()))
+    return json.loads(json.dumps(progress_form.to_json(progress)))
 
 
 def identity(progress: Progress) -> tuple[object, ...]:
@@ -273,31 +274,31 @@ def test_progress_is_read_back_from_json(
         splits = Splits((Split(KeyRange(), low=where.place, high=where.place),))
     at_all = where if splits.stop else None
     progress = Progress(table, "f00d", SERVER, 3, covered_from, phase, wave, rows, splits, at_all)
-    assert Progress.from_json(stored(progress)) == progress
+    assert progress_form.from_json(stored(progress)) == progress
 
 
 @pytest.mark.parametrize("other", [GAP_FORMAT + 1, FORMAT - 1])
 def test_the_form_of_another_version_is_refused(other: int) -> None:
     """Half understood is not understood."""
     with pytest.raises(StateUnreadable, match=f"of format {other}, this version reads {GAP_FORMAT}"):
-        Progress.from_json(stored(at(Phase.LEVEL)) | {"format": other})
+        progress_form.from_json(stored(at(Phase.LEVEL)) | {"format": other})
 
 
 def test_progress_from_before_values_were_counted_has_none() -> None:
     """An older copy goes on."""
     doc = stored(at(Phase.PUBLISHED))
     del doc["nulled"]
-    assert Progress.from_json(doc).nulled == 0
+    assert progress_form.from_json(doc).nulled == 0
 
 
-@pytest.mark.parametrize("part", sorted(NEW.to_json().keys() - {"nulled"}))
+@pytest.mark.parametrize("part", sorted(progress_form.to_json(NEW).keys() - {"nulled"}))
 @pytest.mark.parametrize("phase", [Phase.COPYING, Phase.PUBLISHED])
 def test_progress_without_one_of_its_parts_is_unreadable(phase: Phase, part: str) -> None:
     """Nothing is guessed."""
     doc = stored(at(phase))
     del doc[part]
     with pytest.raises(StateUnreadable, match="not a table's progress"):
-        Progress.from_json(doc)
+        progress_form.from_json(doc)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ def test_progress_without_one_of_its_parts_is_unreadable(phase: Phase, part: str
 def test_damaged_progress_is_unreadable(part: str, damage: object) -> None:
     """Whatever is wrong with it, a person decides, not a traceback."""
     with pytest.raises(StateUnreadable, match="not "):
-        Progress.from_json(stored(at(Phase.LEVEL)) | {part: damage})
+        progress_form.from_json(stored(at(Phase.LEVEL)) | {part: damage})
 
 
 def test_a_merge_needs_the_spool_from_its_stop_or_from_the_first_watch() -> None:
@@ -338,7 +339,7 @@ def test_the_greatest_high_watermark_of_the_chunks_is_kept() -> None:
     first = NEW.created().wave_committed((FIRST,), 1, read_to=late)
     second = first.wave_committed(rest, 1, read_to=early)
     assert (first.read_to, second.read_to, first.wave_committed(rest, 1).read_to) == (late, late, late)
-    assert Progress.from_json(stored(second)) == second
+    assert progress_form.from_json(stored(second)) == second
 
 
 def test_a_table_is_published_again_after_each_range_that_is_read_again() -> None:
@@ -358,7 +359,7 @@ def test_a_table_is_published_again_after_each_range_that_is_read_again() -> Non
     again = last.reread_rows([PATCH], COVERED, signals=[8], last=True, settled=[4])
     assert (again.answered, again.patches) == ((6, 8), (late, PATCH))
     for progress in (first, level, shown, last, again):
-        assert Progress.from_json(stored(progress)) == progress
+        assert progress_form.from_json(stored(progress)) == progress
 
 
 def test_the_spool_keeps_what_was_read_again_needs_and_what_readers_see_needs() -> None:
@@ -404,7 +405,7 @@ def test_a_patch_waits_for_a_merge_that_ends_after_it() -> None:
     assert (level.phase, level.patches, level.needed_from) == (Phase.LEVEL, (), position(9).place)
     with pytest.raises(ValueError, match="planned on other"):
         level.merged(replace(merge, splits=level.splits), position(9), inserted=0, deleted=0)
-    assert Progress.from_json(stored(waiting)) == waiting
+    assert progress_form.from_json(stored(waiting)) == waiting
 
 
 def test_a_copy_that_is_started_over_answers_all_that_waited_with_its_last_wave() -> None:
@@ -421,7 +422,7 @@ def test_a_copy_that_is_started_over_answers_all_that_waited_with_its_last_wave(
     assert (shown.restarts, empty.restarts, empty.started_over(NEW).restarts) == (0, 1, 2)
     assert empty.reread is None
     for progress in (over, first, last, empty):
-        assert Progress.from_json(stored(progress)) == progress
+        assert progress_form.from_json(stored(progress)) == progress
     for wrong in (shown, replace(NEW, table=TableId("shop", "items"))):
         with pytest.raises(ValueError, match="starts over as it was created"):
             shown.started_over(wrong)
@@ -447,7 +448,7 @@ def test_a_gap_is_closed_by_the_last_of_all_rows() -> None:
     last = first.reread_rows([], position(99).place, signals=[4, 6], last=True)
     assert (last.gap, last.reread, last.answered, last.audited(5).rows) == (False, None, (4, 6), 5)
     for progress in (over, first, alone, last):
-        assert Progress.from_json(stored(progress)) == progress
+        assert progress_form.from_json(stored(progress)) == progress
     assert (stored(over)["format"], stored(last)["format"]) == (GAP_FORMAT, REREAD_FORMAT)
     partial = at(Phase.COPYING).over_gap(position(99), "beef", COVERED)
     assert (partial.phase, partial.gap, partial.stop, partial.splits.complete) == (
@@ -492,7 +493,7 @@ def test_what_is_known_of_foreign_keys_goes_with_the_rows() -> None:
     again = running.cascades_read([replace(patch, name="q")], Place(0, 1, 8), later, nulled=1, read_to=position(9))
     assert (again.cascades, again.reread, again.nulled) == (later, Reread((3,), (4,)), running.nulled + 1)
     assert again.patches == (patch, replace(patch, name="q"))
-    assert Progress.from_json(json.loads(json.dumps(again.to_json()))) == again
+    assert progress_form.from_json(json.loads(json.dumps(progress_form.to_json(again)))) == again
     assert progress.unchanged(position(20)).cascades == replace(settled, to=Place(0, 1, 20))
     assert progress.over_gap(position(7), "f00d", COVERED).cascades is None
     assert progress.over_gap(position(7), "f00d", COVERED, cascades=later).cascades == later

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from lakeingest.core import progress_form
 from lakeingest.core.change import ChangeRow, RowKind
 from lakeingest.core.chunks import chunks_between, even_boundaries
 from lakeingest.core.collapse import collapse
@@ -121,7 +122,7 @@ class Lake:
 
     def commit(self, rows: tuple[Row, ...], progress: Progress) -> None:
         """A marked commit."""
-        self.rows, self.doc = rows, json.dumps(progress.to_json())
+        self.rows, self.doc = rows, json.dumps(progress_form.to_json(progress))
         self.marked = self.rows, self.doc
 
 
@@ -157,7 +158,7 @@ class World:
             assert self.lake.main is not None
             self.lake.marked, self.lake.compacted = self.lake.main, False
         self.lake.rows, self.lake.doc = self.lake.marked
-        self.progress = Progress.from_json(json.loads(self.lake.doc)) if self.lake.doc else None
+        self.progress = progress_form.from_json(json.loads(self.lake.doc)) if self.lake.doc else None
         if self.lake.marked == self.lake.main:
             self.progress = self.visible
         self.reopen_spool()
@@ -373,7 +374,7 @@ class World:
     def visible(self) -> Progress:
         """The progress that readers see."""
         assert self.lake.main is not None
-        shown = Progress.from_json(json.loads(self.lake.main[1]))
+        shown = progress_form.from_json(json.loads(self.lake.main[1]))
         return shown.unchanged(self.stated[1]) if self.stated and self.is_of_main(self.stated[0]) else shown
 
     def quiet_to(self) -> int:
@@ -403,7 +404,7 @@ class World:
             self.begin()
             return
         progress, place = self.state, self.place
-        before = None if self.lake.main is None else Progress.from_json(json.loads(self.lake.main[1])).splits.stop
+        before = None if self.lake.main is None else progress_form.from_json(json.loads(self.lake.main[1])).splits.stop
         assert before is None or before <= place, "the position went down"
         self.compare(self.source.tables[self.source.places.index(place)])
         self.publishes += 1

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
-from lakeingest.core.progress import Progress
+from lakeingest.core import progress_form
 from lakeingest.errors import MainMoved, StaleWriter
 from lakeingest.lake.iceberg import compaction as tidying
 from lakeingest.lake.iceberg.history import source_of
@@ -83,7 +83,7 @@ def assert_exact(lake: Lake, raw: Raw, source: Source, *, by_spark: bool) -> Non
     table = raw()
     summary = source_of(lake.table, table).summary
     assert summary is not None
-    position = Progress.from_json(json.loads(summary.additional_properties[PROGRESS])).position
+    position = progress_form.from_json(json.loads(summary.additional_properties[PROGRESS])).position
     assert position is not None
     rows = sorted(source.at[position.at.pos].items())
     scanned = table.scan().to_arrow().sort_by("id")

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeingest.core import progress_form
 from lakeingest.core.file_names import inside, is_cut
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
@@ -61,14 +62,14 @@ class StagingCommit:
             "restarts with" if self.restarts else "rows": self.rows,
             "changes": self.changes,
             "added": self.added,
-            "progress": self.progress.to_json(),
+            "progress": progress_form.to_json(self.progress),
         }
 
     @classmethod
     def from_json(cls, number: int, doc: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`; StateUnreadable for anything else."""
         try:
-            progress = Progress.from_json(doc["progress"])
+            progress = progress_form.from_json(doc["progress"])
             restarts = "restarts with" in doc
             named = doc["restarts with" if restarts else "rows"], doc["changes"]
             rows, changes = (tuple(inside(name) for name in names) for names in named)

@@ -18,6 +18,7 @@ from pyiceberg.types import IntegerType, NestedField
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
+from lakeingest.core import progress_form
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import NotOurTable, StaleWriter, StateUnreadable, UnsupportedTable
 from lakeingest.lake.iceberg.compaction import FILES, SMALL_ROWS
@@ -55,7 +56,7 @@ def test_every_commit_has_its_marks(lake: Lake, raw: Raw) -> None:
     positions = ["", "", "000001.0000000001.00000000000000000020"]
     assert [properties["lakeingest.position"] for properties in found] == positions
     for properties, staged in zip(found, (made, copied, merged), strict=True):
-        assert json.loads(properties["lakeingest.progress"]) == staged.progress.to_json()
+        assert json.loads(properties["lakeingest.progress"]) == progress_form.to_json(staged.progress)
     assert table.properties[OWNER] == str(lake.table)
 
 
