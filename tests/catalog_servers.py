@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Target
+from lakeingest.config.formats import spark_properties
 from lakeingest.demo.rest_catalog import local_rest_catalog
 from lakeingest.demo.s3 import LocalS3, local_s3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
@@ -192,6 +193,6 @@ def add_catalog(spark: SparkSession, target: Target) -> None:
         system: Any = spark._jvm.System  # type: ignore[union-attr] # noqa: SLF001 - PySpark has no public way
         for name in ("aws.accessKeyId", "aws.secretAccessKey"):
             system.setProperty(name, "any")
-    for key, value in target.spark_properties().items():
+    for key, value in spark_properties(target).items():
         if key.startswith("spark.sql.catalog."):
             spark.conf.set(key, value)

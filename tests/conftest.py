@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakeingest.config import FORMATS, Config, Target, parse_config
-from lakeingest.config.catalogs import POSTGRESQL_JAR
+from lakeingest.config.catalog_kinds import POSTGRESQL_JAR
 from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import S3_JAR
 from lakeingest.demo.flavor import MYSQL, Flavor

@@ -7,6 +7,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeingest.config import Target
+from lakeingest.config.formats import table_name
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.hudi.folder import is_table
@@ -17,8 +18,8 @@ from tests.engines import HUDI_RS
 def shown(spark: SparkSession, settings: Target, table: TableId) -> DataFrame:
     """The table's rows as a user reads them; without the columns that Hudi, or we for Hudi, add."""
     if settings.format == "iceberg":
-        return spark.table(settings.name(table))
-    rows = spark.read.format("hudi").load(settings.name(table))
+        return spark.table(table_name(settings, table))
+    rows = spark.read.format("hudi").load(table_name(settings, table))
     added = {RECORD_KEY}.union(name for name in rows.columns if name.startswith("_hoodie_"))
     return rows.select(*(f"`{name}`" for name in rows.columns if name not in added))
 
@@ -31,7 +32,7 @@ def catalog_of(settings: Target) -> Catalog:
 def is_shown(spark: SparkSession, settings: Target, table: TableId) -> bool:
     """Whether there is such a table, and it does not say that it is still being built."""
     if settings.format == "iceberg":
-        name = settings.name(table)
+        name = table_name(settings, table)
         return spark.catalog.tableExists(name) and not _is_bootstrapping(spark, name)
     return is_table(files.at(settings.folder(table), settings.storage))
 

@@ -17,7 +17,8 @@ import typer
 
 from lakeingest import __version__
 from lakeingest.cli import LATER, app, demo
-from lakeingest.config.formats import FORMATS, FormatName
+from lakeingest.config.formats import FORMATS
+from lakeingest.config.target import FormatName
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone, ConfigError, LakeIngestError
 from lakeingest.exits import exit_code, message

@@ -12,6 +12,7 @@ import pymysql
 
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
+from lakeingest.config.formats import table_name
 from lakeingest.core.position import FIRST_EPOCH
 from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
@@ -128,7 +129,7 @@ def _plan(
     generated: GeneratedColumns,
 ) -> TablePlan:
     connection, retention = server.connection, server.retention_seconds
-    name, staged = config.target.name(table), held.staged.get(table)
+    name, staged = table_name(config.target, table), held.staged.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal

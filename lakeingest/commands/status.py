@@ -9,6 +9,7 @@ from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, gone, unread
 from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
 from lakeingest.config import Config
+from lakeingest.config.formats import table_name
 from lakeingest.core.clocks import spoken
 from lakeingest.core.position import FilePosition, Position, bytes_between, is_in_one_of
 from lakeingest.core.schema import TableId
@@ -266,7 +267,7 @@ def _spool(config: Config) -> Spool | None:
 def _status(
     config: Config, target: Target, table: TableId, source: _Source, spool: Spool | None, signals: Signals
 ) -> TableStatus:
-    name, retention = config.target.name(table), source.retention
+    name, retention = table_name(config.target, table), source.retention
     try:
         staged = target.inspect(table)
     except LakeIngestError as error:

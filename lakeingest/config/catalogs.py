@@ -1,4 +1,4 @@
-"""The catalogs that tables are found by: the properties of each for Iceberg, for Spark and for PyIceberg.
+"""The catalogs that tables are found by, as a pipeline names them; `catalog_kinds` has the properties of each kind.
 
 sql: SQLite under the warehouse, which is the default, or a PostgreSQL server that `uri` names. rest: a server of
 Iceberg's REST protocol. glue: Amazon's. hive: a metastore of Hive. path: none, because Hudi's tables are found by their
@@ -6,8 +6,6 @@ folders; a metastore can name them, too.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, SecretStr, model_validator
@@ -20,8 +18,6 @@ from lakeingest.config.secrets import is_reference
 if TYPE_CHECKING:
     from typing import Self
 
-    from lakeingest.config.target import Target
-
 CatalogType = Literal["sql", "rest", "glue", "hive", "path"]
 FirstPublishName = Literal["rename", "register", "own_name"]
 CATALOG = "lake"  # the default name of a catalog in Spark and PyIceberg, and so in users' queries
@@ -31,7 +27,6 @@ SECRETS = (
     r"|credential|authorization|\.header\."
 )
 _SECRET = re.compile(f"(?i){SECRETS}")
-POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 
 
 def is_secret(name: str) -> bool:
@@ -133,72 +128,3 @@ class Catalog(Frozen):
     def given(self) -> dict[str, str]:
         """The properties, with their secrets."""
         return {name: value.get_secret_value() for name, value in self.properties.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogKind:
-    """A kind of catalog: its properties for PyIceberg and for Spark, and the jars that Spark needs for it."""
-
-    pyiceberg: Callable[["Target"], dict[str, str]]
-    spark: Callable[["Target"], dict[str, str]]
-    jars: tuple[str, ...] = ()
-
-
-def kind_of(target: "Target") -> CatalogKind:
-    """The kind of a target's catalog."""
-    catalog = target.catalog
-    return _EMBEDDED if catalog.is_embedded else _KINDS[catalog.type or "sql"]
-
-
-def _jdbc(target: "Target") -> dict[str, str]:
-    return {
-        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "warehouse": target.warehouse.uri,
-        **PostgreSql.parse(target.catalog.address).jdbc(),
-        **target.catalog.given,
-    }
-
-
-def _sqlalchemy(target: "Target") -> dict[str, str]:
-    return {
-        "type": "sql",
-        "uri": PostgreSql.parse(target.catalog.address).sqlalchemy(),
-        "warehouse": target.warehouse.uri,
-        **target.catalog.given,
-    }
-
-
-def _hive(target: "Target") -> dict[str, str]:
-    own = {"type": "hive", "uri": target.catalog.address, "warehouse": target.warehouse.uri}
-    return {**own, **target.catalog.given}
-
-
-def _rest(target: "Target") -> dict[str, str]:
-    given = target.catalog.given
-    # the protocol's default, of which PyIceberg's own loses a slash and Java's warns
-    tokens = {"oauth2-server-uri": f"{target.catalog.address.rstrip('/')}/v1/oauth/tokens"}
-    return {"type": "rest", "uri": target.catalog.address, **(tokens if "credential" in given else {}), **given}
-
-
-_EMBEDDED = CatalogKind(
-    pyiceberg=lambda target: {"uri": f"sqlite:///{target.catalog_file}", "warehouse": target.warehouse.uri},
-    spark=lambda target: {
-        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "uri": f"jdbc:sqlite:{target.catalog_file}",
-        "warehouse": target.warehouse.uri,
-    },
-    jars=("org.xerial:sqlite-jdbc:3.50.3.0",),
-)
-_KINDS: Mapping[CatalogType, CatalogKind] = {
-    "sql": CatalogKind(_sqlalchemy, _jdbc, jars=(POSTGRESQL_JAR,)),
-    "rest": CatalogKind(_rest, _rest),
-    "hive": CatalogKind(_hive, _hive),
-    "glue": CatalogKind(
-        pyiceberg=lambda target: {"type": "glue", "warehouse": target.warehouse.uri, **target.catalog.given},
-        spark=lambda target: {
-            "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
-            "warehouse": target.warehouse.uri,
-            **target.catalog.given,
-        },
-    ),
-}

@@ -5,21 +5,16 @@ A format's package under `lake/` reads and writes its tables; all other facts ab
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
-from lakeingest.config.catalogs import kind_of
+from lakeingest.config.catalog_kinds import kind_of
 from lakeingest.config.spark_line import spark_line
 from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import STORES, store_of
+from lakeingest.config.target import FormatName, Target
 from lakeingest.core.keys import quote
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded
 
-if TYPE_CHECKING:
-    from lakeingest.config.target import Target
-
-FormatName = Literal["iceberg", "hudi"]
-MergeName = Literal["row_delta", "statement"]
 EXTENSIONS = "spark.sql.extensions"
 
 
@@ -40,10 +35,10 @@ class Format:
     cluster_catalogs: tuple[str, ...]
     by_line: Mapping[str, str]
     extension: str
-    jars: Callable[["Target"], tuple[str, ...]]
-    settings: Callable[["Target"], dict[str, str]]
-    table_name: Callable[["Target", TableId], str]
-    sample_queries: Callable[["Target", TableId], Mapping[str, str]]
+    jars: Callable[[Target], tuple[str, ...]]
+    settings: Callable[[Target], dict[str, str]]
+    table_name: Callable[[Target, TableId], str]
+    sample_queries: Callable[[Target, TableId], Mapping[str, str]]
 
     @property
     def by_folder(self) -> bool:
@@ -62,32 +57,33 @@ class Format:
         return self.by_line[line]
 
 
-def _iceberg_settings(target: "Target") -> dict[str, str]:
+def _iceberg_settings(target: Target) -> dict[str, str]:
     prefix = f"spark.sql.catalog.{target.catalog.name}"
+    catalog = kind_of(target.catalog).spark(target.catalog, target.warehouse)
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{key}": value for key, value in (_storage(target) | kind_of(target).spark(target)).items()},
+        **{f"{prefix}.{key}": value for key, value in (_storage(target) | catalog).items()},
         f"{prefix}.cache-enabled": "false",  # PyIceberg's commits must be seen at once
         EXTENSIONS: _ICEBERG_EXTENSION,
     }
 
 
-def _storage(target: "Target") -> dict[str, str]:
+def _storage(target: Target) -> dict[str, str]:
     scheme, storage = target.warehouse.scheme, target.storage
     return {} if scheme is None else storage.properties_with(store_of(scheme).spark(storage))
 
 
-def _iceberg_jars(target: "Target") -> tuple[str, ...]:
+def _iceberg_jars(target: Target) -> tuple[str, ...]:
     scheme = target.warehouse.scheme
-    return FORMATS["iceberg"].jar, *kind_of(target).jars, *(() if scheme is None else (store_of(scheme).jar,))
+    return FORMATS["iceberg"].jar, *kind_of(target.catalog).jars, *(() if scheme is None else (store_of(scheme).jar,))
 
 
-def _iceberg_name(target: "Target", table: TableId) -> str:
+def _iceberg_name(target: Target, table: TableId) -> str:
     parts = target.catalog.name, *target.identifier(table)
     return ".".join(part if part.isascii() and part.isidentifier() else quote(part) for part in parts)
 
 
-def _iceberg_queries(target: "Target", table: TableId) -> Mapping[str, str]:
+def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
     name = ".".join(target.identifier(table))
     if target.catalog.is_embedded:
         properties = (f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
@@ -102,12 +98,12 @@ def _iceberg_queries(target: "Target", table: TableId) -> Mapping[str, str]:
     opened += f"scan = catalog.load_table('{name}').scan()"
     return {
         "PyIceberg": f"{opened}; print(scan.to_arrow().num_rows)",
-        "Spark": f"SELECT COUNT(*) FROM {target.name(table)}",
+        "Spark": f"SELECT COUNT(*) FROM {table_name(target, table)}",
         "DuckDB": f"{opened}; print(scan.to_duckdb('t').sql('SELECT COUNT(*) FROM t'))",
     }
 
 
-def _hudi_settings(target: "Target") -> dict[str, str]:
+def _hudi_settings(target: Target) -> dict[str, str]:
     hadoop = {} if target.warehouse.scheme is None else target.storage.hadoop()
     return {
         **{f"spark.hadoop.{key}": value for key, value in hadoop.items()},
@@ -122,12 +118,12 @@ def _hudi_settings(target: "Target") -> dict[str, str]:
     }
 
 
-def _hudi_name(target: "Target", table: TableId) -> str:
+def _hudi_name(target: Target, table: TableId) -> str:
     return target.folder(table).hadoop
 
 
-def _hudi_queries(target: "Target", table: TableId) -> Mapping[str, str]:
-    view = f"CREATE TEMPORARY VIEW t USING hudi OPTIONS (path '{target.name(table)}')"
+def _hudi_queries(target: Target, table: TableId) -> Mapping[str, str]:
+    view = f"CREATE TEMPORARY VIEW t USING hudi OPTIONS (path '{table_name(target, table)}')"
     return {"Spark": f"{view}; SELECT COUNT(*) FROM t"}
 
 
@@ -163,3 +159,13 @@ FORMATS: Mapping[FormatName, Format] = {
         sample_queries=_hudi_queries,
     ),
 }
+
+
+def table_name(target: Target, table: TableId) -> str:
+    """The name of a table that users query, or the folder that they load."""
+    return FORMATS[target.format].table_name(target, table)
+
+
+def spark_properties(target: Target) -> dict[str, str]:
+    """The Spark settings of the format. The extensions of two formats in one session damage each other's tables."""
+    return FORMATS[target.format].settings(target)

@@ -7,10 +7,11 @@ from pydantic import Field, SecretStr, model_validator
 
 from lakeingest.config.endpoints import assert_endpoint, endpoints_of
 from lakeingest.config.frozen import Frozen
-from lakeingest.config.stores import given
 
 if TYPE_CHECKING:
     from typing import Self
+
+Options = dict[str, str]
 
 _HADOOP = {
     "fs.s3a.access.key": "s3.access-key-id",
@@ -73,3 +74,8 @@ class Storage(Frozen):
     def properties_with(self, own: Mapping[str, str]) -> dict[str, str]:
         """Properties of a FileIO, and over them all that are given."""
         return {**own, **{name: value.get_secret_value() for name, value in self.properties.items()}}
+
+
+def given(properties: Mapping[str, str | None]) -> Options:
+    """Those that are not None."""
+    return {name: value for name, value in properties.items() if value is not None}

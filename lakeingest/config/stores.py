@@ -6,12 +6,8 @@ REST catalog that lends them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lakeingest.config.storage import Storage
-
-Options = dict[str, str]
+from lakeingest.config.storage import Options, Storage, given
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +20,9 @@ class Store:
 
     jar: str
     only: tuple[str, ...]
-    pyiceberg: Callable[["Storage"], Options]
-    spark: Callable[["Storage"], Options]
-    obstore: Callable[["Storage", str], Options]
+    pyiceberg: Callable[[Storage], Options]
+    spark: Callable[[Storage], Options]
+    obstore: Callable[[Storage, str], Options]
 
 
 def store_of(scheme: str | None) -> Store:
@@ -34,12 +30,7 @@ def store_of(scheme: str | None) -> Store:
     return STORES[scheme or ""]
 
 
-def given(properties: Mapping[str, str | None]) -> Options:
-    """Those that are not None."""
-    return {name: value for name, value in properties.items() if value is not None}
-
-
-def _s3_pyiceberg(storage: "Storage") -> Options:
+def _s3_pyiceberg(storage: Storage) -> Options:
     virtual = None if storage.path_style or storage.endpoint is None else "true"
     return given(
         {
@@ -51,7 +42,7 @@ def _s3_pyiceberg(storage: "Storage") -> Options:
     )
 
 
-def _s3_spark(storage: "Storage") -> Options:
+def _s3_spark(storage: Storage) -> Options:
     return given(
         {
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
@@ -62,7 +53,7 @@ def _s3_spark(storage: "Storage") -> Options:
     )
 
 
-def _s3_obstore(storage: "Storage", bucket: str) -> Options:
+def _s3_obstore(storage: Storage, bucket: str) -> Options:
     own: dict[str, str | None] = {"endpoint": storage.endpoint, "region": storage.region}
     if storage.endpoint is not None and not storage.path_style:
         own |= {"endpoint": storage.endpoint.replace("://", f"://{bucket}."), "virtual_hosted_style_request": "true"}
@@ -74,7 +65,7 @@ def _s3_obstore(storage: "Storage", bucket: str) -> Options:
     return given(own) | storage.known(known)
 
 
-def _gcs_obstore(storage: "Storage", _: str) -> Options:
+def _gcs_obstore(storage: Storage, _: str) -> Options:
     return given({"base_url": storage.endpoint}) | storage.known({"bearer_token": "gcs.oauth2.token"})
 
 

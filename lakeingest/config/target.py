@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from lakeingest.config.catalogs import Catalog, kind_of
+from lakeingest.config.catalog_kinds import embedded_file, kind_of
+from lakeingest.config.catalogs import Catalog
 from lakeingest.config.duration import Duration
-from lakeingest.config.formats import FORMATS, FormatName, MergeName
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.location import Location, is_of_one_table
 from lakeingest.config.place import Place
@@ -22,6 +22,8 @@ from lakeingest.core.schema import TableId
 if TYPE_CHECKING:
     from typing import Self
 
+FormatName = Literal["iceberg", "hudi"]
+MergeName = Literal["row_delta", "statement"]
 _OF_HUDI = frozenset({".hoodie"})  # the folder of a table's own files
 _UNSAFE = re.compile(r"[^\w$.~-]+")
 
@@ -74,7 +76,7 @@ class Target(Frozen):
     @property
     def catalog_file(self) -> Path:
         """The SQLite file of the embedded catalog."""
-        return self.warehouse.path / "catalog.db"
+        return embedded_file(self.warehouse)
 
     @property
     def catalog_place(self) -> str:
@@ -106,16 +108,8 @@ class Target(Frozen):
         namespace, name = (segment(part, _UNSAFE, _OF_HUDI) for part in self.identifier(table))
         return self.warehouse / namespace / name
 
-    def name(self, table: TableId) -> str:
-        """The name of a table that users query, or the folder that they load."""
-        return FORMATS[self.format].table_name(self, table)
-
     def pyiceberg_properties(self) -> dict[str, str]:
         """The properties of PyIceberg's catalog."""
         scheme, storage = self.warehouse.scheme, self.storage
         of_store = {} if scheme is None else storage.properties_with(store_of(scheme).pyiceberg(storage))
-        return of_store | kind_of(self).pyiceberg(self)
-
-    def spark_properties(self) -> dict[str, str]:
-        """The Spark settings of the format. The extensions of two formats in one session damage each other's tables."""
-        return FORMATS[self.format].settings(self)
+        return of_store | kind_of(self.catalog).pyiceberg(self.catalog, self.warehouse)

@@ -18,7 +18,7 @@ from lakeingest import console as look
 from lakeingest.commands.run import run
 from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config, parse_config
-from lakeingest.config.formats import FormatName
+from lakeingest.config.target import FormatName
 from lakeingest.core.schema import TableId
 from lakeingest.demo.queries import queries
 from lakeingest.demo.s3 import local_s3

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyspark
 
 from lakeingest.config import FORMATS, Config
+from lakeingest.config.formats import spark_properties
 from lakeingest.core.schema import TableId
 from lakeingest.spark.session import java_home
 
@@ -20,7 +21,7 @@ def queries(config: Config, table: TableId) -> dict[str, str]:
 
 
 def _spark_sql(config: Config, sql: str) -> str:
-    settings = " ".join(f"--conf {key}={value}" for key, value in config.target.spark_properties().items())
+    settings = " ".join(f"--conf {key}={value}" for key, value in spark_properties(config.target).items())
     home = Path(pyspark.__file__).parent
     java = java_home()
     environment = f"SPARK_HOME={home}" + ("" if java is None else f" JAVA_HOME={java}")

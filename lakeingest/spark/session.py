@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakeingest.config import FORMATS, Config
-from lakeingest.config.formats import EXTENSIONS
+from lakeingest.config.formats import EXTENSIONS, spark_properties
 from lakeingest.config.load import only_here
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.disk import PRIVATE, make_folder
@@ -157,7 +157,7 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
     if not is_on_this_machine(master) and config.on_this_machine:
         return f"the running Spark session has the master {master}: {only_here(config.on_this_machine)}"
     ours = settings(config, master)
-    wanted = {key: ours[key] for key in config.target.spark_properties()}
+    wanted = {key: ours[key] for key in spark_properties(config.target)}
     lacking = [key for key, value in wanted.items() if _is_fixed(session, key) and not _has(session, key, value)]
     lacking += [f"a jar with {name}" for name in _classes(wanted) if not _loads(session, name)]
     others = [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.catalogs import SECRETS, is_secret
+from lakeingest.config.formats import spark_properties
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.disk import is_private, private_folder
 from lakeingest.errors import OperatorNeeded
@@ -46,12 +47,12 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
         ours["spark.jars.ivy"] = str(ivy_folder(work_folder(config)))
     elif config.spark.jars != "provided":
         ours["spark.jars"] = ",".join(config.spark.jars)
-    return ours | config.target.spark_properties() | config.spark.conf
+    return ours | spark_properties(config.target) | config.spark.conf
 
 
 def public_settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
     """Those of the given settings that everyone may see: none of catalogs and stores, none whose name is a secret's."""
-    private = config.target.spark_properties()
+    private = spark_properties(config.target)
     return {key: value for key, value in given.items() if key not in private and not is_secret(key)}
 
 

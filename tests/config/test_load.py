@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lakeingest.config import FORMATS, Config, load_config, parse_config
+from lakeingest.config.formats import spark_properties, table_name
 from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.core.schema import TableId
@@ -275,7 +276,7 @@ def test_spark_has_the_properties_of_each_store() -> None:
     """Of Hudi under the names of Hadoop's client, which Spark's listings redact; of Iceberg those of its FileIO."""
     keys = "properties: {s3.access-key-id: me, s3.secret-access-key: hidden, s3.session-token: once}"
     storage = f"target/storage={{endpoint: 'http://s3.example.com', region: eu, path_style: true, {keys}}}"
-    hudi = parsed("target/format=hudi", "target/warehouse=s3://lake/a", storage).target.spark_properties()
+    hudi = spark_properties(parsed("target/format=hudi", "target/warehouse=s3://lake/a", storage).target)
     found = {name.removeprefix("spark.hadoop.fs.s3a."): value for name, value in hudi.items() if ".s3a." in name}
     assert found["endpoint"] == "http://s3.example.com"
     assert (found["endpoint.region"], found["path.style.access"]) == ("eu", "true")
@@ -285,9 +286,9 @@ def test_spark_has_the_properties_of_each_store() -> None:
         name for name in hudi if secret.search(name) and not name.endswith("provider")
     }
     lake = parsed("target/format=hudi", "target/warehouse=s3://lake/a").target
-    assert lake.name(TableId("d", "t")) == "s3a://lake/a/d/t"
+    assert table_name(lake, TableId("d", "t")) == "s3a://lake/a/d/t"
     google = parsed("target/warehouse=gs://lake/a", "target/catalog={type: rest, uri: 'http://h'}").target
-    assert google.spark_properties()["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.gcp.gcs.GCSFileIO"
+    assert spark_properties(google)["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.gcp.gcs.GCSFileIO"
 
 
 def test_all_that_is_not_built_yet_is_reported_together() -> None:
@@ -538,7 +539,7 @@ CLUSTER = ("target/warehouse=s3://company/lake", "target/catalog/type=glue", "st
 def test_a_cluster_is_given_uris() -> None:
     """Where Spark is elsewhere, warehouse and state are URIs, and Spark has them as they are written."""
     config = parsed(*CLUSTER, cluster=True)
-    properties = config.target.spark_properties()
+    properties = spark_properties(config.target)
     assert properties["spark.sql.catalog.lake.warehouse"] == "s3://company/lake"
     assert properties["spark.sql.catalog.lake.catalog-impl"] == "org.apache.iceberg.aws.glue.GlueCatalog"
     assert "spark.sql.catalog.lake.uri" not in properties
@@ -583,12 +584,12 @@ def test_a_catalog_is_handed_to_spark_and_to_pyiceberg() -> None:
     served = parsed("target/catalog={type: rest, name: c, uri: 'https://h:1', properties: {token: secret}}").target
     given = {"type": "rest", "uri": "https://h:1", "token": "secret"}
     assert served.pyiceberg_properties() == given
-    found = served.spark_properties()
+    found = spark_properties(served)
     assert {name: found[f"spark.sql.catalog.c.{name}"] for name in given} == given
     database = parsed("target/catalog={uri: 'postgresql://me:p%40ss@127.0.0.1:2/d'}").target
     assert database.pyiceberg_properties()["uri"] == "postgresql+psycopg://me:p%40ss@127.0.0.1:2/d"
     prefix = "spark.sql.catalog.lake."
-    jdbc = {name: database.spark_properties()[prefix + name] for name in ("uri", "jdbc.user", "jdbc.password")}
+    jdbc = {name: spark_properties(database)[prefix + name] for name in ("uri", "jdbc.user", "jdbc.password")}
     assert jdbc == {"uri": "jdbc:postgresql://127.0.0.1:2/d", "jdbc.user": "me", "jdbc.password": "p@ss"}
     assert database.catalog_place == "postgresql://127.0.0.1:2/d"
     assert "secret" not in repr(served)

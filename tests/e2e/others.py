@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lakeingest.config import CATALOG
+from lakeingest.config.formats import table_name
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from tests.e2e.pipe import Pipe
@@ -27,7 +28,7 @@ def insert(pipe: Pipe, name: str, row: tuple[object, ...]) -> None:
     if pipe.config.target.format == "hudi":
         _write(pipe, name, row)
     else:
-        pipe.spark.sql(f"INSERT INTO {pipe.config.target.name(TableId(pipe.database, name))} VALUES {row}")
+        pipe.spark.sql(f"INSERT INTO {table_name(pipe.config.target, TableId(pipe.database, name))} VALUES {row}")
 
 
 def drop(pipe: Pipe, name: str) -> None:

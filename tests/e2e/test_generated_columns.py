@@ -7,6 +7,7 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.commands.plan import plan
 from lakeingest.commands.status import status
+from lakeingest.config.formats import table_name
 from lakeingest.config.tables import TableOptions
 from lakeingest.demo.flavor import MARIADB_11_8
 from lakeingest.demo.server import LocalServer
@@ -94,7 +95,7 @@ def test_a_server_that_does_not_log_generated_columns_is_found_out(
 
 def copy_again(pipe: Pipe, server: LocalServer) -> None:
     """Follow the way out: the copy is dropped and made without the columns."""
-    table = pipe.config.target.name(next(iter(plan(pipe.config))).table)
+    table = table_name(pipe.config.target, next(iter(plan(pipe.config))).table)
     pipe.spark.sql(f"DROP TABLE {table}")
     choose(pipe, chunk_rows=10, types={"generated": "skip"})
     pipe.run()

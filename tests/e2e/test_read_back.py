@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakeingest.config import Target
+from lakeingest.config.formats import table_name
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId
 from tests import trino
@@ -132,7 +133,7 @@ def test_other_engines_read_the_rows_of_the_source(pipe: Pipe, subtests: pytest.
     for name in ("one", "two"):
         table = TableId(pipe.database, name)
         spark = by_spark(pipe, table)
-        metadata, location, store = "", target.name(table), None
+        metadata, location, store = "", table_name(target, table), None
         if target.format == "iceberg":
             opened = catalog_of(target).load_table(target.identifier(table))
             metadata, location = opened.metadata_location, opened.location()

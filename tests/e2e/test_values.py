@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
+from lakeingest.config.formats import table_name
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
@@ -89,7 +90,7 @@ def read(pipe: Pipe) -> dict[str, pa.Table]:
     settings = pipe.config.target
     table = TableId(pipe.database, "t")
     opened: Table = catalog_of(settings).load_table(settings.identifier(table))
-    rows: Any = pipe.spark.table(settings.name(table))
+    rows: Any = pipe.spark.table(table_name(settings, table))
     return {
         "Spark": pa.Table.from_batches(rows._collect_as_arrow()),  # noqa: SLF001 - no public way before Spark 4
         "PyIceberg": opened.scan().to_arrow(),

@@ -6,6 +6,7 @@ import pytest
 from lakeingest.commands.proof import proofs
 from lakeingest.commands.submit import _assert_submittable
 from lakeingest.config import Config, load_config, parse_config
+from lakeingest.config.formats import spark_properties
 from lakeingest.errors import ConfigError
 
 CANARY = "kanari"
@@ -68,7 +69,7 @@ def test_a_postgresql_address_is_read_by_what_connects(uri: str) -> None:
     assert CANARY not in target.catalog_place
     assert target.catalog_place.startswith("postgresql://127.0.0.1")
     assert CANARY in target.catalog.password
-    assert CANARY not in target.spark_properties()["spark.sql.catalog.lake.uri"]
+    assert CANARY not in spark_properties(target)["spark.sql.catalog.lake.uri"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_database_on_another_host_proves_who_it_is(query: str, libpq: str, jdb
     """By default, with the system's authorities, to both clients; another sslmode is kept, and warned of."""
     target = parsed(catalog={"type": "sql", "uri": f"postgresql://me:{CANARY}@db/d{query}"}).target
     assert libpq in target.pyiceberg_properties()["uri"]
-    assert jdbc in target.spark_properties()["spark.sql.catalog.lake.uri"]
+    assert jdbc in spark_properties(target)["spark.sql.catalog.lake.uri"]
     assert (target.catalog.unproven is None) is ("require" not in query)
     assert parsed(catalog={"type": "sql", "uri": "postgresql://me@127.0.0.1/d"}).target.catalog.unproven is None
 

@@ -10,10 +10,10 @@ import pyspark
 import pytest
 
 from lakeingest.config import FORMATS, Config
-from lakeingest.config.catalogs import POSTGRESQL_JAR
-from lakeingest.config.formats import FormatName
+from lakeingest.config.catalog_kinds import POSTGRESQL_JAR
 from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import STORES
+from lakeingest.config.target import FormatName
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.jars import assert_released, fetch, fetched
 from lakeingest.spark.pins import SHA256

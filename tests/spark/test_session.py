@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config, parse_config
+from lakeingest.config.formats import spark_properties
 from lakeingest.config.place import Place
 from lakeingest.demo.server import reserved_port
 from lakeingest.errors import OperatorNeeded
@@ -259,9 +260,9 @@ def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_form
     answer = str(raised.value)
     assert answer == lacking(config, spark)
     assert "\n" not in answer
-    fixed = [name for name in config.target.spark_properties() if not name.startswith("spark.sql.parquet.")]
+    fixed = [name for name in spark_properties(config.target) if not name.startswith("spark.sql.parquet.")]
     assert [name for name in fixed if name not in answer] == []
-    assert f"a jar with {config.target.spark_properties()['spark.sql.extensions']}" in answer
+    assert f"a jar with {spark_properties(config.target)['spark.sql.extensions']}" in answer
     assert f"has the extension of {lake_format}, which damages tables of {other}" in answer
     assert "Pipeline.spark_settings()" in answer
 
@@ -278,7 +279,7 @@ def test_a_catalog_that_leads_elsewhere_is_refused(lake_config: Config, spark: S
 @pytest.mark.spark
 def test_extensions_that_the_file_adds_are_wanted_too(lake_config: Config, spark: SparkSession) -> None:
     """All of its list, and a class for each; ours alone is not what was written down."""
-    ours = lake_config.target.spark_properties()["spark.sql.extensions"]
+    ours = spark_properties(lake_config.target)["spark.sql.extensions"]
     wider = f"org.example.Unheard,{ours}"
     config = lake_config.model_copy(
         update={"spark": lake_config.spark.model_copy(update={"conf": {"spark.sql.extensions": wider}})}

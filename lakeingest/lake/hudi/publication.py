@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakeingest.config import History
-from lakeingest.config.formats import MergeName
+from lakeingest.config.target import MergeName
 from lakeingest.core.change import DELETED
 from lakeingest.core.schema import TableId
 from lakeingest.errors import SchemaChanged

@@ -15,7 +15,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakeingest.config.formats import MergeName
+from lakeingest.config.target import MergeName
 from lakeingest.core.keys import quote
 from lakeingest.core.progress import Progress
 from lakeingest.errors import OperatorNeeded

@@ -1,0 +1,86 @@
+"""The kinds of catalogs: the properties of each for PyIceberg and for Spark, and the jars that Spark needs for it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakeingest.config.catalogs import Catalog, CatalogType
+from lakeingest.config.place import Place
+from lakeingest.config.postgresql import PostgreSql
+
+POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogKind:
+    """A kind of catalog: its properties for PyIceberg and for Spark, and the jars that Spark needs for it.
+
+    The properties are those of a catalog whose tables are in a warehouse.
+    """
+
+    pyiceberg: Callable[[Catalog, Place], dict[str, str]]
+    spark: Callable[[Catalog, Place], dict[str, str]]
+    jars: tuple[str, ...] = ()
+
+
+def kind_of(catalog: Catalog) -> CatalogKind:
+    """The kind of a catalog."""
+    return _EMBEDDED if catalog.is_embedded else _KINDS[catalog.type or "sql"]
+
+
+def embedded_file(warehouse: Place) -> Path:
+    """The SQLite file of the embedded catalog."""
+    return warehouse.path / "catalog.db"
+
+
+def _jdbc(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+    return {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "warehouse": warehouse.uri,
+        **PostgreSql.parse(catalog.address).jdbc(),
+        **catalog.given,
+    }
+
+
+def _sqlalchemy(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+    return {
+        "type": "sql",
+        "uri": PostgreSql.parse(catalog.address).sqlalchemy(),
+        "warehouse": warehouse.uri,
+        **catalog.given,
+    }
+
+
+def _hive(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+    return {"type": "hive", "uri": catalog.address, "warehouse": warehouse.uri, **catalog.given}
+
+
+def _rest(catalog: Catalog, _: Place) -> dict[str, str]:
+    given = catalog.given
+    # the protocol's default, of which PyIceberg's own loses a slash and Java's warns
+    tokens = {"oauth2-server-uri": f"{catalog.address.rstrip('/')}/v1/oauth/tokens"}
+    return {"type": "rest", "uri": catalog.address, **(tokens if "credential" in given else {}), **given}
+
+
+_EMBEDDED = CatalogKind(
+    pyiceberg=lambda _, warehouse: {"uri": f"sqlite:///{embedded_file(warehouse)}", "warehouse": warehouse.uri},
+    spark=lambda _, warehouse: {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:sqlite:{embedded_file(warehouse)}",
+        "warehouse": warehouse.uri,
+    },
+    jars=("org.xerial:sqlite-jdbc:3.50.3.0",),
+)
+_KINDS: Mapping[CatalogType, CatalogKind] = {
+    "sql": CatalogKind(_sqlalchemy, _jdbc, jars=(POSTGRESQL_JAR,)),
+    "rest": CatalogKind(_rest, _rest),
+    "hive": CatalogKind(_hive, _hive),
+    "glue": CatalogKind(
+        pyiceberg=lambda catalog, warehouse: {"type": "glue", "warehouse": warehouse.uri, **catalog.given},
+        spark=lambda catalog, warehouse: {
+            "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
+            "warehouse": warehouse.uri,
+            **catalog.given,
+        },
+    ),
+}
