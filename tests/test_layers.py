@@ -1,9 +1,14 @@
-"""The arrows of the architecture, as a table: who may import whom, and how large a thing may grow."""
+"""The arrows of the architecture, as tables: who may import whom, and how large a thing may grow.
+
+An import counts wherever it stands: at the top, in a function, or for types alone, under TYPE_CHECKING.
+"""
 
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -68,6 +73,37 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
 }
 
+# The rooms of `pipeline/`, from the top floor down: a room may import itself, `events`, and what stands here.
+ROOMS: dict[str, set[str]] = {
+    "rounds": {"signals", "catch_up", "joining", "copying", "schema", "binlog", "preconditions", "run"},
+    "signals": {
+        "catch_up",
+        "joining",
+        "rereads",
+        "copying",
+        "schema",
+        "merging",
+        "publishing",
+        "binlog",
+        "rolling_back",
+        "run",
+    },
+    "opening": {"joining", "schema", "binlog", "preconditions", "rolling_back", "run"},
+    "catch_up": {"cascades", "schema", "publishing", "binlog", "run"},
+    "joining": {"schema", "binlog", "preconditions", "run"},
+    "cascades": {"rereads", "schema", "merging", "binlog", "run"},
+    "schema": {"merging", "publishing", "binlog", "run"},
+    "copying": {"merging", "publishing", "binlog", "run"},
+    "rereads": {"binlog", "run"},
+    "merging": {"run"},
+    "publishing": {"run"},
+    "binlog": {"run"},
+    "preconditions": {"run"},
+    "rolling_back": set(),
+    "run": set(),
+    "events": set(),
+}
+
 # The core has no clock, no log, no chance and no way out of the process.
 IMPURE = {"asyncio", "logging", "os", "random", "socket", "subprocess", "tempfile", "threading", "time"}
 
@@ -81,6 +117,22 @@ FUNCTION_LINES_MAX = 70
 def test_imports_follow_the_arrows() -> None:
     """Every import of the package, also a late one inside a function, goes where the table allows it."""
     assert [wrong for name, source in SOURCES.items() for wrong in wrong_imports(name, source)] == []
+
+
+def test_no_files_and_no_folders_import_each_other_in_a_circle() -> None:
+    """Whoever reads a file has read all that it needs once he has come to the ground."""
+    imports = dict(arrows(SOURCES))
+    assert circle(imports) == []
+    assert circle(between_siblings(imports)) == []
+
+
+def test_the_rooms_of_the_pipeline_stand_on_floors() -> None:
+    """Each room stands above all that it may import, and each stands in the table."""
+    order = list(ROOMS)
+    assert [
+        (room, below) for room, may in ROOMS.items() for below in may if order.index(below) <= order.index(room)
+    ] == []
+    assert {pipeline_room(name) for name in MODULES} - {None} == ROOMS.keys()
 
 
 def test_files_and_functions_stay_small() -> None:
@@ -109,6 +161,15 @@ def test_files_and_functions_stay_small() -> None:
         ("lakeingest.lake.hudi.target", "from lakeingest.lake.iceberg.commit import commit"),
         ("lakeingest.lake.iceberg.target", "from lakeingest.lake.hudi import staging"),
         ("lakeingest.pipeline.opening.opening", "from lakeingest.commands.check import check"),
+        ("lakeingest.pipeline.run.table_run", "from lakeingest.pipeline.signals.resnapshot import Reading"),
+        (
+            "lakeingest.pipeline.merging.merge",
+            "if TYPE_CHECKING:\n    from lakeingest.pipeline.schema.lifting import reload",
+        ),
+        ("lakeingest.pipeline.joining.over_gap", "from lakeingest.pipeline import catch_up"),
+        ("lakeingest.pipeline.signals.documents", "def look():\n    import lakeingest.pipeline.rounds.due"),
+        ("lakeingest.pipeline.rereads.tasks", "from ..copying import planner"),
+        ("lakeingest.pipeline.attic.boxes", "import time"),
         ("lakeingest.mysql.wire.rows", "from lakeingest import Pipeline"),
         ("lakeingest.core.wave", "import pyarrow as pa"),
         ("lakeingest.core.wave", "from time import monotonic"),
@@ -134,11 +195,31 @@ def test_a_wrong_arrow_is_found(module: str, source: str) -> None:
         ("lakeingest.core.wave", "import enum\nfrom . import keys\nfrom lakeingest import errors"),
         ("lakeingest.core.__init__", "from .keys import Key"),
         ("lakeingest.cli", "from lakeingest import __version__"),
+        ("lakeingest.pipeline.rounds.follow", "from lakeingest.pipeline import catch_up, events, preconditions"),
+        ("lakeingest.pipeline.schema.lifting", "from ..merging.merge import merge\nfrom . import unseen_ddl"),
     ],
 )
 def test_a_right_arrow_passes(module: str, source: str) -> None:
     """What the table allows is not reported."""
     assert wrong_imports(module, source) == []
+
+
+def test_a_circle_is_found() -> None:
+    """Of files, also where a type alone closes it; and of folders, of which no two files import each other."""
+    files = {
+        "lakeingest.core.a": "from lakeingest.core.b import B",
+        "lakeingest.core.b": "if TYPE_CHECKING:\n    from lakeingest.core.a import A",
+    }
+    assert sorted(set(circle(dict(arrows(files))))) == sorted(files)
+    folders = {
+        "lakeingest.core.left.a": "import lakeingest.core.right.b",
+        "lakeingest.core.right.b": "",
+        "lakeingest.core.right.c": "def f():\n    from lakeingest.core.left import d",
+        "lakeingest.core.left.d": "",
+    }
+    imports = dict(arrows(folders))
+    assert circle(imports) == []
+    assert set(circle(between_siblings(imports))) == {"lakeingest.core.left", "lakeingest.core.right"}
 
 
 def test_a_thing_too_large_is_found() -> None:
@@ -155,8 +236,12 @@ def wrong_imports(module: str, source: str) -> list[str]:
     room = room_of(module)
     if room not in ARROWS:
         return [f"{module}: no arrows are drawn for it"]
-    names = dict.fromkeys(imported(ast.parse(source, module), module))
-    return [f"{module} -> {name}" for name in names if not is_allowed(room, name)]
+    inner = pipeline_room(module)
+    if inner is not None and inner not in ROOMS:
+        return [f"{module}: the room {inner} stands on no floor"]
+    tree = ast.parse(source, module)
+    names = dict.fromkeys(chain(imported(tree, module), named(tree)))
+    return [f"{module} -> {name}" for name in names if not (is_allowed(room, name) and is_below(inner, name))]
 
 
 def room_of(module: str) -> str:
@@ -164,6 +249,18 @@ def room_of(module: str) -> str:
     below = module.split(".")[1:]
     inner = ".".join(below[:2])
     return inner if inner in ARROWS else below[0] if below else "__init__"
+
+
+def pipeline_room(module: str) -> str | None:
+    """The room of `pipeline/` that a module is in; None outside, and for the folder itself."""
+    parts = module.removesuffix(".__init__").split(".")
+    return parts[2] if parts[:2] == ["lakeingest", "pipeline"] and len(parts) > 2 else None
+
+
+def is_below(room: str | None, name: str) -> bool:
+    """Whether a room of `pipeline/` may import a module, as far as that is of `pipeline/`, too."""
+    other = pipeline_room(name)
+    return room is None or other is None or other in ROOMS[room] | {room, "events"}
 
 
 def is_allowed(room: str, name: str) -> bool:
@@ -177,8 +274,8 @@ def is_allowed(room: str, name: str) -> bool:
     return room != "core" or (top in sys.stdlib_module_names and top not in IMPURE)
 
 
-def imported(tree: ast.AST, module: str) -> Iterator[str]:
-    """Every module that a source imports, absolute and at any depth, and each of ours that a string names."""
+def imported(tree: ast.AST, module: str, modules: Collection[str] = MODULES) -> Iterator[str]:
+    """Every module that a source imports, absolute and at any depth."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names):
@@ -186,13 +283,49 @@ def imported(tree: ast.AST, module: str) -> Iterator[str]:
             case ast.ImportFrom(name, names, level):
                 parents = module.split(".")[:-level] if level else []
                 base = ".".join([*parents, *([name] if name else [])])
-                yield from [f"{base}.{alias.name}" for alias in names] if base == "lakeingest" else [base]
+                full = [f"{base}.{alias.name}" for alias in names]
+                yield from full if base == "lakeingest" else (one if one in modules else base for one in full)
             case ast.Call(
                 ast.Attribute(attr="import_module") | ast.Name("import_module"), [ast.Constant(str(name)), *_]
             ):
                 yield name
+
+
+def named(tree: ast.AST) -> Iterator[str]:
+    """Each module of ours that a string of a source names."""
+    for node in ast.walk(tree):
+        match node:
             case ast.Constant(str(text)) if found := _NAMED.match(text):
                 yield from [found[1]] if found[1] in MODULES or found[1].rpartition(".")[0] in SOURCES else []
+
+
+def arrows(sources: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
+    """Each file of these, and the ones that it imports; the file of a package is `package.__init__`."""
+    files = {name.removesuffix(".__init__"): name for name in sources}
+    for name, source in sources.items():
+        asked = imported(ast.parse(source, name), name, files)
+        yield name, {files.get(one) or files.get(one.rpartition(".")[0]) or name for one in asked} - {name}
+
+
+def between_siblings(imports: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """Whom each file or folder imports of those that are in the same folder as itself."""
+    found: dict[str, set[str]] = {}
+    for name, others in imports.items():
+        for other in others:
+            parts = list(zip(name.split("."), other.split("."), strict=False))
+            depth = next(at for at, (one, two) in enumerate(parts) if one != two) + 1
+            ours, theirs = (".".join(one.split(".")[:depth]) for one in (name, other))
+            found.setdefault(ours, set()).add(theirs)
+    return found
+
+
+def circle(imports: Mapping[str, Iterable[str]]) -> list[str]:
+    """A circle of these arrows, from one to the next and back to the first; empty where there is none."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def too_large(module: str, source: str) -> list[str]:
