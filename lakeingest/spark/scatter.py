@@ -27,18 +27,36 @@ def scatter(
     our errors travels as a value, so Spark does not repeat the task, and the first error is raised here. Any other
     error fails the Spark job.
     """
+    return prepare(spark, function, descriptors, at_once)()
+
+
+def prepare(
+    spark: "SparkSession | None",
+    function: Callable[[Descriptor], Result],
+    descriptors: Sequence[Descriptor],
+    at_once: int,
+) -> Callable[[], list[Result]]:
+    """A call that does what `scatter` does, for a background thread.
+
+    The descriptors are pickled here, in the caller's thread: the caller may change what they refer to meanwhile, and
+    pickling fails where a dictionary grows. Commits fill the caches of a table's metadata, for example.
+    """
     if spark is None or not descriptors:
-        return [function(one) for one in descriptors]
+        return lambda: [function(one) for one in descriptors]
     # one task per descriptor, so that none waits behind a slow one; fewer if Spark would run too many
     parts = len(descriptors) if at_once >= spark.sparkContext.defaultParallelism else min(len(descriptors), at_once)
     numbered = list(enumerate(descriptors))
     dealt = [one for part in range(parts) for one in numbered[part::parts]]
-    tasks = spark.sparkContext.parallelize(dealt, parts)
-    outcomes = sorted(tasks.mapPartitions(_each(function)).collect(), key=lambda outcome: outcome[0])
-    for _, _, error in outcomes:
-        if error is not None:
-            raise error
-    return [cast(Result, result) for _, result, _ in outcomes]
+    tasks = spark.sparkContext.parallelize(dealt, parts).mapPartitions(_each(function))
+
+    def run() -> list[Result]:
+        outcomes = sorted(tasks.collect(), key=lambda outcome: outcome[0])
+        for _, _, error in outcomes:
+            if error is not None:
+                raise error
+        return [cast(Result, result) for _, result, _ in outcomes]
+
+    return run
 
 
 def warm_up(spark: "SparkSession") -> None:

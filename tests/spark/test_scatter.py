@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.errors import SchemaChanged
-from lakeingest.spark.scatter import scatter
+from lakeingest.spark.scatter import prepare, scatter
 
 pytestmark = pytest.mark.spark
 
@@ -38,6 +38,14 @@ def test_without_a_session_it_is_computed_here(spark: SparkSession) -> None:
     """In this process; with one never, also where there is one descriptor only."""
     assert scatter(None, lambda _: os.getpid(), [0, 1], 2) == [os.getpid()] * 2
     assert scatter(spark, lambda _: os.getpid(), [0], 2) != [os.getpid()]
+
+
+def test_what_is_prepared_is_pickled_at_once(spark: SparkSession) -> None:
+    """The caller may change what the descriptors refer to, while another thread runs the work."""
+    shared = {"known": 1}
+    run = prepare(spark, dict.copy, [shared], 2)
+    shared["cached"] = 2
+    assert run() == [{"known": 1}]
 
 
 def test_workers_look_for_no_module_in_a_jar(spark: SparkSession) -> None:

@@ -26,7 +26,7 @@ from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun, Watch
 from lakeingest.spark.background_job import BackgroundJob
-from lakeingest.spark.scatter import scatter
+from lakeingest.spark.scatter import prepare
 from lakeingest.spool.spool import Spool
 
 if TYPE_CHECKING:
@@ -95,11 +95,7 @@ def begin_wave(
     tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
     # a table of one chunk is read in this process; workers are running already for the last chunk of a larger table
     workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
-
-    def read() -> list[Copied | Decoded]:
-        return scatter(workers, run_task, tasks, at_once)
-
-    job = BackgroundJob(workers, read)
+    job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
     return Wave(chunks, executors.beside(job, at_once) if beside else job, time.monotonic())
 
 

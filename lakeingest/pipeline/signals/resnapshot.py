@@ -49,7 +49,7 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.spark.background_job import BackgroundJob
-from lakeingest.spark.scatter import scatter
+from lakeingest.spark.scatter import prepare, scatter
 
 FEW_ROWS = 20_000  # of a wave differ: then the next wave may be longer, because its merge is short
 
@@ -194,11 +194,7 @@ def _begin(
         for chunk, copy in zip(chunks, copies, strict=True)
     ]
     workers = executors.for_tasks(small=len(tasks) == 1 or (beside and at_once == 1))
-
-    def read() -> list[Patched]:
-        return scatter(workers, ReadAgain.run, tasks, at_once)
-
-    job = executors.beside(BackgroundJob(workers, read), at_once)
+    job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
     return Reading(request, planner, wave, since, table.staged.version, is_last, job, time.monotonic())
 
 
