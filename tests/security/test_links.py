@@ -114,13 +114,26 @@ def test_a_listing_has_no_links(victim: Path, tmp_path: Path) -> None:
     assert files.sweep([], AGE) == (0, 0)
 
 
-@pytest.mark.parametrize("of", ["..", "link", "metadata/../..", "nothing/../.."])
-def test_a_table_names_no_file_that_is_outside_of_its_folder(of: str, victim: Path, tmp_path: Path) -> None:
-    """By two dots, or by a link in it; so the log of its versions has none to delete."""
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{table}/../victim/precious.txt",
+        "{table}/link/precious.txt",
+        "{table}/metadata/../../victim/precious.txt",
+        "{table}/nothing/../../victim/precious.txt",
+        "{victim}/precious.txt?/../../table/metadata/x",
+        "{victim}/precious.txt#/../../table/metadata/x",
+        "{victim}/precious.txt%2f..%2f..%2ftable%2fx",
+        "//[{table}/x",
+        "{table}/metadata/\0",
+    ],
+)
+def test_a_table_names_no_file_that_is_outside_of_its_folder(name: str, victim: Path, tmp_path: Path) -> None:
+    """By two dots, by a link in it, or by what ends a path in a URI; so the log of its versions has none to delete."""
     root, deleted = tmp_path / "table", list[str]()
     (root / "metadata").mkdir(parents=True)
     (root / "link").symlink_to(victim)
-    named = f"file://{root}/{of}/{'' if of == 'link' else 'victim/'}precious.txt"
+    named = "file://" + name.format(table=root, victim=victim)
     own = f"file://{root}/metadata/1.metadata.json"
     log = [SimpleNamespace(metadata_file=name) for name in (named, own, own)]
     metadata: Any = SimpleNamespace(metadata_log=log)
@@ -135,3 +148,23 @@ def test_a_table_names_no_file_that_is_outside_of_its_folder(of: str, victim: Pa
     assert is_below(table, own)
     trim(table)
     assert set(deleted) == {own}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("s3://lake/shop/t/data/x.parquet", True),
+        ("s3://lake/shop/t/../u/data/x.parquet", False),
+        ("s3://lake/shop/t/data//x.parquet", False),
+        ("s3://lake/shop/t?/data/x.parquet", False),
+        ("s3://lake/shop/t2/data/x.parquet", False),
+        ("s3://other/shop/t/data/x.parquet", False),
+        ("gs://lake/shop/t/data/x.parquet", False),
+        ("file:///lake/shop/t/data/x.parquet", False),
+        ("lake/shop/t/data/x.parquet", False),
+    ],
+)
+def test_a_table_in_a_store_names_no_object_that_is_outside_of_its_folder(name: str, *, is_own: bool) -> None:
+    """Some stores take two dots for the folder above, as a file system does; another store has the same names."""
+    table: Any = SimpleNamespace(location=lambda: "s3://lake/shop/t")
+    assert is_below(table, name) is is_own

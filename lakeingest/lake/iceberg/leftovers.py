@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
+from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.history import MAIN, tip
 from lakeingest.lake.iceberg.ownership import described, listing, own_files
 from lakeingest.lake.marks import OWNER
@@ -117,11 +118,21 @@ def store_of(io: FileIO, location: str) -> tuple[FileSystem, str]:
 
 
 def is_below(loaded: Table, name: str) -> bool:
-    """Whether a file that the table names is in its folder, which no `..` and no symbolic link leads out of."""
-    path, folder = Path(path_of(name)), path_of(loaded.location()).rstrip("/")
-    if not loaded.location().startswith(("file:", "/")):  # names in a store have no such parts
-        return str(path).startswith(f"{folder}/")
-    return Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(folder))
+    """Whether the file that would be deleted by this name is in the table's folder.
+
+    It is looked at as our access to files takes the name, which ends a path at `?` and `#`. No `..` and no symbolic
+    link leads out of the folder.
+    """
+    try:
+        (scheme, _, path), (own, _, folder) = map(DurableFileIO.parse_location, (name, loaded.location()))
+        if scheme == own == "file":
+            return "\0" not in path and Path(os.path.realpath(Path(path).parent)).is_relative_to(
+                os.path.realpath(folder)
+            )
+    except ValueError:  # no name of a file
+        return False
+    above = f"{folder.rstrip('/')}/"
+    return scheme == own and path.startswith(above) and {"", ".", ".."}.isdisjoint(path.removeprefix(above).split("/"))
 
 
 def path_of(name: str) -> str:
