@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# what reading a document raises that is no JSON, or has other keys, types or numbers than a document of ours
-DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+# what reading a document raises that is no JSON, nests too deeply, or has other keys, types or numbers than one of ours
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 class LakeIngestError(Exception):

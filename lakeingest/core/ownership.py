@@ -8,6 +8,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Self
 
+from lakeingest.errors import DAMAGED
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -27,7 +29,7 @@ class Owner:
         try:
             given = json.loads(text)
             return cls(str(given["pipeline"]), str(given["id"]), str(given["state"]))
-        except (ValueError, KeyError, TypeError):
+        except DAMAGED:
             return cls("?", "", "?")
 
     def is_same(self, other: "Owner") -> bool:

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from lakeingest.core.file_names import joined
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
@@ -107,4 +108,7 @@ def _written(commit: File) -> list[Any]:
     """What a commit says of each file that it wrote; FileNotFoundError where it was archived."""
     with metadata_of(commit) as metadata:
         stats = [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
-        return [stat for stat in stats if stat["path"]]  # empty where a write left the group without a file
+        written = [stat for stat in stats if stat["path"]]  # empty where a write left the group without a file
+        for stat in written:
+            joined(str(commit), stat["path"])  # ValueError: our tables have no partitions, and other files are not read
+        return written

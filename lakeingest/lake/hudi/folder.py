@@ -5,7 +5,6 @@ without which the folder is no table. So readers find the whole table, or none.
 """
 
 import errno
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -131,7 +130,7 @@ class TableFolder:
         Readers do not need the property. If a run ends after the commit and before this, the next run does it.
         """
         if published is not None and RECORD_KEY_MARK in published.properties:
-            declare_record_key(self.place, json.loads(published.properties[RECORD_KEY_MARK]))
+            declare_record_key(self.place, published.names(RECORD_KEY_MARK))
 
     def finish(self, published: Instant) -> None:
         """Finish what the interrupted publish of this commit has begun."""

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 from lakeingest.core.schema import TableId
 from lakeingest.lake.hudi.staging import StagingCommit
-from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant
+from lakeingest.lake.hudi.timeline import BUCKETS, KEY, PREFIX, VERSION, Instant
 from lakeingest.lake.marks import OWNER, progress_marks
 
-KEY = "lakeingest.key"
-BUCKETS = "lakeingest.buckets"
 RECORD_KEY_MARK = "lakeingest.record_key"  # its columns, since the last commit that wrote all rows
 _BUCKETS_MIN = 4
 _SLACK = 4  # commits that a short history may be longer

@@ -1,6 +1,5 @@
 """Publishes a Hudi table: lakeingest writes the commit itself where it can, else Hudi writes it."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from lakeingest.lake.hudi.all_rows import AllRows
 from lakeingest.lake.hudi.commit import await_clock, behind
 from lakeingest.lake.hudi.effects import rows_in
 from lakeingest.lake.hudi.folder import TableFolder
-from lakeingest.lake.hudi.options import BUCKETS, KEY, buckets_for, marks_of, most_commits, write_options
+from lakeingest.lake.hudi.options import buckets_for, marks_of, most_commits, write_options
 from lakeingest.lake.hudi.row_delta import RowDelta
 from lakeingest.lake.hudi.staging import StagingCommit, files_of, is_started_over, since_restart
 from lakeingest.lake.hudi.statement import (
@@ -86,7 +85,7 @@ class Publication:
         gone, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
         if is_started_over(self.commits):
             after = rows()
-            if before.columns != after.columns or json.loads(self.published.properties[KEY]) != list(last.key):
+            if before.columns != after.columns or self.published.key != list(last.key):
                 raise SchemaChanged(
                     f"{self.table}: its copy cannot get other columns or another key, because it is not as lakeingest"
                     f" made it; remove {place} to copy the table again"
@@ -131,7 +130,7 @@ class Publication:
     @property
     def _buckets(self) -> str:
         if self.published is not None:
-            return self.published.properties[BUCKETS]
+            return str(self.published.buckets)
         return buckets_for(files.total(self.staging / name for name in files_of(self.commits)[0]))
 
     @property

@@ -61,7 +61,8 @@ def record_key_of(folder: File) -> tuple[str, ...]:
 def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     """Let the table's properties name these columns as its record key."""
     before = files.read(folder / PROPERTIES).decode()
-    after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", f"{_RECORD_KEY}={','.join(record_key)}", before)
+    line = f"{_RECORD_KEY}={','.join(record_key)}"
+    after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, before)
     if after != before:
         files.delete(folder / _CHECKSUM)  # first: readers fail where it does not fit the contents
         files.put(folder / PROPERTIES, after.encode())

@@ -6,7 +6,6 @@ Properties of that commit (its metadata), always complete: `lakeingest.progress`
 Readers would see a rollback of a commit, so the gates run before it, on its rows.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +32,6 @@ from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.folder import TableFolder, is_table
 from lakeingest.lake.hudi.lock import publishing
 from lakeingest.lake.hudi.metastore import Metastore
-from lakeingest.lake.hudi.options import KEY
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.rewriting import HudiRewriter, rewriters
 from lakeingest.lake.hudi.staging import StagingFolder, files_of, is_started_over, since_restart, tables_in
@@ -102,7 +100,7 @@ class HudiTarget:
             if folders.is_there(staging.path):
                 staging.drop()
             if staged is not None and published is not None:
-                staging.resume(staged.progress, json.loads(published.properties[KEY]), staged.version)
+                staging.resume(staged.progress, published.key, staged.version)
         if staged is None or published is None or not staged.visible:
             return staged
         if self._metastore.follows(table, published.time) or staging.is_swept(published.version):

@@ -4,19 +4,21 @@ A commit of ours is *marked*: its metadata carries the progress. No other write 
 which changes no row but writes files that belong to no bucket.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import fastavro
 
 from lakeingest.config import History
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import ForeignWrite, StateUnreadable
+from lakeingest.errors import DAMAGED, ForeignWrite, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.marks import OWNER, PROGRESS, parse_progress
@@ -24,8 +26,12 @@ from lakeingest.lake.refusals import foreign_write, not_ours
 
 PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of a commit
 VERSION = "lakeingest.version"
+KEY = "lakeingest.key"
+BUCKETS = "lakeingest.buckets"
 MOMENT = "%Y%m%d%H%M%S%f"
 DIGITS = 17  # up to milliseconds
+T = TypeVar("T")
+_MOST_BUCKETS = 1 << 20
 _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 
@@ -44,11 +50,31 @@ class Instant:
     @property
     def version(self) -> int:
         """Which commit of staging it made visible."""
-        return int(self.properties[VERSION])
+        return self._parsed(VERSION, int)
+
+    @property
+    def key(self) -> list[str]:
+        """The columns of the table's key."""
+        return self.names(KEY)
+
+    @property
+    def buckets(self) -> int:
+        """Into how many buckets the keys are divided."""
+        return self._parsed(BUCKETS, lambda text: range(1, _MOST_BUCKETS).index(int(text)) + 1)
+
+    def names(self, of: str) -> list[str]:
+        """The names of columns that a property has; StateUnreadable when it is damaged."""
+        return self._parsed(of, _names)
 
     def progress(self, table: TableId) -> Progress:
         """The table's progress as of this commit; StateUnreadable when it is damaged."""
         return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
+
+    def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
+        try:
+            return parse(self.properties[name])
+        except DAMAGED as error:
+            raise StateUnreadable(f"the property {name} of commit {self.time} is unreadable: {error}") from error
 
 
 def newest(table: TableId, folder: File, *, building: bool = False) -> Instant | None:
@@ -147,3 +173,11 @@ def _read(begun: str, file: File) -> Instant:
         given = metadata["extraMetadata"] or {}
         properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
         return Instant(begun, properties)
+
+
+def _names(text: str) -> list[str]:
+    """A list of names of columns, which are of letters, digits and _; ValueError for what none of ours is."""
+    found = [str(name) for name in json.loads(text)]
+    if not all(re.fullmatch(r"\w+", name) for name in found):
+        raise ValueError(f"{found} are no names of columns")
+    return found

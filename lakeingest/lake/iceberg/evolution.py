@@ -16,6 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, TableUpdate
 
 from lakeingest.core.schema import TableSchema
+from lakeingest.errors import DAMAGED
 from lakeingest.lake.iceberg.properties import PROPERTIES
 from lakeingest.lake.iceberg.shape import LOCATION
 
@@ -85,7 +86,7 @@ def _given(metadata: TableMetadata) -> dict[str, list[str]]:
     try:
         named = json.loads(metadata.properties.get(GIVEN, "{}"))
         return {kind: [str(name) for name in named.get(kind, [])] for kind in ("properties", "comments")}
-    except (ValueError, AttributeError, TypeError):
+    except DAMAGED:
         return {"properties": [], "comments": []}
 
 

@@ -25,6 +25,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, ValidatableTableRequirement
 
 from lakeingest.config import History
+from lakeingest.errors import DAMAGED
 from lakeingest.lake.iceberg.history import STAGING, is_marked
 from lakeingest.lake.iceberg.leftovers import is_below
 from lakeingest.lake.waiting import Removal, Waiting
@@ -206,9 +207,13 @@ def waiting_files(waiting: Waiting) -> set[str]:
 
 
 def _removed_last(loaded: Table) -> list[Snapshot]:
-    """The snapshots that the table's property names."""
-    named = (dict(zip(_NAMED, one, strict=True)) for one in json.loads(loaded.properties.get(EXPIRED, "[]")))
-    return [Snapshot.model_validate(one) for one in named]
+    """The snapshots that the table's property names; none where someone else has set it: their files are leftovers."""
+    try:
+        named = [dict(zip(_NAMED, one, strict=True)) for one in json.loads(loaded.properties.get(EXPIRED, "[]"))]
+        found = [Snapshot.model_validate(one) for one in named]
+    except DAMAGED:
+        return []
+    return found if all(is_below(loaded, one.manifest_list) for one in found) else []
 
 
 def _suffix(named: Sequence[Snapshot]) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem
 from pyiceberg.io import FileIO
 
+from lakeingest.errors import DAMAGED
+
 _PARTS = ("data", "metadata")
 _MARK = re.compile(
     r"(?:(?P<above>.*?)/)?(?:metadata/(?:[^/]*\.metadata\.json[^/]*|version-hint\.text)|(?:\.hoodie|_delta_log)(?:/.*)?)"
@@ -68,6 +70,6 @@ def described(io: FileIO, location: str) -> Mapping[str, Any]:
         contents = file.read()
     try:
         doc = json.loads(gzip.decompress(contents) if contents.startswith(b"\x1f\x8b") else contents)
-    except (OSError, EOFError, ValueError):
+    except (OSError, EOFError, *DAMAGED):
         return {}
     return doc if isinstance(doc, dict) else {}
