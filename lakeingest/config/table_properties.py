@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
+# Where files are put, and which classes Python and Java load for that
+PLACES = r"write\.(data|metadata|folder-storage|object-storage)\.path|write\.(py-)?location-provider\.impl"
 OURS = {  # a regular expression of names: why users may not set them
     r"format-version": "copies have version 2 of Iceberg's format, which lakeingest writes",
     r"lakeingest\..*": "these names are lakeingest's own",
@@ -25,9 +27,8 @@ OURS = {  # a regular expression of names: why users may not set them
     ),
     r"write\.summary\.partition-limit": "copies have no partitions",
     r"schema\.name-mapping\.default": "columns are found by their ids",
-    r"write\.(data|metadata|folder-storage|object-storage)\.path|write\.(py-)?location-provider\.impl": (
-        "all files of a copy are in its own folder; target.location says where that is"
-    ),
+    r"py-io-impl": "target.storage says how a store is reached",
+    PLACES: "all files of a copy are in its own folder; target.location says where that is",
     r"encryption\..*": "encrypted tables are not built yet",
 }
 VALUES = {

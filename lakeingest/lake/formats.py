@@ -72,7 +72,7 @@ def open_rollbacks(config: Config) -> Rollbacks:
     from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
     from lakeingest.lake.iceberg.target import IcebergTarget
 
-    return IcebergRollbacks(IcebergTarget(config.target, ownership=ownership_of(config)))
+    return IcebergRollbacks(IcebergTarget(config.target, config.tables.of, ownership=ownership_of(config)))
 
 
 def unwritable(config: Config) -> str | None:

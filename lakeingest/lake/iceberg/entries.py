@@ -6,7 +6,7 @@ because a published table may have the same ones. Where a table has its own name
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from pyiceberg.catalog import Catalog
@@ -20,6 +20,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table, Transaction
 
 from lakeingest import config
+from lakeingest.config.tables import TableOptions
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter, UnsupportedTable
@@ -29,9 +30,10 @@ from lakeingest.lake.iceberg.discarded import discarding, is_discarded
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.first_publish import first_publish
 from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, published_snapshot
+from lakeingest.lake.iceberg.location import is_ours
 from lakeingest.lake.iceberg.metadata import with_shared_history
 from lakeingest.lake.iceberg.naming import Name, is_built, own_name
-from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.properties import kept, usable
 from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -41,6 +43,8 @@ from lakeingest.lake.refusals import not_ours, stale, unnameable
 
 _LISTED_SECONDS = 10.0  # that a list of names is used again; a list of thousands takes a server seconds
 
+Options = Callable[[TableId], TableOptions]
+
 
 class Entries:
     """What a target does with the catalog besides commits.
@@ -48,8 +52,14 @@ class Entries:
     It remembers the entry of each table that it has found or made under a name for building.
     """
 
-    def __init__(self, settings: config.Target, catalog: Catalog, ownership: Ownership | None) -> None:
-        self._settings, self._catalog, self._ownership = settings, catalog, ownership
+    def __init__(
+        self,
+        settings: config.Target,
+        catalog: Catalog,
+        ownership: Ownership | None,
+        options: Options,
+    ) -> None:
+        self._settings, self._catalog, self._ownership, self._options = settings, catalog, ownership, options
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building: dict[TableId, Name] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}  # by namespace: when, and the names of tables being built
@@ -59,6 +69,10 @@ class Entries:
         if self._ownership is not None and (marks := self._ownership.marks(loaded.properties)):
             transaction.set_properties(marks)
         return transaction
+
+    def is_our_place(self, table: TableId, location: str) -> bool:
+        """Whether a folder is one that we would make the table's copy in."""
+        return is_ours(self._settings, self._options(table), table, location)
 
     def all_names(self) -> set[tuple[str, str]]:
         """The namespace and the name of every table, of ours also before their first publish."""
@@ -90,9 +104,17 @@ class Entries:
         return self._settings.identifier(table), *self._others(table)
 
     def load(self, table: TableId, name: Name) -> Table | None:
-        """What the catalog has under this name; UnsupportedTable where it refuses to be asked for that."""
+        """What the catalog has under this name, with the properties that our writers obey.
+
+        UnsupportedTable where it refuses to be asked for that.
+        """
         try:
-            return self._catalog.load_table(name)
+            loaded = self._catalog.load_table(name)
+            properties = usable(loaded.properties)
+            if not self.is_our_place(table, loaded.location()):
+                properties = kept(properties)
+            loaded.metadata = loaded.metadata.model_copy(update={"properties": properties})
+            return loaded
         except BadRequestError as error:  # such as for a slash, which many servers take for a part of a path
             raise UnsupportedTable(
                 f"{table}: the catalog refuses a request with this name ({type(error).__name__}); leave the table out,"
@@ -145,8 +167,7 @@ class Entries:
         assert_copy(table, loaded)
         if is_building(loaded):
             self._building[table] = self._name_of(table, loaded)
-        metadata = loaded.metadata.model_copy(update={"properties": usable(loaded.properties)})
-        loaded.metadata = with_shared_history(metadata)
+        loaded.metadata = with_shared_history(loaded.metadata)
         return loaded
 
     def existing(self, table: TableId) -> Table:

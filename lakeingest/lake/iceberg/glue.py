@@ -2,10 +2,11 @@
 
 from pyiceberg.catalog.glue import GlueCatalog
 
+from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
-class OrderedGlueCatalog(OrderedCatalog, GlueCatalog):
+class OrderedGlueCatalog(OrderedCatalog, OwnPlaces, GlueCatalog):
     """PyIceberg's client of Glue."""
 
 

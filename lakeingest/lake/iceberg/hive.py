@@ -23,13 +23,14 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 from thrift.protocol import TBinaryProtocol
 
+from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
 from lakeingest.lake.metastore import TimedClient
 
 _LOCKED_SECONDS = 60.0  # that a lock counts; the server's limit must not be shorter
 
 
-class TimedHiveCatalog(OrderedCatalog, HiveCatalog):
+class TimedHiveCatalog(OrderedCatalog, OwnPlaces, HiveCatalog):
     """PyIceberg's client of a metastore; a request without an answer raises an error of `thrift`."""
 
     @staticmethod

@@ -14,7 +14,8 @@ from lakeingest.config.location import located
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.file_names import joined
 from lakeingest.core.schema import TableId
-from lakeingest.errors import NotOurTable
+from lakeingest.errors import NotOurTable, OperatorNeeded
+from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.leftovers import REFUSED, store_of
 from lakeingest.lake.marks import OWNER
 
@@ -42,6 +43,39 @@ def place(settings: config.Target, options: TableOptions, table: TableId) -> str
     """The folder of a new copy, or how its name begins; None where the catalog chooses."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
+
+
+def is_ours(settings: config.Target, options: TableOptions, table: TableId, location: str) -> bool:
+    """Whether this is a folder that the table would get from us, or could have got before.
+
+    Whoever can set a table's folder could name one of somebody else, in which our clean-up would delete files. A REST
+    catalog may choose another folder than it was asked for, and looks itself at which ones tables may have.
+    """
+    if settings.catalog.type == "rest":
+        return True
+    chosen, begun = chosen_location(settings, options, table), _parsed(beginning(settings, table))
+    try:
+        found = _parsed(location)
+    except ValueError:
+        return False
+    is_new = found[0] == begun[0] and re.fullmatch(f"{re.escape(begun[1])}[0-9a-f]{{8}}", found[1]) is not None
+    return is_new or (chosen is not None and found == _parsed(chosen))
+
+
+def _parsed(location: str) -> tuple[str, str]:
+    """The kind of store, and the path there."""
+    scheme, _, path = DurableFileIO.parse_location(location)
+    return scheme, path.rstrip("/")
+
+
+def elsewhere(table: TableId, location: str) -> OperatorNeeded:
+    """The error where the table's files are to be deleted, and its folder is none of ours."""
+    error = OperatorNeeded(
+        f"{table}: its copy is in {location}, a folder that pipeline.yml does not name, so no file is deleted there; if"
+        " the copy was made there, name it in tables.options as the location of this table"
+    )
+    error.of_table = True
+    return error
 
 
 def assert_possible(catalog: Catalog, settings: config.Target, options: TableOptions, table: TableId) -> None:

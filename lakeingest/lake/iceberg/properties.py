@@ -1,14 +1,15 @@
 """Properties of an Iceberg table that users may set, and which of them our writes obey.
 
-Users decide where files are, how they are compressed, and which bounds they have. Spark lets anyone set values that
-PyIceberg cannot use; they must not end a run. Sizes of files and pages are ours.
+Users decide how files are compressed, and which bounds they have. Spark lets anyone set values that PyIceberg cannot
+use; they must not end a run. Sizes of files and pages are ours, and so are their places and the code that writes them:
+whoever can set a property cannot lead the rows elsewhere, nor let this process load a class.
 """
 
 import re
 from collections.abc import Mapping
 
 from lakeingest import config
-from lakeingest.config.table_properties import is_usable
+from lakeingest.config.table_properties import PLACES, is_usable
 from lakeingest.config.tables import TableOptions
 
 VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
@@ -23,7 +24,7 @@ PROPERTIES = {
 
 _IGNORED = re.compile(
     r"write\.format\.default|write\.target-file-size-bytes|write\.summary\.partition-limit|schema\.name-mapping\.default"
-    r"|write\.parquet\.(?!compression-codec|compression-level|dict-size-bytes).*"
+    rf"|write\.parquet\.(?!compression-codec|compression-level|dict-size-bytes).*|{PLACES}"
 )
 
 
@@ -31,6 +32,11 @@ def usable(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties for our writers; for those that are left out, PyIceberg's default applies."""
     obeyed = {name: value for name, value in properties.items() if not _IGNORED.fullmatch(name)}
     return {name: value for name, value in obeyed.items() if is_usable(name, value)}
+
+
+def kept(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with which none of our commits deletes a file of the table."""
+    return {**properties, "gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 
 def wanted(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:

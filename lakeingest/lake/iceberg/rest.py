@@ -56,14 +56,22 @@ class TimedRestCatalog(RestCatalog):
             )
         return super().commit_table(table, requirements, updates)  # type: ignore[no-any-return]
 
+    def _response_to_table(self, name: tuple[str, ...], answer: TableResponse) -> Table:
+        """A table, whose properties decide nothing of how its store is reached: the catalog may."""
+        plain = answer.metadata.model_copy(update={"properties": {}})
+        table = super()._response_to_table(name, answer.model_copy(update={"metadata": plain}))
+        table.metadata = answer.metadata
+        return table
+
     def _response_to_staged_table(self, name: tuple[str, ...], answer: TableResponse) -> StagedTable:
         """A table that is only prepared, with the keys for its folder.
 
         PyIceberg looks for them by the place of metadata.json, and there is none yet.
         """
-        staged, metadata = super()._response_to_staged_table(name, answer), answer.metadata
+        plain, metadata = answer.metadata.model_copy(update={"properties": {}}), answer.metadata
+        staged = super()._response_to_staged_table(name, answer.model_copy(update={"metadata": plain}))
         keys = self._resolve_storage_credentials(answer.storage_credentials, metadata.location)
-        staged.io = self._load_file_io({**metadata.properties, **answer.config, **keys}, metadata.location)
+        staged.io, staged.metadata = self._load_file_io({**answer.config, **keys}, metadata.location), metadata
         return staged
 
     def _create_session(self) -> Session:

@@ -6,7 +6,7 @@ Files and snapshots of others are not deleted: queries may read them, and they e
 import copy
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -39,23 +39,30 @@ class IcebergRollbacks:
         """By the table's metadata alone."""
         with self._target.storage_errors():
             loaded = self._look(table) if self._target.exists() else None
-            return None if loaded is None else what_is_foreign(table, loaded)
+            return None if loaded is None else what_is_foreign(table, loaded, self._is_ours)
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
         """In one commit, which asserts that main is where it was found."""
         with self._target.storage_errors():
             if (loaded := self._look(table)) is None:
                 raise stale(table)
-            build = functools.partial(rolled_back, table, wanted=wanted)
+            build = functools.partial(rolled_back, table, wanted=wanted, is_ours=self._is_ours)
             commit(table, build(loaded), functools.partial(self._look, table), build)
+
+    def _is_ours(self, table: TableId, location: str) -> bool:
+        return self._target._entries.is_our_place(table, location)  # noqa: SLF001 - of the same package
 
     def _look(self, table: TableId) -> Table | None:
         """The table as others left it."""
         return self._target._entries.look(table)  # noqa: SLF001 - of the same package
 
 
-def what_is_foreign(table: TableId, loaded: Table) -> Rollback | None:
-    """What is to be taken back of the table; None if nothing is. ForeignWrite where it cannot be."""
+def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
+    """What is to be taken back of the table; None if nothing is. ForeignWrite where it cannot be.
+
+    `is_ours`: whether a folder is one that the table's copy is made in. Whoever moved the table may have written into
+    its properties where it was made.
+    """
     if (error := _refusal(table, loaded)) is None:
         return None
     ours = _last_published(loaded)
@@ -68,16 +75,18 @@ def what_is_foreign(table: TableId, loaded: Table) -> Rollback | None:
         f"snapshot {ours.snapshot_id}",
         ours.snapshot_id,
         tuple(f"snapshot {one.snapshot_id}" for one in _foreign(loaded, ours)),
-        tuple(_altered(loaded, ours)),
+        tuple(_altered(table, loaded, ours, is_ours)),
     )
     after = copy.copy(loaded)
-    after.metadata = rolled_back(table, loaded, wanted=wanted).table_metadata
+    after.metadata = rolled_back(table, loaded, wanted=wanted, is_ours=is_ours).table_metadata
     if (left := _refusal(table, after)) is not None:
         raise ForeignWrite(f"{table}: it cannot be rolled back: {left}") from left
     return wanted
 
 
-def rolled_back(table: TableId, loaded: Table, *, wanted: Rollback) -> Transaction:
+def rolled_back(
+    table: TableId, loaded: Table, *, wanted: Rollback, is_ours: Callable[[TableId, str], bool]
+) -> Transaction:
     """Move main to our commit, with all that belongs to it; staging stays. StaleWriter where main has moved.
 
     It is refused if staging moves meanwhile, as by a hand-over to another pipeline.
@@ -91,7 +100,7 @@ def rolled_back(table: TableId, loaded: Table, *, wanted: Rollback) -> Transacti
     show_schema(transaction, ours.snapshot_id)
     if (plain := _unpartitioned(metadata)) not in {None, metadata.default_spec_id}:
         transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": plain}),), ())  # noqa: SLF001
-    if (made_in := _moved_from(loaded)) is not None:
+    if (made_in := _moved_from(table, loaded, is_ours)) is not None:
         transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001
     branches = ManageSnapshots(transaction=transaction)
     branches.set_current_snapshot(snapshot_id=ours.snapshot_id)
@@ -131,13 +140,13 @@ def _foreign(loaded: Table, ours: Snapshot) -> list[Snapshot]:
     return found
 
 
-def _altered(loaded: Table, ours: Snapshot) -> Iterator[str]:
+def _altered(table: TableId, loaded: Table, ours: Snapshot, is_ours: Callable[[TableId, str], bool]) -> Iterator[str]:
     """What else of the table is not as it was at our commit."""
     if schema_of(loaded.metadata, ours.snapshot_id) != loaded.metadata.current_schema_id:
         yield "columns"
     if not loaded.metadata.spec().is_unpartitioned():
         yield "partitions"
-    if _moved_from(loaded) is not None:
+    if _moved_from(table, loaded, is_ours) is not None:
         yield "folder"
 
 
@@ -148,8 +157,8 @@ def _unpartitioned(metadata: TableMetadata) -> int | None:
     return next((spec.spec_id for spec in metadata.partition_specs if spec.is_unpartitioned()), None)
 
 
-def _moved_from(loaded: Table) -> str | None:
-    """The folder that we made the table in, where it has another one."""
+def _moved_from(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> str | None:
+    """The folder that we made the table in, where it has another one; None also where that is none of ours."""
     made_in = loaded.properties.get(LOCATION, loaded.metadata.location)
     is_moved = path_of(made_in).rstrip("/") != path_of(loaded.metadata.location).rstrip("/")
-    return made_in if is_moved else None
+    return made_in if is_moved and is_ours(table, made_in) else None

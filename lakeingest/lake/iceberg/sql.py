@@ -4,10 +4,11 @@ from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.metadata import with_shared_history
+from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
-class ParsingOnceSqlCatalog(OrderedCatalog, SqlCatalog):
+class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
     """PyIceberg's SQL catalog; it remembers the current metadata of each table, which its location identifies."""
 
     def __init__(self, name: str, **properties: str) -> None:

@@ -33,13 +33,13 @@ from lakeingest.lake.iceberg.audit import assert_publishable, damaged
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.compaction import compacted
-from lakeingest.lake.iceberg.entries import Entries
+from lakeingest.lake.iceberg.entries import Entries, Options
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
 from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, resume_point, tip
 from lakeingest.lake.iceberg.live_rows import counted
-from lakeingest.lake.iceberg.location import assert_possible, chosen_location
+from lakeingest.lake.iceberg.location import assert_possible, chosen_location, elsewhere
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
@@ -63,8 +63,6 @@ from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Options = Callable[[TableId], TableOptions]
 
 
 class IcebergTarget:
@@ -92,7 +90,7 @@ class IcebergTarget:
 
     @functools.cached_property
     def _entries(self) -> Entries:
-        return Entries(self.settings, self._catalog, self._owned)
+        return Entries(self.settings, self._catalog, self._owned, self._options)
 
     def exists(self) -> bool:
         """Whether the catalog exists; one on a server does."""
@@ -308,8 +306,10 @@ class IcebergTarget:
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
         """In the table's folder, and in those of copies that were discarded."""
-        waiting, in_use = self._waiting(table), self._entries.has
-        return remove_all_leftovers(self._table(table), table, self.settings, waiting, age, in_use)
+        waiting, in_use, loaded = self._waiting(table), self._entries.has, self._table(table)
+        if not self._entries.is_our_place(table, loaded.location()):
+            raise elsewhere(table, loaded.location())
+        return remove_all_leftovers(loaded, table, self.settings, waiting, age, in_use)
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
