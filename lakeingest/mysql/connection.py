@@ -25,7 +25,7 @@ from lakeingest.errors import (
 )
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.driver import GREETING_SECONDS, Driver
-from lakeingest.mysql.packets import READ_SECONDS, Surprise
+from lakeingest.mysql.packets import READ_SECONDS, Surprise, surprises
 from lakeingest.mysql.session import asked, pins_of, require, setting
 
 DENIED = {
@@ -139,6 +139,7 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
     return rows[0]
 
 
+@surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
     """The text of SHOW CREATE TABLE. A byte that is no UTF-8 is a surrogate: MariaDB shows binary defaults as bytes."""
     connection.use_unicode = False
@@ -164,6 +165,7 @@ def table_name(table: TableId) -> str:
     return f"{quote(table.database)}.{quote(table.name)}"
 
 
+@surprises("an answer to a question")
 def written_position(connection: pymysql.Connection) -> FilePosition:
     """The end of the binlog as written: it contains every transaction that an earlier read view sees.
 
@@ -180,6 +182,7 @@ def written_position(connection: pymysql.Connection) -> FilePosition:
         query(connection, "COMMIT")
 
 
+@surprises("an answer to a question")
 def snapshot_position(connection: pymysql.Connection) -> FilePosition:
     """The exact position of the connection's read view in the binlog; only MariaDB reports it."""
     status = {str(name).lower(): value for name, value in query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
@@ -194,16 +197,19 @@ def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
     return rows[0]
 
 
+@surprises("an answer to a question")
 def clock(connection: pymysql.Connection) -> int:
     """The server's time, in seconds since 1970."""
     return int(query_row(connection, "SELECT UNIX_TIMESTAMP()", 1)[0])
 
 
+@surprises("an answer to a question")
 def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
     """The size in bytes of each binlog file of the source, oldest first; the current file grows."""
     return {str(row["log_name"]): int(row["file_size"]) for row in query_dicts(connection, "SHOW BINARY LOGS")}
 
 
+@surprises("an answer to a question")
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
     """The start of the newest binlog file, or of the oldest file from which at most `most` bytes follow."""
     sizes = file_sizes(connection)
@@ -224,6 +230,7 @@ def source_of(connection: pymysql.Connection) -> Source:
     return connection.source
 
 
+@surprises("an answer to a question")
 def free_server_id(connection: pymysql.Connection, source: Source, *others: int) -> int:
     """A server id of the configured range that no replica uses now, as far as the user may see replicas.
 

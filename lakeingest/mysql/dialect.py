@@ -1,5 +1,6 @@
 """The statements, variables and facts in which MySQL and MariaDB differ, chosen by the server's greeting."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,5 +114,6 @@ def can_log_cascades(connection: pymysql.Connection) -> bool:
 
 
 def version_of(greeting: str) -> tuple[int, ...]:
-    """The numbers of a version, without the suffix of a distribution."""
-    return tuple(int(part) for part in greeting.split("-", maxsplit=1)[0].split(".") if part.isdigit())
+    """The numbers of a version, without the suffix of a distribution; a server may greet with any text."""
+    parts = greeting.split("-", maxsplit=1)[0].split(".")
+    return tuple(int(part) for part in parts if re.fullmatch("[0-9]{1,9}", part))

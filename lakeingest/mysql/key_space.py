@@ -9,10 +9,12 @@ import pymysql
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange, quote
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
+from lakeingest.mysql.packets import surprises
 
 _LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key would scan the whole index
 
 
+@surprises("an answer to a question")
 def key_bounds(
     connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY
 ) -> tuple[int, int] | None:
@@ -24,6 +26,7 @@ def key_bounds(
     return None if least is None else (int(least), int(greatest))
 
 
+@surprises("an answer to a question")
 def estimated_rows(connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY) -> int:
     """The optimizer's estimate of the table's rows, or of those in a range."""
     key, table = quote(schema.key[0]), table_name(schema.table)
@@ -32,6 +35,7 @@ def estimated_rows(connection: pymysql.Connection, schema: TableSchema, keys: Ke
     return int(row["rows"] or 0)
 
 
+@surprises("an answer to a question")
 def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
     """The storage engine's estimate of the bytes of the table's rows, without its other indexes."""
     database, name = literal(schema.table.database), literal(schema.table.name)
@@ -42,6 +46,7 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
     return int(size or 0)
 
 
+@surprises("an answer to a question")
 def next_boundary(
     connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
 ) -> Key | None:

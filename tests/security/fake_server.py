@@ -92,15 +92,15 @@ class Session:
             found += part
         return found
 
-    def log_in(self) -> None:
+    def log_in(self, version: str = "8.4.3") -> None:
         """Greet, and let anybody in who answers a challenge."""
-        self.greet()
+        self.greet(version=version)
         self.send(FAST)
         self.send(OK)
 
-    def answer(self, reply: Callable[["Session", bytes], None]) -> None:
+    def answer(self, reply: Callable[["Session", bytes], None], version: str = "8.4.3") -> None:
         """Log in, answer OK to what sets variables, and `reply` to the other statements."""
-        self.log_in()
+        self.log_in(version)
         while (asked := self.receive())[:1] != b"\x01":
             if asked[1:4].upper() == b"SET":
                 self.send(OK)

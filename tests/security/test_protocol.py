@@ -9,15 +9,31 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pymysql import Connection
 
 from lakeingest.commands.check import check
 from lakeingest.config import Source, parse_config
 from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import BinlogGone, LakeIngestError, OperatorNeeded, ProtocolBroken, SourceAway
 from lakeingest.exits import exit_code
 from lakeingest.mysql import driver, packets, row_stream
 from lakeingest.mysql.binlog_reader import dump_events, read_event
-from lakeingest.mysql.connection import connect, query, server_of
+from lakeingest.mysql.connection import (
+    clock,
+    connect,
+    file_sizes,
+    free_server_id,
+    query,
+    server_of,
+    snapshot_position,
+    start_of_newest,
+    written_position,
+)
+from lakeingest.mysql.connection import source_of as source_of_connection
+from lakeingest.mysql.dialect import version_of
+from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
+from lakeingest.mysql.source_types import source_type
 from tests.security.fake_server import EOF, OK, FakeServer, Session, Talk, column, failure, fake_server, packed, text
 
 HOST = "127.0.0.1"  # where no TLS is asked for
@@ -265,6 +281,49 @@ def test_a_result_of_the_wrong_shape_ends_by_its_name() -> None:
 
     for reply in (one_column, no_row):
         assert isinstance(error_of(replying(reply), asked), ProtocolBroken)
+
+
+TABLE = TableSchema(TableId("shop", "t"), (Column("id", Kind.INT32, source_type("int"), nullable=False),), ("id",))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        written_position,
+        snapshot_position,
+        clock,
+        file_sizes,
+        lambda connection: start_of_newest(connection, 1),
+        lambda connection: free_server_id(connection, source_of_connection(connection)),
+        lambda connection: key_bounds(connection, TABLE),
+        lambda connection: estimated_rows(connection, TABLE),
+        lambda connection: estimated_bytes(connection, TABLE),
+        lambda connection: next_boundary(connection, TABLE, None, 1),
+    ],
+)
+@pytest.mark.parametrize("version", ["9.4.0", "11.4.5-MariaDB"])
+def test_a_result_with_other_values_ends_by_its_name(ask: Callable[[Connection], object], version: str) -> None:
+    """A text where a number is asked for, or a column that nobody asked for; on either server."""
+
+    def talk(session: Session) -> None:
+        session.answer(lambda one, _: replied(one), version)
+
+    def replied(session: Session) -> None:
+        session.send(packed(1))
+        for one in (column(b"a"), EOF, text(b"x"), EOF):
+            session.send(one)
+
+    def asked(source: Source) -> None:
+        with connect(source) as connection:
+            ask(connection)
+
+    assert isinstance(error_of(talk, asked), ProtocolBroken)
+
+
+@pytest.mark.parametrize("version", [b"9" * 5000, b"10.\xb2.3-MariaDB", b"MariaDB", b""])
+def test_any_text_is_a_version(version: bytes) -> None:
+    """What it says is looked at later."""
+    assert version_of(version.decode("latin-1")) in {(), (10, 3)}
 
 
 def test_a_binlog_event_without_end_ends_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
