@@ -102,7 +102,11 @@ class Grammar:
         self._named = 0
         self._session = STRICT
         self._is_accepted = False
-        self._is_simple = chance.random() < 0.7  # one clause a statement, and none that copies cannot follow
+        self._is_simple = chance.random() < 0.8  # one clause a statement, and none that copies cannot follow
+        self._aim = chance.choice(types.AIMS)
+        self._is_narrow = chance.random() < 0.25  # text that is defined anew may lose characters
+        # columns next to which copies follow less DDL; most of what is computed of a moment they follow
+        self._has_generated = chance.random() < (0.6 if self._aim is types.DATED else 0.1)
 
     def accepted(self, statement: Statement, known: Known | None) -> None:
         """The server has done it, and says this of the table, if it was DDL."""
@@ -115,8 +119,10 @@ class Grammar:
             self._begin()
             names = [self._new_name() for _ in range(self.chance.randrange(1, 5))]
             key = self.chance.choice(["INT", "INT", "BIGINT UNSIGNED", "VARCHAR(12)", "INT AUTO_INCREMENT"])
-            columns = [f"id {key} PRIMARY KEY", *(f"{name} {self._definition(name)}" for name in names)]
-            columns += [self._generated(self._new_name(), names) for _ in range(self._pick([0, 0, 1, 2]))]
+            defined = {name: self._definition(name) for name in names}
+            columns = [f"id {key} PRIMARY KEY", *(f"{name} {definition}" for name, definition in defined.items())]
+            generated = range(self._has_generated * self._pick([1, 2]))
+            columns += [self._generated(self._new_name(), defined) for _ in generated]
             yield self._statement("CREATE TABLE {t} (", columns, f"){self._table_options()}")
         for number in range(self._pick([1, 3, KEYS, KEYS])):
             yield from self._tried(partial(self._inserted, number))
@@ -213,8 +219,10 @@ class Grammar:
         return self._pick([self._new_name(), self._new_name(), *self.known.columns])
 
     def _table_options(self) -> str:
-        charset = self._pick([*types.FREQUENT, *types.CHARSETS])
+        charset = self._pick(types.NARROW if self._is_narrow else [*types.FREQUENT, *types.CHARSETS])
         collation = self._pick(types.CHARSETS[charset])
+        if self._is_narrow:
+            return f" DEFAULT CHARSET {charset} COLLATE {collation}"
         return self._pick(["", f" DEFAULT CHARSET {charset}", f" DEFAULT CHARSET {charset} COLLATE {collation}"])
 
     def _value(self, column: str) -> str:
@@ -225,12 +233,13 @@ class Grammar:
         """A type, with all that may follow it. `known` is the column's name so far; then it often is a related type."""
         chance, before = self.chance, self._members.get(known, ())
         plain = self._is_simple and bool(self.known.columns)
+        wide = self._is_narrow and not self.known.columns
         if known and chance.random() < (0.9 if self._is_simple else 0.6):
             members = types.draw_members(chance, before)
             type_ = types.draw_related(chance, self.known.columns[known], members, plain=plain)
         else:
-            family, members = types.draw_family(chance), types.draw_members(chance)
-            type_ = types.draw_type(chance, family, members, plain=plain)
+            family, members = types.draw_family(chance, self._aim), types.draw_members(chance)
+            type_ = types.draw_type(chance, family, members, plain=plain, wide=wide)
         is_listed = types.name_of(type_) in {"enum", "set"}
         if is_listed:
             self._defined[name] = members
@@ -249,12 +258,13 @@ class Grammar:
         attribute = self._pick([""] * 10 + attributes[: 2 if self._is_simple else None])
         return f"{type_}{null}{default}{attribute}" if chance.random() < 0.8 else f"{type_}{default}{null}{attribute}"
 
-    def _generated(self, name: str, columns: Sequence[str]) -> str:
-        """A generated column of one of these, and then perhaps of those before it.
+    def _generated(self, name: str, columns: Mapping[str, str]) -> str:
+        """A generated column of one of these, which have these types.
 
         What depends on the session is stored: a VIRTUAL column of that kind has no value of its own to be equal to.
         """
-        column = self._pick(columns)
+        steady = [one for one, type_ in columns.items() if types.name_of(type_) not in types.SHOWN_IN_MANY_WAYS]
+        column = self._pick(steady if steady and self.chance.random() < 0.8 else [*columns])
         text, number = f"{self._pick(['VARCHAR(300)', 'TEXT'])}", self._pick(["INT", "BIGINT", "DOUBLE"])
         virtual = [f"LENGTH({column})", f"CHAR_LENGTH({column})", f"{column} IS NULL"]
         if self._pick([False, False, True]):
@@ -313,11 +323,11 @@ class Grammar:
         if known.columns:
             actions.append(pick([f"ALTER {column} SET DEFAULT {self._value(column)}", f"ALTER {column} DROP DEFAULT"]))
             actions.append(
-                f"ADD {self._generated(self._new_name(), [*known.columns, *known.generated])}{self._place()}"
+                f"ADD {self._generated(self._new_name(), {**known.generated, **known.columns})}{self._place()}"
             )
         if known.generated:
             generated = pick([*known.generated])
-            actions.append(pick([f"DROP {generated}", f"MODIFY {self._generated(generated, [column])}"]))
+            actions.append(pick([f"DROP {generated}", f"MODIFY {self._generated(generated, {column: ''})}"]))
         return pick(actions)
 
     def _place(self) -> str:

@@ -83,8 +83,11 @@ CHARSETS = {
     "utf32": ("utf32_bin", "utf32_general_ci"),
     "binary": ("binary",),
 }
+NARROW = "latin1", "ascii", "cp1251", "utf8mb3"
 FREQUENT = ("utf8mb4", "utf8mb4", "latin1", "latin1", "utf8mb3", "ascii")
 BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+# Types of which an expression may show one value in several ways
+SHOWN_IN_MANY_WAYS = {*BITS, "decimal", "numeric", "dec", "fixed", "float", "double", "real", "timestamp", "char"}
 DATES = ("1000-01-01", "2026-05-05", "9999-12-31", "2000-02-29")
 ZERO_DATES = ("0000-00-00", "2026-00-00")
 TIMES = ("-838:59:59", "00:00:00", "01:02:03", "838:59:59", "-00:00:01")
@@ -118,6 +121,17 @@ FAMILIES = {
     "serial": 3,
     "other": 7,
 }
+# Families that a table mostly draws from, so that DDL meets the same type again and again
+DATED = "datetime", "timestamp", "time"
+AIMS = (
+    *[tuple(FAMILIES)] * 3,
+    ("int", "decimal"),
+    *[("char", "text")] * 2,
+    ("char", "text", "members"),
+    DATED,
+    ("approximate",),
+    ("bit", "approximate"),
+)
 INTEGERS = (*BITS, *BITS, *BITS, "integer", "int1", "int2", "int3", "int4", "int8", "middleint")
 EXPRESSIONS = ("(UUID())", "(NOW())", "(CONCAT('a', 1))", "(id)", "(1 + 1)", "(LENGTH('abc'))")
 NUMBERS = ("TRUE", "FALSE", "b'101'", "0b1", "x'05'", "0x1f", "+5", "- 3", "'7'", "'1.5'", "1e2", "12.5", "-0")
@@ -167,17 +181,20 @@ FORMS = {
 }
 
 
-def draw_family(chance: Random) -> str:
-    """One of FAMILIES."""
-    return chance.choices(list(FAMILIES), list(FAMILIES.values()))[0]
+def draw_family(chance: Random, aim: Sequence[str]) -> str:
+    """One of FAMILIES, mostly one of the aim."""
+    families = aim if chance.random() < 0.9 else list(FAMILIES)
+    return chance.choices(families, [FAMILIES[family] for family in families])[0]
 
 
-def draw_type(chance: Random, family: str, members: Sequence[str] = (), *, plain: bool = False) -> str:
+def draw_type(
+    chance: Random, family: str, members: Sequence[str] = (), *, plain: bool = False, wide: bool = False
+) -> str:
     """A type of the family, with its length, sign, charset and collation. `members` are those of an ENUM or a SET.
 
-    `plain`: mostly in the charset of the table.
+    `plain`: mostly in the charset of the table. `wide`: in one that holds every character.
     """
-    charset = "" if plain and chance.random() < 0.95 else _charset(chance)
+    charset = " CHARACTER SET utf8mb4" if wide else "" if plain and chance.random() < 0.95 else _charset(chance)
     form = chance.choice(FORMS[family]).replace("[sign]", chance.choice(SIGNS)).replace("[charset]", charset)
     return form.replace("[members]", ", ".join(map(quoted, members)))
 
@@ -212,8 +229,10 @@ def draw_related(chance: Random, known: str, members: Sequence[str], *, plain: b
     name, size = name_of(known), sizes_of(known)
     sign = " UNSIGNED" if "unsigned" in known else ""
     pick = chance.choice
+    if name not in {"enum", "set"} and pick([True, False, False]):
+        return known
     if name in BITS:
-        return pick([*BITS][[*BITS].index(name) :]) + pick([sign, sign, " UNSIGNED", ""])
+        return pick([*BITS][[*BITS].index(name) :]) + pick([sign, " UNSIGNED", " UNSIGNED", ""])
     match name:
         case "decimal":
             more = pick([0, 0, 1, 6])
@@ -255,7 +274,9 @@ def draw_default(
     text = pick(members or pick(wide if max(sizes_of(type_), default=99) > 9 else short))
     is_text = name in _TEXT_NAMES or bool(members)
     raw = text.encode() if is_text else bytes.fromhex(pick(BLOBS))
-    hexes = [f"x'{raw.hex()}'", f"X'{raw.hex().upper()}'", f"0x{raw.hex() or '00'}", _bits(raw[:3])]
+    lacks_none = not is_text or text.isascii() or chance.random() < 0.1  # bytes that a charset lacks stop a table
+    stored = raw if lacks_none else b"18"
+    hexes = [f"x'{stored.hex()}'", f"X'{stored.hex().upper()}'", f"0x{stored.hex() or '00'}", _bits(stored[:3])]
     match form:
         case "none":
             return ""
@@ -270,7 +291,8 @@ def draw_default(
     if is_text:
         literal = _literal(chance, text, escapes=escapes)
         latin = f"_latin1 x'{text.encode('latin1', 'replace').hex()}'"
-        given = [f"_utf8mb4{literal}", f"_utf8mb4 {hexes[0]}", f"_utf8mb4 {hexes[2]}", latin, f"N{literal}"]
+        named = [f"_utf8mb4 x'{raw.hex()}'", f"_utf8mb4 0x{raw.hex() or '00'}"]
+        given = [f"_utf8mb4{literal}", *named, latin, f"N{literal}"]
         return f" DEFAULT {pick(given)}"
     return f" DEFAULT {pick(MOMENTS if name in _MOMENT_NAMES else NUMBERS)}"
 
@@ -302,7 +324,8 @@ def _integers(type_: str) -> list[str]:
     bits = BITS[name_of(type_)]
     is_unsigned = "unsigned" in type_.lower() or "zerofill" in type_.lower()
     least, most = (0, 2**bits - 1) if is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return [str(least), str(most), "0", "7", str(least // 3), str(most // 3)]
+    sign = "" if is_unsigned else "-"  # of most values, which a column that becomes unsigned loses
+    return [str(least), str(most), "0", f"{sign}7", str(least // 3), f"{sign}{most // 3}"]
 
 
 def _decimals(type_: str) -> list[str]:

@@ -48,9 +48,9 @@ class Comparer:
         """Whether the copy cannot have what the source has: a zero or partial date without the option that allows them.
 
         That may be in the binlog alone, and gone since. Or a geometry without any byte, which MariaDB gives to older
-        rows in a new column that is NOT NULL; a member with bytes that its charset lacks; a key of approximate numbers
-        or members; members of bytes; or members that the server cannot name (it shows a question mark for what utf8mb3
-        lacks) in a binlog without metadata, of which only the message is known where the column is gone.
+        rows in a new column that is NOT NULL; bytes that the charset of a text or a member lacks; a key of approximate
+        numbers or members; members of bytes; or members that the server cannot name (it shows a question mark for what
+        utf8mb3 lacks) in a binlog without metadata, of which only the message is known where the column is gone.
         """
         listed = "data_type IN ('enum', 'set')"
         if isinstance(error, UnsupportedValue):
@@ -59,8 +59,8 @@ class Comparer:
             zero = [f"MONTH(`{one}`) = 0 OR DAYOFMONTH(`{one}`) = 0" for one in dates]
             empty = [f"LENGTH(`{one}`) = 0" for one, type_ in types if type_ in GEOMETRIES]
             in_utf8mb3 = self._found(self._asked(name, f"{listed} AND character_set_name IN ('utf8', 'utf8mb3')"))
-            beyond = [f"HEX(`{bytes(one).decode()}`) REGEXP '^(..)*F[0-7]'" for (one,) in in_utf8mb3]
-            either = " OR ".join([*zero, *empty, *beyond]) or "FALSE"
+            beyond = [f"HEX(`{bytes(one).decode()}`) REGEXP '^(..)*F[0-7]'" for one, *_ in in_utf8mb3]
+            either = " OR ".join([*zero, *empty, *beyond, *self._lacking(name)]) or "FALSE"
             has_any = bool(self._found(f"SELECT 1 FROM `{self._database}`.`{name}` WHERE {either}"))
             return has_any or ZERO_IN_BINLOG.search(str(error)) is not None
         if isinstance(error, UnsupportedTable | PreflightFailed):
@@ -70,14 +70,23 @@ class Comparer:
         is_minimal = self._found("SELECT 1 FROM DUAL WHERE @@binlog_row_metadata <> 'FULL'")
         return isinstance(error, SchemaChanged) and bool(is_minimal) and "does not name the members" in str(error)
 
+    def _lacking(self, name: str) -> Iterator[str]:
+        """For each column of text, whether a value is another one after the server has read it as characters."""
+        of_table = f"table_schema = '{self._database}' AND table_name = '{name}'"
+        charsets = f"SELECT column_name, character_set_name FROM information_schema.columns WHERE {of_table}"
+        for found in self._found(f"{charsets} AND character_set_name IS NOT NULL"):
+            column, charset = (bytes(one).decode() for one in found)
+            read = f"CONVERT(CONVERT(`{column}` USING utf8mb4) USING {charset})"
+            yield f"NOT (HEX(`{column}`) <=> HEX({read}))"
+
     def _asked(self, name: str, condition: str) -> str:
         of_table = f"table_schema = '{self._database}' AND table_name = '{name}'"
         return f"SELECT column_name FROM information_schema.columns WHERE {of_table} AND ({condition})"
 
-    def _found(self, query: str) -> Sequence[tuple[bytes]]:
+    def _found(self, query: str) -> Sequence[tuple[bytes, ...]]:
         with self._source.cursor() as cursor:
             cursor.execute(query)
-            found: Sequence[tuple[bytes]] = cursor.fetchall()
+            found: Sequence[tuple[bytes, ...]] = cursor.fetchall()
         return found
 
     def _types(self, name: str) -> dict[str, str]:

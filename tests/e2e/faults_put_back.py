@@ -20,11 +20,10 @@ from lakeingest.mysql.wire import alter
 
 @dataclass(frozen=True)
 class Fault:
-    """How it is put back, and a server where it shows. A seldom one needs more sequences than a test has time for."""
+    """How it is put back, and a server where it shows."""
 
     put_back: Callable[[pytest.MonkeyPatch], None]
     flavor: Flavor = MYSQL
-    is_seldom: bool = False
 
 
 def _default_becomes(change: Callable[[Column, object], object]) -> Callable[[pytest.MonkeyPatch], None]:
@@ -135,15 +134,15 @@ FAULTS: Mapping[str, Fault] = {
     "SERIAL fills 0": Fault(_serial_is_a_type),
     "a default has question marks": Fault(_default_becomes(_three_bytes)),
     "a default with a backslash, line feed or NUL is NULL": Fault(_default_becomes(_escaped_is_null), MARIADB_11_4),
-    "a default of bits is NULL": Fault(_default_becomes(_bits_are_null), MARIADB_11_4, is_seldom=True),
-    "a charset changes with another column": Fault(_is_not_looked_at("charset"), is_seldom=True),
-    "generated columns stay as they are": Fault(_generated_columns_stay, is_seldom=True),
+    "a default of bits is NULL": Fault(_default_becomes(_bits_are_null), MARIADB_11_4),
+    "a charset changes with another column": Fault(_is_not_looked_at("charset")),
+    "generated columns stay as they are": Fault(_generated_columns_stay),
     "members have question marks": Fault(_members_are_as_shown),
     "members may change their order": Fault(_is_not_looked_at("source_type.members")),
-    "a sign may change": Fault(_is_not_looked_at("source_type.unsigned"), is_seldom=True),
+    "a sign may change": Fault(_is_not_looked_at("source_type.unsigned")),
     "a text may become shorter": Fault(_is_not_looked_at("source_type.size")),
-    "a fraction may become shorter": Fault(_is_not_looked_at("fraction"), is_seldom=True),
-    "NULL may become NOT NULL": Fault(_is_not_looked_at("nullable"), is_seldom=True),
+    "a fraction may become shorter": Fault(_is_not_looked_at("fraction")),
+    "NULL may become NOT NULL": Fault(_is_not_looked_at("nullable")),
     "a default may be computed": Fault(_computed_is_constant),
     "sql_select_limit is the server's": Fault(_is_not_pinned("sql_select_limit")),
     "max_join_size is the server's": Fault(_is_not_pinned("max_join_size", "sql_big_selects")),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.ddl_grammar import Grammar, Known, Statement
 
-SEEDS = 2000
+SEEDS = 4000
 KNOWN = Known(
     {
         "c1": "int",

@@ -1,6 +1,5 @@
 """Random DDL bites: each fault that is put back into the product ends in a difference within 300 sequences."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,8 +13,7 @@ from tests.e2e.ddl_histories import COMPARED, Drawn, Stage, Table, Told, batches
 from tests.e2e.faults_put_back import FAULTS
 from tests.session_variables import imposed
 
-USUAL, TABLES = 300, 10
-SEQUENCES = int(os.environ.get("LAKEINGEST_FAULTS", USUAL))  # with more, seldom faults are looked for, too
+SEQUENCES, TABLES = 300, 10
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql]
 
@@ -39,38 +37,37 @@ def differing_again(stage: Stage, tables: Iterable[Drawn], faults: Iterable[str]
     return differing(stage, told, faults)
 
 
+def found_with(stage: Stage, seeds: range, faults: Sequence[str]) -> dict[str, list[str]]:
+    """The faults with which tables of these seeds differ, each with the names of such tables.
+
+    All faults are put back at first. The history of a table that differs then is followed again: if it does not differ
+    without a fault, each fault with which it differs is found.
+    """
+    tables = [Drawn(seed) for seed in seeds]
+    suspects = differing(stage, tables, faults)
+    suspected = [one for one in tables if one.name in suspects]
+    sound = differing_again(stage, suspected, ()) if suspected else {}
+    assert not sound, f"differs without a fault: {sound}"
+    found = {name: [*differing_again(stage, suspected, [name])] for name in (faults if suspected else ())}
+    return {name: differ for name, differ in found.items() if differ}
+
+
 @pytest.mark.parametrize("flavor", [MYSQL, MARIADB_11_4], ids=lambda flavor: flavor.name)
 @pytest.mark.long("hundreds of tables, until each fault is found")
 @pytest.mark.timeout(0)
 def test_each_fault_that_is_put_back_is_found(
     flavor: Flavor, server_of: Callable[..., LocalServer], tmp_path: Path, record_property: Callable[..., None]
 ) -> None:
-    """In memory, by copies with all faults that are not found yet.
-
-    The history of a table that differs then is followed again: if it does not differ without a fault, a fault with
-    which it differs is found.
-    """
+    """In memory. A fault may hide others, so the same histories are played until no other fault shows."""
     server, began = server_of(flavor, binlog_row_metadata="MINIMAL"), time.monotonic()
-    wanted = {name: fault for name, fault in FAULTS.items() if fault.flavor == flavor}
-    left = [name for name, fault in wanted.items() if not fault.is_seldom or SEQUENCES > USUAL]
+    left = [name for name, fault in FAULTS.items() if fault.flavor == flavor]
     with in_memory(server, tmp_path) as stage:
         for seeds in batches(0, SEQUENCES, TABLES):
-            tables = [Drawn(seed) for seed in seeds]
             with imposed(server, "default", mood_of(seeds)):
-                suspects = differing(stage, tables, left)
-                suspected = [one for one in tables if one.name in suspects]
-                sound = differing_again(stage, suspected, ()) if suspected else {}
-                if sound:  # test_random_ddl fails for it
-                    record_property("faults that were put back", f"none: {sound}")
-                suspected = [one for one in suspected if f"{one.name}x" not in sound]
-                for name in [*left] if suspected else ():
-                    if found := differing_again(stage, suspected, [name]):
+                while left and (found := found_with(stage, seeds, left)):
+                    for name, tables in found.items():
                         seconds = time.monotonic() - began
-                        record_property(
-                            "faults that were put back",
-                            f"{name}: after {seeds.stop} sequences, {seconds:.0f} s; {', '.join(found)}",
-                        )
+                        told = f"{name}: after {seeds.stop} sequences, {seconds:.0f} s; {', '.join(tables)}"
+                        record_property("faults that were put back", told)
                         left.remove(name)
-            if not left:
-                break
     assert not left, f"nothing differs in {SEQUENCES} sequences: {', '.join(left)}"
