@@ -29,7 +29,7 @@ demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; those of the core reach each of its branches
 	.venv/bin/python -m pytest -n 2 --take quick --minutes 10 tests/core --cov
-	.venv/bin/python -m pytest -n 2 --take quick --minutes 30 --durations 25 --ignore tests/core
+	.venv/bin/python -m pytest -n 2 --take quick --minutes 45 --durations 25 --ignore tests/core
 
 test-all: .venv/package.stamp .venv/dev.stamp ## run every test, the end-to-end ones on both formats
 	.venv/bin/python -m pytest -n 2 tests/core --cov
