@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# what reading a document raises that is no JSON, nests too deeply, or has other keys, types or numbers than one of ours
+# The errors of reading a damaged document: it is not JSON, nests too deeply, or has the wrong keys, types or numbers
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 

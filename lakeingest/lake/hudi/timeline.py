@@ -60,7 +60,7 @@ class Instant:
     @property
     def buckets(self) -> int:
         """Into how many buckets the keys are divided."""
-        return self._parsed(BUCKETS, lambda text: range(1, _MOST_BUCKETS).index(int(text)) + 1)
+        return self._parsed(BUCKETS, _bucket_count)
 
     def names(self, of: str) -> list[str]:
         """The names of columns that a property has; StateUnreadable when it is damaged."""
@@ -175,8 +175,16 @@ def _read(begun: str, file: File) -> Instant:
         return Instant(begun, properties)
 
 
+def _bucket_count(text: str) -> int:
+    """A number of buckets; ValueError unless it is at least 1 and below the limit."""
+    count = int(text)
+    if not 1 <= count < _MOST_BUCKETS:
+        raise ValueError(f"{count} is no number of buckets")
+    return count
+
+
 def _names(text: str) -> list[str]:
-    """A list of names of columns, which are of letters, digits and _; ValueError for what none of ours is."""
+    """The names of columns in a JSON list; ValueError if one has other characters than letters, digits and _."""
     found = [str(name) for name in json.loads(text)]
     if not all(re.fullmatch(r"\w+", name) for name in found):
         raise ValueError(f"{found} are no names of columns")

@@ -69,7 +69,7 @@ def _parsed(location: str) -> tuple[str, str]:
 
 
 def elsewhere(table: TableId, location: str) -> OperatorNeeded:
-    """The error where the table's files are to be deleted, and its folder is none of ours."""
+    """The error for a clean-up of a table whose folder lakeingest did not choose."""
     error = OperatorNeeded(
         f"{table}: its copy is in {location}, a folder that pipeline.yml does not name, so no file is deleted there; if"
         " the copy was made there, name it in tables.options as the location of this table"

@@ -58,7 +58,7 @@ class IcebergRollbacks:
 
 
 def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
-    """What is to be taken back of the table; None if nothing is. ForeignWrite where it cannot be.
+    """The changes by others that a rollback takes back; None if there are none. ForeignWrite if it cannot.
 
     `is_ours`: whether a folder is one that the table's copy is made in. Whoever moved the table may have written into
     its properties where it was made.
@@ -158,7 +158,7 @@ def _unpartitioned(metadata: TableMetadata) -> int | None:
 
 
 def _moved_from(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> str | None:
-    """The folder that we made the table in, where it has another one; None also where that is none of ours."""
+    """The folder in which we made the table, if it was moved; None if it was not, or if we never use that folder."""
     made_in = loaded.properties.get(LOCATION, loaded.metadata.location)
     is_moved = path_of(made_in).rstrip("/") != path_of(loaded.metadata.location).rstrip("/")
     return made_in if is_moved and is_ours(table, made_in) else None
