@@ -51,20 +51,26 @@ def debezium_position(line: str) -> str:
     return str(json.loads(line)["payload"]["source"]["sequence"])
 
 
+def key_of_copy(printed: list[str]) -> tuple[str, ...]:
+    """The key of the rows that a reader begins with: where no change from before the DDL is held, its new name."""
+    return KEY if not printed or "id" in json.loads(printed[0])["data"] else ("no",)
+
+
 def assert_every_prefix_leads_to(pipe: Pipe, rows: list[tuple[Any, ...]]) -> None:
     """A reader that stopped anywhere has these rows when it has read on, in both formats."""
     printed, events = lines(pipe), lines(pipe, form="debezium-json")
+    first = key_of_copy(printed)
     for at in range(len(printed) + 1):
         before, since = printed[:at], position(printed[at - 1]) if at else None
         if since is not None and ".rows-" in since:
             continue  # within a copy, which is sent again
         rest = lines(pipe, since=since)
         assert rest == printed[at:] or not at
-        read = replay.flink(before, KEY)
-        found = replay.flink(rest, replay.key_after(before, KEY), read)
+        read = replay.flink(before, first)
+        found = replay.flink(rest, replay.key_after(before, first), read)
         assert sorted(tuple(row.values()) for row in found.values()) == rows, since
     for at in range(len(events) + 1):
-        read, key = replay.debezium(events[:at], KEY), KEY
+        read, key = replay.debezium(events[:at], first), first
         for one in events[:at]:
             changes = json.loads(one)["payload"].get("tableChanges")
             key = tuple(changes[0]["table"]["primaryKeyColumnNames"]) if changes else key
