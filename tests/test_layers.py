@@ -135,6 +135,13 @@ def test_the_rooms_of_the_pipeline_stand_on_floors() -> None:
     assert {pipeline_room(name) for name in MODULES} - {None} == ROOMS.keys()
 
 
+def test_a_table_run_alone_assigns_its_fields() -> None:
+    """Stages say what has happened to a table; what that means for its state stands in one file."""
+    pipeline = {name: source for name, source in SOURCES.items() if name.startswith("lakeingest.pipeline.")}
+    owner = pipeline.pop("lakeingest.pipeline.run.table_run")
+    assert [wrong for name, source in pipeline.items() for wrong in assigned(name, source, fields(owner))] == []
+
+
 def test_files_and_functions_stay_small() -> None:
     """No file has more than 400 lines and no function more than 70."""
     assert [wrong for name, source in SOURCES.items() for wrong in too_large(name, source)] == []
@@ -220,6 +227,15 @@ def test_a_circle_is_found() -> None:
     imports = dict(arrows(folders))
     assert circle(imports) == []
     assert set(circle(between_siblings(imports))) == {"lakeingest.core.left", "lakeingest.core.right"}
+
+
+def test_an_assignment_from_outside_is_found() -> None:
+    """Alone, in a tuple, with a type, and added to; one to a name, or to an own field, is none."""
+    names = {"watch", "copy"}
+    source = "table.watch = 1\nx, run.tables[0].copy = 2, 3\ntable.copy: int = 4\nother.watch += 5\n"
+    found = {f"a: {one}" for one in ("table.watch", "run.tables[0].copy", "table.copy", "other.watch")}
+    assert set(assigned("a", source, names)) == found
+    assert assigned("a", "watch = 1\nself.copy = table.copy\ntable.other = 2", names) == []
 
 
 def test_a_thing_too_large_is_found() -> None:
@@ -326,6 +342,20 @@ def circle(imports: Mapping[str, Iterable[str]]) -> list[str]:
     except CycleError as error:
         return list(error.args[1])
     return []
+
+
+def fields(source: str) -> set[str]:
+    """The fields of the class TableRun, as its source declares them."""
+    [owner] = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "TableRun"]
+    declared = (node.target for node in owner.body if isinstance(node, ast.AnnAssign))
+    return {target.id for target in declared if isinstance(target, ast.Name)}
+
+
+def assigned(module: str, source: str, names: Collection[str]) -> list[str]:
+    """The attributes with these names that a source assigns, but not those of `self`."""
+    stored = (node for node in ast.walk(ast.parse(source, module)) if isinstance(node, ast.Attribute))
+    outside = (node for node in stored if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) != "self")
+    return [f"{module}: {ast.unparse(node)}" for node in outside if node.attr in names]
 
 
 def too_large(module: str, source: str) -> list[str]:

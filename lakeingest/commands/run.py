@@ -110,13 +110,13 @@ def run(
             observe(LeftAsItIs(name, reason))
         caught_up = follow_source(open_run, ends, began) if follow else run_bounded(open_run, ends)
         results = tuple(_result(table) for table in open_run.requested)
-        stops = open_run.stops.values()
+        failures = open_run.failures.values()
         paused, left = tuple(table.id for table in open_run.paused), tuple(open_run.left.items())
         profile = open_run.edges.profile.costs(open_run.edges.executors.session)
-    records = tuple(stop.record for stop in stops)
+    records = tuple(failure.record for failure in failures)
     result = RunResult(results, caught_up, time.monotonic() - began, follow, profile, records, paused, left)
-    if stops:
-        error = most_serious(stop.error for stop in stops)
+    if failures:
+        error = most_serious(failure.error for failure in failures)
         error.result = result
         raise error
     return result

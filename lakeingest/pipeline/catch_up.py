@@ -14,8 +14,8 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import resume, working_on
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.stopping import clear_failure, working_on
+from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import merge_over_halts, reload
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.spool.thinning import join_neighbours, thin
@@ -31,7 +31,7 @@ def catch_up(run: OpenRun) -> None:
     for table in parents_first(run.binlog, run.going_on):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
-            resume(run.edges, table)
+            clear_failure(run.edges, table)
     trim_spool(run)
 
 
@@ -65,13 +65,13 @@ def trim_spool(run: OpenRun) -> None:
     positions of quiet tables become durable: their commits alone would need more of the spool.
     """
     run.edges.quiet.keep(run.edges.lease)
-    watched = [table for table in run.tables.values() if table.watch in {Watch.WATCHED, Watch.WAITING}]
+    watched = [table for table in run.tables.values() if table.is_watched]
     needed = {table.id: place for table in watched if (place := table.needed_from) is not None}
     if needed and len(needed) == len(watched):
         spool, keep = run.binlog.spool, run.edges.config.changelog.keep
         run.edges.lease.assert_held()
         spool.forget(min(needed.values()), keep)
-        if any(table.stop is not None or table.paused for table in watched):  # maybe for weeks
+        if any(table.failure is not None or table.paused for table in watched):  # maybe for weeks
             thin(spool, needed | _needed_of_parents(run.binlog.foreign_keys, needed), keep)
             run.edges.lease.assert_held()
             join_neighbours(spool, {place for table in watched for place in table.stands})

@@ -19,7 +19,8 @@ from lakeingest.mysql.last_ddl import last_ddl
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 

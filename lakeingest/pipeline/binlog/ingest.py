@@ -19,7 +19,6 @@ from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.run.stopping import unwatch
-from lakeingest.pipeline.run.table_run import Watch
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.manifest import Manifest
 
@@ -80,7 +79,7 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
         edges.profile.add(segment.profile)
         binlog.met |= segment.met - binlog.tables.keys()
     for table in altered - stopped.keys():
-        binlog.tables[table].watch = Watch.WAITING
+        binlog.tables[table].reached_ddl()
     for table, error in stopped.items():
         unwatch(edges, binlog.tables[table], error)
     if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):

@@ -37,7 +37,8 @@ from lakeingest.pipeline.rereads.patches import patch_folder, patches_of, read_c
 from lakeingest.pipeline.rereads.tasks import Chunk
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.schema.lifting import merge_over_halts
 from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
@@ -54,10 +55,10 @@ def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     The table is complete. SplitUnstable where its parents are not read, or change all the time, and without GTIDs where
     they changed in the source's current binlog file.
     """
-    if table.options.cascades != "read" or not (table.foreign_keys or table.progress.cascades):
+    if table.options.cascades != "read" or not (table.cascade_keys or table.progress.cascades):
         return False
     for tried in range(TRIES):
-        if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.WAITING:
+        if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
             merge_over_halts(edges, binlog, table)
         found = _touched(edges, binlog, table)
         if found is None:
@@ -65,7 +66,7 @@ def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
                 _compare(edges, binlog, table)
             return bool(tried)
         if not any(found):
-            table.settled = binlog.spool.position.place
+            table.settle(binlog.spool.position.place)
             return bool(tried)
         _read_again(edges, binlog, table, *found)
         spool_to_now(edges, binlog)
@@ -75,7 +76,7 @@ def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
 def _has_these_keys(table: TableRun) -> bool:
     """Whether somebody has looked after changes by the foreign keys that the table has now."""
     known = table.progress.cascades
-    return known is not None and known.keys == table.foreign_keys
+    return known is not None and known.keys == table.cascade_keys
 
 
 def _touched(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
@@ -134,7 +135,7 @@ def _read_again(
     progress = table.progress.cascades_read(
         patches,
         since,
-        Settled(table.foreign_keys, settled),
+        Settled(table.cascade_keys, settled),
         nulled=sum(part.nulled for part in patched),
         read_to=read_up_to(edges.config.source, binlog, latest(part.high for part in patched)),
     )
@@ -199,9 +200,9 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     cover_lows(edges, binlog, table)  # so that the spool has what its parents changed
     if _may_lack_changes(edges, binlog, table):
         raise _before_rotation(binlog, table)
-    table.compared += 1
+    table.count_comparisons(table.compared + 1)
     if table.compared > COMPARED_MAX:
-        table.compared = 0  # a run that follows tries again later
+        table.count_comparisons(0)  # a run that follows tries again later
         raise SplitUnstable(
             f"{table.id}: its rows were compared {COMPARED_MAX} times, and foreign keys have changed some each time;"
             " run the same command when its parents change less"
@@ -214,9 +215,9 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         begin_again(state_of(edges.config), table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
     to = min(position.place, _view_has(edges, binlog))
-    cascades = Settled(table.foreign_keys, to) if table.foreign_keys else None
+    cascades = Settled(table.cascade_keys, to) if table.cascade_keys else None
     begun = progress.over_gap(position, progress.fingerprint, progress.covered_from, signals=signals, cascades=cascades)
     edges.lease.assert_held()
     table.advance(edges.target.mark(table.staged, begun), sound=True)
-    table.settled = to
+    table.settle(to)
     edges.observe(StartedOver(table.id, compared=True))

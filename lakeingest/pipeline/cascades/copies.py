@@ -12,7 +12,8 @@ from lakeingest.errors import SplitUnstable, SpoolGap
 from lakeingest.pipeline.cascades.row_versions import classes_of, rows_with
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spool.row_versions import has_removed, removed_rows
 
 
@@ -65,7 +66,7 @@ class Copies:
         """How far the copy goes; SplitUnstable where it is not complete, or nobody looked after these changes."""
         run = self._read(table)
         known = None if run.copy is None or run.has_missing_chunks else run.progress.cascades
-        if known is None or known.keys != run.foreign_keys:
+        if known is None or known.keys != run.cascade_keys:
             raise SplitUnstable(f"{self.asker.id} waits until {table} is copied, on which it depends by foreign keys")
         return Standing(known.to, run.progress.splits.stop, run.progress.gap, run.staged.version)
 

@@ -24,7 +24,8 @@ from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import prepare
 from lakeingest.spool.spool import Spool

@@ -11,8 +11,8 @@ from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.joining.starting_over import start_over
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import TRIES, is_stopped_by_ddl, resume, stop, working_on
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.stopping import TRIES, clear_failure, fail, is_stopped_by_ddl, working_on
+from lakeingest.pipeline.run.table_run import TableRun
 
 
 def begin_altered_again(run: OpenRun, until: Place | None = None) -> bool:
@@ -26,7 +26,7 @@ def begin_altered_again(run: OpenRun, until: Place | None = None) -> bool:
         if not is_altered(table) or not _goes_on(run, table):
             continue
         if until is not None and table.is_shown_as_of(until):
-            resume(run.edges, table)
+            clear_failure(run.edges, table)
         else:
             with working_on(run.edges, table):
                 has_begun |= _begin_again(run, table)
@@ -38,7 +38,7 @@ def _goes_on(run: OpenRun, table: TableRun) -> bool:
 
     If DDL is to be approved, a person decides about one whose rows were being read again when there was more DDL.
     """
-    if not table.follows or table.paused or table.begun_again >= TRIES:
+    if not run.edges.config.evolves or table.paused or table.recopies >= TRIES:
         return False
     return not (run.edges.config.asks and table.staged.is_restarted)
 
@@ -48,22 +48,22 @@ def is_altered(table: TableRun) -> bool:
 
     A definition that differs from that of a complete copy is not enough: `tables.options` may have changed it.
     """
-    if table.stop is None or table.copy is None:
+    if table.failure is None or table.copy is None:
         return False
     is_complete = table.copy.published is not None and not table.copy.is_restarted
-    return is_stopped_by_ddl(table) or (isinstance(table.stop.error, SchemaChanged) and not is_complete)
+    return is_stopped_by_ddl(table) or (isinstance(table.failure.error, SchemaChanged) and not is_complete)
 
 
 def _begin_again(run: OpenRun, table: TableRun) -> bool:
     """Copy it again; False where that cannot be done, and it stops for that reason."""
-    tries = table.begun_again + 1
+    tries = table.recopies + 1
     if table.staged.published is not None or not _is_dropped(run, table):
         if why := start_over(run, table, over_gap=True):
-            stop(run.edges, table, why)
+            fail(run.edges, table, why)
             return False
-        if table.stop is None:
-            resume(run.edges, table)
-    table.begun_again = tries
+        if table.failure is None:
+            clear_failure(run.edges, table)
+    table.count_recopies(tries)
     return True
 
 
@@ -76,7 +76,6 @@ def _is_dropped(run: OpenRun, table: TableRun) -> bool:
             return False
     edges.lease.assert_held()
     edges.target.discard(table.id)
-    table.copy, table.definition, table.watch, table.altered_unseen = None, schema, Watch.JOINING, False
-    table.suspect = False
-    resume(edges, table)
+    table.drop_copy(schema)
+    clear_failure(edges, table)
     return True

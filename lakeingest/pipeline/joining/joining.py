@@ -21,8 +21,9 @@ from lakeingest.pipeline.joining.over_gap import (
 )
 from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import stop, working_on
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.stopping import fail, working_on
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.definition import begin_again, keep_definition, keep_layout
 
@@ -49,17 +50,16 @@ def join(run: OpenRun) -> None:
         spool_to_now(edges, binlog)
     for table in _joining(run):
         with working_on(edges, table), of_table():
-            table.definition = read_settled_schema(edges.connection, table.id, table.schema.choices)
-            table.altered_unseen = False
-        if table.stop is not None:
-            table.watch = Watch.UNWATCHED
+            table.joins_by(read_settled_schema(edges.connection, table.id, table.schema.choices))
+    _leave_out_failed(run)
     if _joining(run):
         know_foreign_keys(edges, binlog)
+        _leave_out_failed(run)
     starts = _watch(run)
     for table in _joining(run):
         with working_on(edges, table):
             at, start = binlog.spool.position, starts[table.id]
-            cascades = Settled(table.foreign_keys, start) if table.foreign_keys else None
+            cascades = Settled(table.cascade_keys, start) if table.cascade_keys else None
             begins = at if at.place == start else None
             new = Progress(
                 table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, position=begins, cascades=cascades
@@ -70,9 +70,8 @@ def join(run: OpenRun) -> None:
                 keep_definition(state_of(edges.config), table.schema, is_new=True)
             else:
                 _start_over(run, table, new)
-                table.watch, table.over_gap = Watch.WATCHED, False
-        if table.watch is Watch.JOINING:
-            table.watch = Watch.UNWATCHED if table.copy is None or table.stop is not None else Watch.WATCHED
+            table.joined()
+    _leave_out_failed(run)
 
 
 def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
@@ -80,7 +79,9 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     edges, staged, state = run.edges, table.staged, state_of(run.edges.config)
     signals = run.signals.waiting.get(table.id, ())
     is_complete = staged.progress.splits.complete
-    compares = table.over_gap and (is_complete or is_worth_comparing(edges.connection, staged, table.schema))
+    compares = table.watch is Watch.REJOINING and (
+        is_complete or is_worth_comparing(edges.connection, staged, table.schema)
+    )
     spool, before = run.binlog.spool, definition_before(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, spool, staged, table.schema) if compares else None
     if staged.published is not None:
@@ -100,7 +101,14 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
 
 
 def _joining(run: OpenRun) -> list[TableRun]:
-    return [table for table in run.tables.values() if table.watch is Watch.JOINING and not table.paused]
+    return [table for table in run.tables.values() if table.is_joining and not table.paused]
+
+
+def _leave_out_failed(run: OpenRun) -> None:
+    """The tables that have stopped while they joined are not watched."""
+    for table in _joining(run):
+        if table.failure is not None:
+            table.cannot_join()
 
 
 def _watch(run: OpenRun) -> Mapping[TableId, Place]:
@@ -108,6 +116,6 @@ def _watch(run: OpenRun) -> Mapping[TableId, Place]:
     joining = {table.id: table.schema for table in _joining(run)}
     joined = watched_from(run.edges.config, run.edges.connection, run.binlog.spool, joining)
     for table, error in joined.stopped.items():
-        stop(run.edges, run.tables[table], error)
-        run.tables[table].watch = Watch.UNWATCHED
+        fail(run.edges, run.tables[table], error)
+    _leave_out_failed(run)
     return joined.starts

@@ -24,7 +24,7 @@ from lakeingest.pipeline.preconditions import refusal
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import is_stopped_by_ddl
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.definitions import assert_unchanged
 from lakeingest.pipeline.schema.unseen_ddl import assert_read_by
 
@@ -33,10 +33,10 @@ MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEve
 
 def hindrance(table: TableRun, *, whole: bool) -> str:
     """Why a table that has stopped is not started over; empty where a request for the `whole` table does that."""
-    assert table.stop is not None  # noqa: S101 - whoever asks has looked
-    stopped = f"{table.id} has stopped: {table.stop.record.error}: {table.stop.record.message}"
-    if not isinstance(table.stop.error, MENDED):
-        return f"{stopped}; this waits until that is mended (lakeingest explain {table.stop.record.error})"
+    assert table.failure is not None  # noqa: S101 - whoever asks has looked
+    stopped = f"{table.id} has stopped: {table.failure.record.error}: {table.failure.record.message}"
+    if not isinstance(table.failure.error, MENDED):
+        return f"{stopped}; this waits until that is mended (lakeingest explain {table.failure.record.error})"
     if not whole:
         return f"{stopped}; `lakeingest resnapshot {table.id}`, of the whole table, starts its copy over"
     return ""
@@ -72,10 +72,8 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
             f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"
         )
-    table.cancel_reading()
     run.signals.begun.pop(table.id, None)
-    table.definition, table.stop, table.watch, table.altered_unseen = schema, None, Watch.JOINING, False
-    table.over_gap, table.suspect = over_gap, False
+    table.recopy(schema, compares=over_gap)
     table.advance(staged)
     join(run)
     return None

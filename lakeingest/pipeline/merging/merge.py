@@ -89,8 +89,8 @@ def _cascades(table: TableRun, stop: Place) -> Settled | None:
     """Up to where the rows have changes by foreign keys after a merge to `stop`; None where nobody looks after them."""
     if table.options.cascades != "read":
         return None
-    if table.foreign_keys and table.settled == stop:
-        return Settled(table.foreign_keys, stop)
+    if table.cascade_keys and table.settled == stop:
+        return Settled(table.cascade_keys, stop)
     return table.progress.cascades
 
 

@@ -1,64 +1,75 @@
 """The spool that a run begins with: the one of before, or a new one, which opens before the first low watermark."""
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import pymysql
 
 from lakeingest.config import Config
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position, in_same_file
-from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import LakeIngestError
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Target
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import written_position
 from lakeingest.mysql.continuity import executed_with, file_began, last_transaction, wait_until_over
 from lakeingest.pipeline.binlog.coverage import has_low_at_file_start, is_exact
-from lakeingest.pipeline.opening.loading import is_kept
-from lakeingest.pipeline.opening.resumption import Resumption, resumption
+from lakeingest.pipeline.opening.loading import Loaded, is_kept
+from lakeingest.pipeline.opening.resumption import resumption
 from lakeingest.spool.spool import Spool
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A spool that covers every mark of the loaded tables, and these tables.
+
+    The copies of the tables in `again` are to be started over, or compared. `moved` are those of another server, with
+    the progress on this one, which is still to be committed (`back`: `failover.Failover`).
+    """
+
+    spool: Spool
+    loaded: Loaded
+    again: frozenset[TableId]
+    moved: Mapping[TableId, Progress]
+    back: Mapping[TableId, int]
+
+
 def open_spool(
-    config: Config,
-    connection: pymysql.Connection,
-    target: Target,
-    schemas: dict[TableId, TableSchema],
-    loaded: dict[TableId, Staged | None],
-    failed: dict[TableId, LakeIngestError],
-    asked: Collection[TableId],
-) -> tuple[Spool, frozenset[TableId], Resumption]:
-    """A spool that covers every mark of the loaded tables: the existing spool, or a new one.
+    config: Config, connection: pymysql.Connection, target: Target, loaded: Loaded, asked: Collection[TableId]
+) -> Start:
+    """Open the existing spool, or a new one.
 
     If the first copy of a table cannot be continued, it is copied again from the start, because readers have not seen
-    it, or is compared. The tables that are answered have a copy that is to be started over, or compared. A table whose
-    position cannot be continued fails, and is removed from `schemas` and `loaded`, unless it was `asked` for. A table
-    that is in `failed` and in `schemas` has a copy which cannot be loaded: that copy may need the existing spool.
-    Copies of another server have in `loaded` the progress on this one, which is still to be committed.
+    it, or is compared. A table whose position cannot be continued fails, and has no definition and no state from then
+    on, unless someone `asked` to read it again. One that has failed before and has a definition may need the existing
+    spool.
     """
-    copied = {table: staged.progress for table, staged in loaded.items() if staged}
+    schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
+    copied = {table: copy.progress for table, copy in staged.items() if copy}
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, connection, schemas, copied, asked=asked, unknown=unknown)
-    again = frozenset(table for table in chosen.again if is_kept(config, connection, loaded[table], schemas[table]))
+    again = frozenset(table for table in chosen.again if is_kept(config, connection, staged[table], schemas[table]))
     for table in chosen.again:
         if table not in again:
             target.discard(table)
-            loaded[table] = None
+            staged[table] = None
     for table, progress in chosen.moved.items():
-        if staged := loaded[table]:
-            loaded[table] = replace(staged, progress=progress)
+        if copy := staged[table]:
+            staged[table] = replace(copy, progress=progress)
     for table, error in chosen.failed.items():
         failed[table] = error
         if table not in asked:
-            del loaded[table], schemas[table]
-    if chosen.spool is not None:
-        return chosen.spool, again, chosen
-    begins = chosen.begins or _opening(config, connection, chosen.epoch)
-    if (again or None in loaded.values()) and has_low_at_file_start(connection, begins):
-        begins = begins.start_of_file
-    return Spool.open(state_of(config) / "spool", begins), again, chosen
+            del staged[table], schemas[table]
+    spool = chosen.spool
+    if spool is None:
+        begins = chosen.begins or _opening(config, connection, chosen.epoch)
+        if (again or None in staged.values()) and has_low_at_file_start(connection, begins):
+            begins = begins.start_of_file
+        spool = Spool.open(state_of(config) / "spool", begins)
+    loaded = replace(loaded, schemas=schemas, staged=staged, failed=failed)
+    return Start(spool, loaded, again, chosen.moved, chosen.back)
 
 
 def _opening(config: Config, connection: pymysql.Connection, epoch: int) -> Position:

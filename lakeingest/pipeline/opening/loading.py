@@ -1,6 +1,7 @@
 """Loading: the lake says of each table where its copy stands, and how its rows are defined."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -17,40 +18,48 @@ from lakeingest.pipeline.schema.definitions import as_copied, has_other_rows, re
 Answer = TypeVar("Answer")
 
 
-def load_tables(
-    config: Config,
-    connection: pymysql.Connection,
-    target: Target,
-    schemas: dict[TableId, TableSchema],
-    altered: dict[TableId, TableSchema],
-) -> tuple[dict[TableId, Staged | None], dict[TableId, LakeIngestError]]:
-    """The staged state of each table, None for a new table; and for other tables why they cannot be loaded.
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The copies of a run's tables, as the lake has them.
 
-    Where DDL has changed the definition of a table since the copy, `schemas` gets the one that its rows have, and
-    `altered` the new one: the binlog tells how one becomes the other. Where that one is not known, the table is removed
-    from `schemas`: it can only be copied again. So is one of another pipeline, which needs no change of it from here.
+    `schemas`: by which definition the rows of each table are read, which is that of its copy. A table whose definition
+    is missing can only be copied again, or is of another pipeline. `staged`: the staged state of each table, None for a
+    new table; it is missing where the copy cannot be loaded or continued. `failed`: why it cannot. `altered`: what the
+    source says now of tables that DDL has changed since their copy; the binlog tells how one becomes the other.
     """
-    loaded: dict[TableId, Staged | None] = {}
+
+    schemas: Mapping[TableId, TableSchema]
+    staged: Mapping[TableId, Staged | None]
+    failed: Mapping[TableId, LakeIngestError]
+    altered: Mapping[TableId, TableSchema]
+
+
+def load_tables(
+    config: Config, connection: pymysql.Connection, target: Target, defined: Mapping[TableId, TableSchema]
+) -> Loaded:
+    """Ask the lake for the copies of these tables, which are so defined now."""
+    schemas, altered = dict(defined), dict[TableId, TableSchema]()
+    staged: dict[TableId, Staged | None] = {}
     failed: dict[TableId, LakeIngestError] = {}
-    for table, schema in list(schemas.items()):
+    for table, schema in defined.items():
         try:
-            staged = target.recover(table)
-            if staged and _is_begun_in_vain(config, connection, staged, schema):
+            copy = target.recover(table)
+            if copy and _is_begun_in_vain(config, connection, copy, schema):
                 target.discard(table)
-                staged = None
-            if staged:
-                restore_from_lake(config, target, staged)
-                known = schemas[table] = as_copied(config, staged, schema)
-                if not known.reads_as(schema):
+                copy = None
+            if copy:
+                restore_from_lake(config, target, copy)
+                schemas[table] = as_copied(config, copy, schema)
+                if not schemas[table].reads_as(schema):
                     altered[table] = schema
-            loaded[table] = staged
+            staged[table] = copy
         except LakeIngestError as error:
             if not error.of_table:
                 raise
             failed[table] = error
             if isinstance(error, SchemaChanged | NotOurCopy):
                 del schemas[table]
-    return loaded, failed
+    return Loaded(schemas, staged, failed, altered)
 
 
 def is_kept(config: Config, connection: pymysql.Connection, staged: Staged | None, schema: TableSchema) -> bool:

@@ -11,7 +11,7 @@ import pymysql
 from lakeingest.config import Config
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.position import bytes_between
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.schema import TableId
 from lakeingest.core.segments import LEAST_BYTES
 from lakeingest.files.file import state_of
 from lakeingest.lake.identity import identify
@@ -23,7 +23,7 @@ from lakeingest.pipeline.events import ClockWrong, Observer, Opened, WentBack
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.opening.failover import go_on
 from lakeingest.pipeline.opening.first_spool import open_spool
-from lakeingest.pipeline.opening.loading import load_tables, unless_away
+from lakeingest.pipeline.opening.loading import Loaded, load_tables, unless_away
 from lakeingest.pipeline.opening.resumption import asked_anew, owner
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.rolling_back import roll_all_back
@@ -35,8 +35,9 @@ from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.run.signal_run import SignalRun
-from lakeingest.pipeline.run.stopping import stop, working_on
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.stopping import fail, working_on
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
@@ -71,38 +72,37 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             config = patient(config, connection)
             roll_all_back(config, lease, observe)
             target = open_target(config, quiet)
-            altered = dict[TableId, TableSchema]()
-            loaded, failed = load_tables(config, connection, target, schemas, altered)
-            _tell(connection, loaded, observe)
-            asked = asked_anew(config, requested, loaded) - refused.keys()
-            spool, again, chosen = open_spool(config, connection, target, schemas, loaded, failed, asked)
+            found = load_tables(config, connection, target, schemas)
+            _tell(connection, found.staged, observe)
+            asked = asked_anew(config, requested, found.staged) - refused.keys()
+            start = open_spool(config, connection, target, found, asked)
+            spool, loaded = start.spool, start.loaded
             if before is not None:
                 hand_over(state_of(config), ours)
-            again |= {table for table, one in loaded.items() if one and has_other_rows(one, schemas[table])}
-            again |= {table for table in altered if (one := loaded.get(table)) and not one.progress.splits.complete}
+            again = start.again | _copied_by_another_definition(loaded)
             check_boundaries(config.source, connection, spool)
             session = spark or (open_session(config) if is_due() else None)
             executors = Executors(config, session, borrowed=spark is not None)
             edges = Edges(config, connection, target, quiet, lease, executors, observe)
-            runs = _table_runs(config, requested, schemas, loaded, failed, again, spool)
-            for name in altered.keys() & runs.keys():  # the others fail by their position, and were not asked for
-                runs[name].altered_unseen = True
+            runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config)))
             left = {} if tables else known.left
-            run = OpenRun(edges, runs, BinlogRun(spool, runs), signals, takes_new=not tables, left=left)
-            for table, error in (refused | failed).items():
+            binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
+            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=left)
+            for table, error in {**refused, **loaded.failed}.items():
                 if table in requested:
-                    stop(edges, runs[table], error, asked=table in asked)
+                    fail(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
-            go_on(edges, runs, chosen.moved, chosen.back)
-            for table, staged in loaded.items():
+            go_on(edges, runs, start.moved, start.back)
+            for table, staged in loaded.staged.items():
                 if staged is not None and table not in again:  # else its rows may have the definition of before
                     with working_on(edges, runs[table]):
-                        kept = keep_definition(state_of(config), schemas[table])
-                        runs[table].suspect = kept.suspect and not staged.is_restarted
+                        kept = keep_definition(state_of(config), loaded.schemas[table])
+                        if kept.suspect and not staged.is_restarted:
+                            runs[table].doubt_rows()
             if _is_large(config, connection, run):
                 warm_up(executors.open())
-            observe(Opened(len(schemas), time.monotonic() - began))
+            observe(Opened(len(loaded.schemas), time.monotonic() - began))
             with noted(config.source, lease, lambda: run.binlog.spool):
                 yield run
 
@@ -116,33 +116,36 @@ def _tell(connection: pymysql.Connection, loaded: Mapping[TableId, Staged | None
             observe(WentBack(table, staged.lost))
 
 
+def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
+    """The tables whose copy cannot go on by the definition of its rows: it has other rows, or is not complete."""
+    copies = {table: staged for table, staged in loaded.staged.items() if staged}
+    others = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
+    return others | {table for table in loaded.altered.keys() & copies if not copies[table].progress.splits.complete}
+
+
 def _table_runs(
-    config: Config,
-    requested: Sequence[TableId],
-    schemas: Mapping[TableId, TableSchema],
-    loaded: Mapping[TableId, Staged | None],
-    failed: Collection[TableId],
-    again: Collection[TableId],
-    spool: Spool,
+    config: Config, requested: Sequence[TableId], loaded: Loaded, again: Collection[TableId], spool: Spool
 ) -> dict[TableId, TableRun]:
     """All tables of the run, the requested tables first.
 
-    A table with a definition that is missing in `loaded` has a copy which cannot be loaded now: it stays watched. One
-    that is loaded and has `failed` was asked for, and its copy is started over.
+    A table with a definition and without a state has a copy which cannot be loaded now: it stays watched. One that has
+    both and has failed was asked for, and its copy is started over.
     """
     runs = {}
-    for table in dict.fromkeys([*requested, *schemas]):
-        schema, staged = schemas.get(table), loaded.get(table)
+    for table in dict.fromkeys([*requested, *loaded.schemas]):
+        schema, staged = loaded.schemas.get(table), loaded.staged.get(table)
         watch = Watch.WATCHED
-        if schema is None or (table in loaded and table in failed):
+        if schema is None or (table in loaded.staged and table in loaded.failed):
             watch = Watch.UNWATCHED
-        elif table in again or (table in loaded and staged is None):
+        elif table in again:
+            watch = Watch.REJOINING
+        elif table in loaded.staged and staged is None:
             watch = Watch.JOINING
         elif staged is not None and waits(spool, table, staged.progress.needed_from):
-            watch = Watch.WAITING
-        options, is_requested = config.tables.of(table), table in requested
-        runs[table] = TableRun(table, options, schema, is_requested, watch, follows=config.evolves)
-        runs[table].over_gap = table in again
+            watch = Watch.AT_DDL
+        runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
+        if table in loaded.altered:
+            runs[table].found_altered()
         if staged is not None:
             runs[table].advance(staged)
     return runs
@@ -153,7 +156,7 @@ def _is_large(config: Config, connection: pymysql.Connection, run: OpenRun) -> b
     to_copy = (
         table.schema
         for table in run.tables.values()
-        if table.watch is Watch.JOINING or (table.copy is not None and table.has_missing_chunks)
+        if table.is_joining or (table.copy is not None and table.has_missing_chunks)
     )
     rows = (unless_away(config, 0, partial(estimated_rows, connection, schema)) for schema in to_copy)
     if any(count > FIRST_ROWS for count in rows):

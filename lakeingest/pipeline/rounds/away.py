@@ -72,7 +72,7 @@ def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
 def _load_all_again(run: OpenRun) -> None:
     """Load every table from the lake: it is not known how far the work on it came."""
     for table in run.tables.values():
-        if table.copy is not None and table.stop is None:
+        if table.copy is not None and table.failure is None:
             with working_on(run.edges, table):
                 load_again(run.edges, table)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from lakeingest.core.position import Place
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.joining.beginning_again import begin_altered_again
-from lakeingest.pipeline.rounds.missing_chunks import copy_missing
+from lakeingest.pipeline.rounds.missing_chunks import copy_missing, incomplete
 from lakeingest.pipeline.rounds.one_round import take_round
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.signals.documents import look
@@ -32,6 +32,8 @@ def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | 
     restart_stopped(run)
     while copy_missing(run, stopping):
         look(run)
+        if incomplete(run):  # a table that was paused goes on
+            continue
         catch_up(run)
         if not begin_altered_again(run, until):
             return True

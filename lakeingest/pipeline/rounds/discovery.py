@@ -10,8 +10,9 @@ from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.preconditions import joinable
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import resume, stop
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.stopping import clear_failure, fail
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.signals.documents import look
 
 LIST_SECONDS = 30.0  # between two lists of the source's tables while it writes nothing
@@ -44,7 +45,7 @@ class Discovery:
                 self._admit(new)
                 look(run)  # a new table may be paused
                 self._tried_at |= dict.fromkeys(new, now)
-        if any(table.watch is Watch.JOINING for table in run.tables.values()):
+        if any(table.is_joining for table in run.tables.values()):
             join(run)
 
     def _is_due(self, now: float) -> bool:
@@ -57,7 +58,7 @@ class Discovery:
         known = self._run.tables.get(table)
         if known is None:
             return True
-        is_refused = known.requested and known.copy is None and known.stop is not None
+        is_refused = known.requested and known.copy is None and known.failure is not None
         return is_refused and now - self._tried_at.get(table, 0.0) >= AGAIN_SECONDS
 
     def _admit(self, new: Sequence[TableId]) -> None:
@@ -73,19 +74,17 @@ class Discovery:
                     " the copy, or says why it must be made again"
                 )
             known = run.tables.get(table)
-            if known is not None and known.stop is not None and error is not None and _same(known.stop.error, error):
+            failure = None if known is None else known.failure
+            if failure is not None and error is not None and _same(failure.error, error):
                 continue  # it was reported
             joins = error is None and schema is not None
             options = run.edges.config.tables.of(table)
             watch = Watch.JOINING if joins else Watch.UNWATCHED
-            follows = run.edges.config.evolves
-            run.tables[table] = TableRun(
-                table, options, schema if joins else None, requested=True, watch=watch, follows=follows
-            )
+            run.tables[table] = TableRun(table, options, schema if joins else None, requested=True, watch=watch)
             if error is not None:
-                stop(run.edges, run.tables[table], error)
+                fail(run.edges, run.tables[table], error)
             elif known is not None:
-                resume(run.edges, run.tables[table])
+                clear_failure(run.edges, run.tables[table])
 
 
 def _same(one: LakeIngestError, other: LakeIngestError) -> bool:

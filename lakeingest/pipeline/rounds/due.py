@@ -7,7 +7,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, Retryable
 from lakeingest.pipeline.run.foreign_keys import is_changed_above
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 
 QUIET_SECONDS = 180.0  # a table without changes lags this much
 
@@ -22,7 +23,7 @@ def due_tables(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
     new = [table for table in copied if table.staged.published is None and not table.progress.gap]
     unseen = [table for table in copied if table in new or table.progress.phase is Phase.COPIED]
     behind = [table for table in copied if table not in unseen and table.progress.needed_from < spool.position.place]
-    waiting_for_lift = [table for table in behind if table.watch is Watch.WAITING]
+    waiting_for_lift = [table for table in behind if table.watch is Watch.AT_DDL]
     busy = [
         table
         for table in behind
@@ -40,5 +41,5 @@ def due_tables(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:
     """The stopped tables that may go on without a person: rows that fail a gate are corrected, other writers end."""
-    stops = ((run.tables[table], stop.error) for table, stop in run.stops.items())
-    return [table for table, error in stops if not table.paused and isinstance(error, GateFailed | Retryable)]
+    failures = ((run.tables[table], failure.error) for table, failure in run.failures.items())
+    return [table for table, error in failures if not table.paused and isinstance(error, GateFailed | Retryable)]

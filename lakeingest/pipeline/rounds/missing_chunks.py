@@ -7,8 +7,8 @@ from lakeingest.pipeline.joining.beginning_again import begin_altered_again
 from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import working_on
-from lakeingest.pipeline.run.table_run import TableRun, Watch
-from lakeingest.pipeline.signals.documents import is_paused
+from lakeingest.pipeline.run.table_run import TableRun, Trust
+from lakeingest.pipeline.signals.documents import poll_paused
 
 
 def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
@@ -29,13 +29,14 @@ def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
 
 
 def incomplete(run: OpenRun) -> list[TableRun]:
-    """The tables that go on and of which chunks are missing."""
-    return [table for table in run.going_on if table.copy is None or table.has_missing_chunks]
+    """The tables that go on and that join, or of which chunks are missing."""
+    going_on = run.going_on
+    return [table for table in going_on if table.is_joining or table.copy is None or table.has_missing_chunks]
 
 
 def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
-    if table.stop is not None or table.watch is Watch.JOINING or table.paused:
+    if table.failure is not None or table.is_joining or table.paused:
         return
-    if not table.altered_unseen:  # else it is complete, and the source may not know its columns any more
+    if table.trust is not Trust.ALTERED_UNSEEN:  # else it is complete, and the source may not know its columns any more
         with working_on(run.edges, table):
-            bootstrap(run.edges, run.binlog, table, lambda: ends() or is_paused(run, table))
+            bootstrap(run.edges, run.binlog, table, lambda: ends() or poll_paused(run, table))

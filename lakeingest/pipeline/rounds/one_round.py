@@ -24,7 +24,7 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import resume, working_on
+from lakeingest.pipeline.run.stopping import clear_failure, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.pipeline.signals.documents import look
@@ -75,16 +75,16 @@ def _spool_and_publish(
         stop_hidden(run)
     due = due_tables(run, worked_at)
     look_for_unseen_ddl(edges, binlog, due)
-    due = [table for table in due if table.stop is None]
+    due = [table for table in due if table.failure is None]
     now = time.monotonic()
     retried = [
         table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS
     ]  # a new table may have stopped before it was due
     for table in parents_first(binlog, [*due, *retried]):
         with working_on(edges, table):
-            if table.stop is None or _begin_again(edges, table):
+            if table.failure is None or _begin_again(edges, table):
                 merge_and_publish(edges, binlog, table)
-                resume(edges, table)
+                clear_failure(edges, table)
         worked_at[table.id] = time.monotonic()
         if stopping():
             break
@@ -98,5 +98,5 @@ def _begin_again(edges: Edges, table: TableRun) -> bool:
     """Load a stopped table as a new run does; False when it has missing chunks, which are copied beside the rounds."""
     load_again(edges, table)
     if table.has_missing_chunks:
-        resume(edges, table)
+        clear_failure(edges, table)
     return not table.has_missing_chunks

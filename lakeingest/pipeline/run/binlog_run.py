@@ -10,7 +10,8 @@ from lakeingest.core.position import FilePosition, is_before
 from lakeingest.core.prepared import Xid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.continuity import file_began
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 
@@ -19,11 +20,13 @@ from lakeingest.spool.spool import Spool
 class BinlogRun:
     """The spool of a run, and what the run has learned of the binlog.
 
-    `tables` are all tables of the run, also those that are not watched.
+    `tables` are all tables of the run, also those that are not watched. `follows_ddl`: where the binlog holds DDL of a
+    table, its rows are lifted over that, or read again.
     """
 
     spool: Spool
     tables: Mapping[TableId, TableRun]
+    follows_ddl: bool
     foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # whose changes the source does not log
     logs_cascades: bool = field(default=True, init=False)  # False: a part of the binlog that is needed lacks these
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
@@ -44,13 +47,15 @@ class BinlogRun:
     @property
     def waiting(self) -> dict[TableId, TableSchema]:
         """The definitions, before their next DDL, of the tables that wait to be lifted over it."""
-        return {table.id: table.schema for table in self.tables.values() if table.watch is Watch.WAITING}
+        return {table.id: table.schema for table in self.tables.values() if table.watch is Watch.AT_DDL}
 
     @property
     def followed(self) -> frozenset[TableId]:
         """The tables whose DDL is followed: those that are complete."""
+        if not self.follows_ddl:
+            return frozenset()
         complete = (table for table in self.tables.values() if table.copy is not None and not table.has_missing_chunks)
-        return frozenset(table.id for table in complete if table.follows)
+        return frozenset(table.id for table in complete)
 
     @property
     def boundaries(self) -> tuple[FilePosition, ...]:

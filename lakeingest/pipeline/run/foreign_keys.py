@@ -9,7 +9,7 @@ from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, lack
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.stopping import stop
+from lakeingest.pipeline.run.stopping import fail
 from lakeingest.pipeline.run.table_run import TableRun
 
 
@@ -28,16 +28,15 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
         binlog.foreign_keys, binlog.cascaded = found.keys, Cascaded()
     for table in binlog.tables.values():
         try:
-            table.foreign_keys = signature(family(table.id, binlog.foreign_keys))
+            keys = signature(family(table.id, binlog.foreign_keys))
         except OperatorNeeded:  # the preflight refuses it, unless its changes may be missing
-            table.foreign_keys = ""
-        if table.options.cascades != "read":
-            table.foreign_keys = ""
+            keys = ""
+        table.know_cascade_keys(keys if table.options.cascades == "read" else "")
         is_asked = found.unknown or not binlog.logs_cascades
         reasons = lacks(edges.config.tables, table.id, found) if is_asked and _has_any(table, found) else []
-        if reasons and table.requested and table.stop is None:
+        if reasons and table.requested and table.failure is None:
             why = f"foreign keys change its rows outside the binlog: {'; '.join(reasons)}"
-            stop(edges, table, PreflightFailed(f"{table.id} is not ready: {why}; {CASCADES_FIX}"))
+            fail(edges, table, PreflightFailed(f"{table.id} is not ready: {why}; {CASCADES_FIX}"))
 
 
 def _has_any(table: TableRun, found: Unlogged) -> bool:
@@ -52,7 +51,7 @@ def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRu
 
 def is_changed_above(binlog: BinlogRun, table: TableRun) -> bool:
     """Whether the spool has changes of a parent that foreign keys may have made the table's, too."""
-    if not table.foreign_keys:
+    if not table.cascade_keys:
         return False
     since = table.progress.needed_from
     return any(binlog.spool.backlog(key.parent, since) for key in family(table.id, binlog.foreign_keys))

@@ -9,8 +9,9 @@ from lakeingest.mysql.schema_reader import is_system
 from lakeingest.mysql.visibility import is_hidden
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import stop
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.stopping import fail
+from lakeingest.pipeline.run.table_run import TableRun
+from lakeingest.pipeline.run.watch import Watch
 
 
 def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None:
@@ -36,4 +37,4 @@ def stop_as_hidden(edges: Edges, table: TableRun, why: str = "") -> None:
     account = account_of(edges.connection)
     grant = granting_select(account, table.id.database, names_are_patterns=has_patterns(edges.connection))
     reason = f"{account} may not read it: {grant}, or leave it out with tables.exclude"
-    stop(edges, table, PreflightFailed(f"{table.id} is not ready: {why}{reason}"))
+    fail(edges, table, PreflightFailed(f"{table.id} is not ready: {why}{reason}"))

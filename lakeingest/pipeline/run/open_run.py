@@ -9,7 +9,7 @@ from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.signal_run import SignalRun
-from lakeingest.pipeline.run.table_run import Stop, TableRun
+from lakeingest.pipeline.run.table_run import Failure, TableRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class OpenRun:
     @property
     def going_on(self) -> tuple[TableRun, ...]:
         """The requested tables that have not stopped, and are not paused."""
-        return tuple(table for table in self.requested if table.stop is None and not table.paused)
+        return tuple(table for table in self.requested if table.failure is None and not table.paused)
 
     @property
     def paused(self) -> tuple[TableRun, ...]:
@@ -47,7 +47,7 @@ class OpenRun:
         return replace(self.binlog.spool.position, at=written_position(self.edges.connection)).place
 
     @property
-    def stops(self) -> dict[TableId, Stop]:
+    def failures(self) -> dict[TableId, Failure]:
         """Why tables have stopped, in the order in which they did."""
-        stops = {table.id: table.stop for table in self.tables.values() if table.stop is not None}
-        return dict(sorted(stops.items(), key=lambda stopped: stopped[1].at))
+        failures = {table.id: table.failure for table in self.tables.values() if table.failure is not None}
+        return dict(sorted(failures.items(), key=lambda failed: failed[1].at))

@@ -9,7 +9,7 @@ from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.table_run import Stop, TableRun, Watch
+from lakeingest.pipeline.run.table_run import Failure, TableRun
 from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
 
 TRIES = 5  # to copy a table again because of DDL until readers see it; one that is altered more often stops
@@ -24,24 +24,25 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
     except LakeIngestError as error:
         if not error.of_table:
             raise
-        stop(edges, table, error)
+        fail(edges, table, error)
 
 
-def stop(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
+def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
     """The table stays at its last commit. The reason is stored for `status`.
 
     `asked`: someone has asked to read its rows again, which this run does.
     """
-    known, table.stop = table.stop, Stop(error, Stopped.of(table.id, error), time.monotonic())
-    _record(edges, table.stop.record)
+    known, record = table.failure, Stopped.of(table.id, error)
+    table.fail(Failure(error, record, time.monotonic()))
+    _record(edges, record)
     if known is None or known.error.line != error.line:  # else it was said
-        again = is_stopped_by_ddl(table) and table.follows and not (table.paused or edges.config.asks)
-        edges.observe(TableStopped(table.id, error, again=asked or (again and table.begun_again < TRIES)))
+        again = is_stopped_by_ddl(table) and edges.config.evolves and not (table.paused or edges.config.asks)
+        edges.observe(TableStopped(table.id, error, again=asked or (again and table.recopies < TRIES)))
 
 
 def is_stopped_by_ddl(table: TableRun) -> bool:
     """Whether the table has stopped at DDL in the binlog."""
-    error = None if table.stop is None else table.stop.error
+    error = None if table.failure is None else table.failure.error
     if isinstance(error, UnsupportedEvent):
         return error.alterations is not None
     return isinstance(error, SchemaChanged) and error.by_ddl
@@ -49,11 +50,11 @@ def is_stopped_by_ddl(table: TableRun) -> bool:
 
 def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
     """The binlog holds a change of the table that cannot be replayed: from now on it is read for the other tables."""
-    if table.watch not in {Watch.WATCHED, Watch.WAITING}:
+    if not table.is_watched:
         return
-    table.watch = Watch.UNWATCHED
+    table.lost_change()
     if table.requested:
-        stop(edges, table, error)
+        fail(edges, table, error)
     else:
         _record(edges, Stopped.of(table.id, error))
 
@@ -67,7 +68,7 @@ def _record(edges: Edges, stopped: Stopped) -> None:
             raise
 
 
-def resume(edges: Edges, table: TableRun) -> None:
-    """The table is up to date: it is no longer stopped, and the reason of an earlier stop is removed."""
-    table.stop = None
+def clear_failure(edges: Edges, table: TableRun) -> None:
+    """The table is up to date: it has not stopped any more, and the stored reason of an earlier stop is removed."""
+    table.clear_failure()
     remove_stopped(state_of(edges.config), table.id)

@@ -1,4 +1,4 @@
-"""One table of a run: its definition, its staged state, and whether it has stopped."""
+"""One table of a run: what is known of it, and where it stands. It alone changes that; stages say what has happened."""
 
 import enum
 from dataclasses import dataclass, field
@@ -11,20 +11,12 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, SpoolGap
 from lakeingest.lake.target import Staged
+from lakeingest.pipeline.run.watch import Turn, Watch, after
 from lakeingest.state.stopped import Stopped
 
 
-class Watch(enum.Enum):
-    """Whether the spool gets the table's changes from the binlog."""
-
-    JOINING = "joining"  # the table has no copy yet: `join` makes an empty copy, and watches the table from then on
-    WATCHED = "watched"
-    WAITING = "waiting"  # the binlog holds DDL of the table: the changes after it are read once its rows are lifted
-    UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog holds something that cannot be replayed
-
-
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Failure:
     """Why a table stopped: the error, which the run raises at its end, and the record of it that `status` prints.
 
     `at` is the time of the monotonic clock at which the table stopped.
@@ -33,6 +25,14 @@ class Stop:
     error: LakeIngestError
     record: Stopped
     at: float
+
+
+class Trust(enum.Enum):
+    """Whether the definition by which rows of a table are read is in force."""
+
+    IN_FORCE = "in force"
+    ALTERED_UNSEEN = "altered unseen"  # the source has another one, and no DDL was met yet that says why
+    SUSPECT = "suspect"  # rows may have been read by a wrong one, so all are to be read again
 
 
 class ReadBeside(Protocol):
@@ -48,16 +48,18 @@ class ReadBeside(Protocol):
 
 @dataclass(slots=True)
 class TableRun:
-    """A table within one run. Stages replace its staged state, commit by commit, with `advance`.
+    """A table within one run. Its fields are read by every stage, and assigned only here (`tests/test_layers.py`).
 
     `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps the
-    other tables only in the spool. `paused`: someone asked for that; it is watched, and nothing else is done with it.
-    `follows`: where the binlog holds DDL of it, its rows are lifted over that, or read again. `altered_unseen`: when
-    the run began, or at the end of the spool, the source had another definition of it than its rows have, and no DDL
-    was met yet that says why. `suspect`: rows may have been read by a wrong definition, so all are to be read again.
-    `begun_again`: how often it was copied again because of DDL since readers saw it. `over_gap`: when it joins, its
-    copy's rows stay and are compared with the source, where that can be done. `approved`: the DDL that a person has
-    approved, by its names. `sound`: each staged row has passed a gate, or was checked when it was written.
+    other tables only in the spool. `failure`: why the table has stopped. `paused`: someone asked for that; the table is
+    watched, and nothing else is done with it. `approved`: the DDL that a person has approved, by its names. `copy`: the
+    staged state. `reading`: what a re-snapshot reads in the background. `sound`: each staged row has passed a gate, or
+    was checked when it was written. `recopies`: how often the table was copied again because of DDL since readers saw
+    it.
+
+    The last ones are of the foreign keys whose changes the source does not log: `cascade_keys` is their signature,
+    `compared` says how often all rows were compared because of them since readers saw the table, and a merge to
+    `settled` has all their changes.
     """
 
     id: TableId
@@ -65,20 +67,17 @@ class TableRun:
     definition: TableSchema | None
     requested: bool
     watch: Watch
-    stop: Stop | None = None
-    paused: bool = False
-    follows: bool = False
-    altered_unseen: bool = False
-    suspect: bool = False
-    begun_again: int = 0
-    over_gap: bool = False
-    approved: frozenset[str] = frozenset()
+    failure: Failure | None = field(default=None, init=False)
+    trust: Trust = field(default=Trust.IN_FORCE, init=False)
+    paused: bool = field(default=False, init=False)
+    approved: frozenset[str] = field(default=frozenset(), init=False)
     copy: Staged | None = field(default=None, init=False)
     reading: ReadBeside | None = field(default=None, init=False)
     sound: bool = field(default=False, init=False)
-    foreign_keys: str = field(default="", init=False)  # the signature of those whose changes are read again
-    compared: int = field(default=0, init=False)  # how often all rows were, because of them, since readers saw it
-    settled: Place | None = field(default=None, init=False)  # a merge to here has all their changes
+    recopies: int = field(default=0, init=False)
+    cascade_keys: str = field(default="", init=False)
+    compared: int = field(default=0, init=False)
+    settled: Place | None = field(default=None, init=False)
     _shown: Progress | None = field(default=None, init=False)  # what readers see; None: not known
 
     @property
@@ -101,6 +100,16 @@ class TableRun:
         return self.staged.progress
 
     @property
+    def is_joining(self) -> bool:
+        """Whether a copy of the table is to be begun, or begun again."""
+        return self.watch in {Watch.JOINING, Watch.REJOINING}
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the spool has the table's changes, or gets them once its rows are lifted."""
+        return self.watch in {Watch.WATCHED, Watch.AT_DDL}
+
+    @property
     def has_missing_chunks(self) -> bool:
         """Whether chunks of the table are still to be read."""
         return not self.progress.splits.complete
@@ -109,11 +118,11 @@ class TableRun:
     def is_settled(self) -> bool:
         """Whether the staged rows have all changes by foreign keys up to their position, where that is asked for."""
         known, position = self.progress.cascades, self.progress.position
-        if self.options.cascades != "read" or (known is None and not self.foreign_keys):
+        if self.options.cascades != "read" or (known is None and not self.cascade_keys):
             return True
         if known is None or position is None:
             return False
-        return (known.keys, known.to) == (self.foreign_keys, position.place)
+        return (known.keys, known.to) == (self.cascade_keys, position.place)
 
     @property
     def needed_from(self) -> Place | None:
@@ -149,11 +158,98 @@ class TableRun:
             return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
 
+    # What happens to the table
+
+    def fail(self, failure: Failure) -> None:
+        """The table stops at its last commit."""
+        self.failure = failure
+
+    def clear_failure(self) -> None:
+        """The table goes on."""
+        self.failure = None
+
+    def obey(self, *, paused: bool, approved: frozenset[str]) -> None:
+        """People ask for that now."""
+        self.paused, self.approved = paused, approved
+
+    def joins_by(self, definition: TableSchema) -> None:
+        """The table joins, and this is its definition in force."""
+        self.definition, self.trust = definition, Trust.IN_FORCE
+
+    def joined(self) -> None:
+        """The spool watches the table from the start of its copy on."""
+        self.watch = after(self.watch, Turn.JOINED)
+
+    def cannot_join(self) -> None:
+        """The table could not join, and is not watched."""
+        self.watch = after(self.watch, Turn.REFUSED)
+
+    def reached_ddl(self, definition: TableSchema | None = None) -> None:
+        """The spool has DDL that the rows lack. `definition`: that of the rows, where it is an earlier one."""
+        self.definition = definition or self.definition
+        self.watch = after(self.watch, Turn.REACHED_DDL)
+
+    def passed_ddl(self) -> None:
+        """The rows are lifted over all DDL that the spool has, and it has the table's changes up to its end."""
+        self.watch = after(self.watch, Turn.PASSED_DDL)
+
+    def lost_change(self) -> None:
+        """The binlog holds a change of the table that cannot be replayed."""
+        self.watch = after(self.watch, Turn.LOST)
+
+    def recopy(self, definition: TableSchema, *, compares: bool) -> None:
+        """All rows are to be read again by this definition; with `compares` those that are right stay."""
+        self.cancel_reading()
+        self.definition, self.trust, self.failure = definition, Trust.IN_FORCE, None
+        self.watch = after(self.watch, Turn.COMPARED if compares else Turn.COPIED_AGAIN)
+
+    def drop_copy(self, definition: TableSchema) -> None:
+        """The copy was removed from the lake; the table is to be copied by this definition."""
+        self.recopy(definition, compares=False)
+        self.copy = None
+
+    def count_recopies(self, count: int) -> None:
+        """The table was copied again because of DDL, so often since readers saw it."""
+        self.recopies = count
+
+    def know_layout(self, definition: TableSchema) -> None:
+        """The same definition, with what the source says of the order of its columns."""
+        self.definition = definition
+
+    def found_altered(self) -> None:
+        """The source has another definition, and no DDL was met that says why."""
+        if self.trust is Trust.IN_FORCE:
+            self.trust = Trust.ALTERED_UNSEEN
+
+    def doubt_rows(self) -> None:
+        """Rows may have been read by a wrong definition."""
+        self.trust = Trust.SUSPECT
+
+    def read_beside(self, reading: ReadBeside) -> None:
+        """Rows are read again in the background."""
+        self.reading = reading
+
+    def end_reading(self) -> None:
+        """What was read in the background is there."""
+        self.reading = None
+
     def cancel_reading(self) -> None:
         """Drop what is read for the table in the background; its files are removed with those of its signal."""
         if self.reading is not None:
             self.reading.cancel()
             self.reading = None
+
+    def know_cascade_keys(self, keys: str) -> None:
+        """The changes of the foreign keys with this signature are read again."""
+        self.cascade_keys = keys
+
+    def settle(self, to: Place) -> None:
+        """A merge to here has all changes by these foreign keys."""
+        self.settled = to
+
+    def count_comparisons(self, count: int) -> None:
+        """All rows were compared because of foreign keys, so often since readers saw the table."""
+        self.compared = count
 
     def reload(self, staged: Staged) -> None:
         """The table was loaded from the lake again, within a run.
@@ -168,6 +264,11 @@ class TableRun:
             )
         self.advance(staged)
 
+    def lift(self, staged: Staged, definition: TableSchema) -> None:
+        """A commit has brought the rows to this definition."""
+        self.definition, self.trust = definition, Trust.IN_FORCE
+        self.advance(staged, sound=True)
+
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made, or the table was loaded: this is its staged state now.
 
@@ -180,5 +281,5 @@ class TableRun:
         if cascades is not None and self.settled is not None and cascades.to < self.settled:
             self.settled = None  # older rows were read again
         if staged.visible:
-            self._shown, self.begun_again, self.compared = staged.progress, 0, 0
+            self._shown, self.recopies, self.compared = staged.progress, 0, 0
         self.copy = staged

@@ -37,7 +37,8 @@ from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun, Trust
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.schema.unseen_ddl import assert_not_suspect, stop_at_unseen_ddl, suspect_unnamed
 from lakeingest.rows import constants
 from lakeingest.spark.scatter import scatter
@@ -55,7 +56,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """
     assert_not_suspect(table)
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
-        table.watch = Watch.WAITING
+        table.reached_ddl()
         halt = ahead[0]
         floors = [split.floor for split in table.progress.splits.all] + [one.high for one in table.progress.patches]
         late = [floor for floor in floors if floor > halt.before.place]
@@ -66,11 +67,11 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         merge(edges, binlog.spool, table, halt.before)
         _await_approval(edges, table, [halt])
         _lift(edges, binlog, table, halt)
-    if table.altered_unseen:
+    if table.trust is Trust.ALTERED_UNSEEN:
         stop_at_unseen_ddl(edges, table)
-    if table.watch is Watch.WAITING:
+    if table.watch is Watch.AT_DDL:
         _fill(edges, binlog, table, binlog.spool.position.place)
-        table.watch = Watch.WATCHED
+        table.passed_ddl()
     merge(edges, binlog.spool, table)
 
 
@@ -80,11 +81,11 @@ def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
     SchemaChanged where the definition that its rows have is not known any more.
     """
     table.reload(staged)
-    if staged.progress.fingerprint != table.schema.fingerprint:
+    if staged.progress.fingerprint != table.schema.fingerprint and not table.is_joining:
         known = definition_of(state_of(edges.config), table.id, staged.progress.fingerprint)
         if known is None:
             raise SchemaChanged(f"{table.id}: the definition of its rows is not kept any more; copy the table again")
-        table.definition, table.watch = known, Watch.WAITING
+        table.reached_ddl(known)
 
 
 def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
@@ -124,8 +125,7 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
             staged = edges.target.start_over(table.staged, lift.after, progress, None)
         else:
             staged = edges.target.lift(table.staged, lift, progress, rewritten)
-    table.definition, table.altered_unseen = lift.after, False
-    table.advance(staged, sound=True)
+    table.lift(staged, lift.after)
 
 
 def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
@@ -172,7 +172,7 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) ->
     SplitUnstable where it changes all the time; the error that the table stops with where the binlog has DDL that is
     not known.
     """
-    earlier = table.stop  # a table that is tried again has one still
+    earlier = table.failure  # a table that is tried again has one still
     for _ in range(BRACKETS):
         since = binlog.spool.position.place
         with of_table():
@@ -180,8 +180,8 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) ->
             now = with_default_values(edges.config.source, now, added(table.schema, _ahead(binlog, table, halt), now))
         with of_pipeline():
             spool_to_now(edges, binlog)
-        if table.stop is not None and table.stop is not earlier:
-            raise table.stop.error
+        if table.failure is not None and table.failure is not earlier:
+            raise table.failure.error
         if not halts(binlog.spool, table.id, since):
             return now
     raise SplitUnstable(f"{table.id}: its definition changes all the time; run the same command again")

@@ -22,12 +22,13 @@ from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.hidden_tables import stop_as_hidden
 from lakeingest.pipeline.run.stopping import working_on
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import TableRun, Trust
+from lakeingest.pipeline.run.watch import Watch
 from lakeingest.state.definition import keep_found, keep_layout, keep_suspect
 
 
 def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun]) -> None:
-    """Compare the definitions of watched tables at the end of the spool; `altered_unseen` of those that differ.
+    """Compare the definitions of watched tables at the end of the spool; those that differ are altered unseen.
 
     DDL that was written after the spool is no difference: then the spool is read on, and has it. Nor is it one that the
     user may no longer see the table, or a part of it: then the table stops.
@@ -36,12 +37,12 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
     for table in differing:
         if is_hidden(edges.connection, table.id):
             stop_as_hidden(edges, table)
-    differing = [table for table in differing if table.stop is None]
+    differing = [table for table in differing if table.failure is None]
     if differing:
         spool_to_now(edges, binlog)
     for table in differing:
         if table.watch is Watch.WATCHED:
-            table.altered_unseen = True
+            table.found_altered()
 
 
 def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
@@ -57,7 +58,7 @@ def suspect_unnamed(edges: Edges, table: TableRun) -> None:
     (metadata,) = query_row(edges.connection, "SELECT @@global.binlog_row_metadata", 1)
     if str(metadata).upper() != "FULL":
         keep_suspect(state_of(edges.config), table.schema)
-        table.suspect = True
+        table.doubt_rows()
         now = read_schemas(edges.connection, {table.id: table.schema.choices})[table.id]
         if isinstance(now, TableSchema):
             keep_found(state_of(edges.config), now, written_position(edges.connection))
@@ -65,7 +66,7 @@ def suspect_unnamed(edges: Edges, table: TableRun) -> None:
 
 def assert_not_suspect(table: TableRun) -> None:
     """SchemaChanged where rows may have been read by a wrong definition."""
-    if table.suspect:
+    if table.trust is Trust.SUSPECT:
         raise SchemaChanged(
             f"{table.id}: DDL that the binlog lacks changed its definition, and its rows may have been read by a wrong"
             " one; copy the table again"
@@ -78,7 +79,7 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
     Without GTIDs they begin with the source's binlog file. It has to be one that was begun after a run has found this
     definition.
     """
-    if not table.suspect or not is_read_from_file_start(edges.connection, binlog.spool.position):
+    if table.trust is not Trust.SUSPECT or not is_read_from_file_start(edges.connection, binlog.spool.position):
         return
     at = written_position(edges.connection)
     if in_same_file(at, keep_found(state_of(edges.config), schema, at)):
@@ -90,7 +91,8 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
 
 def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
     """The watched tables that the server defines in another way; of the others the whole layout is known then."""
-    watched = {table.id: table for table in tables if table.watch is Watch.WATCHED and not table.altered_unseen}
+    trusted = (table for table in tables if table.trust is not Trust.ALTERED_UNSEEN)
+    watched = {table.id: table for table in trusted if table.watch is Watch.WATCHED}
     now = read_schemas(edges.connection, {table.id: table.schema.choices for table in watched.values()})
     differing = []
     for table in watched.values():
@@ -98,7 +100,7 @@ def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
         if not isinstance(found, TableSchema) or not table.schema.reads_as(found):
             differing.append(table)
         elif table.schema.layout != found.layout:
-            table.definition = table.schema.laid_out(found)
+            table.know_layout(table.schema.laid_out(found))
             with working_on(edges, table):
                 keep_layout(state_of(edges.config), table.schema)
     return differing

@@ -9,7 +9,7 @@ from lakeingest.errors import ApprovalNeeded
 from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import SignalMoved
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import resume
+from lakeingest.pipeline.run.stopping import clear_failure
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.signals import SignalDocument
@@ -38,10 +38,10 @@ def look(run: OpenRun) -> Agenda:
     for number, why in found.failed.items():
         move(run, number, Event.FAIL, why=why)
     for table in run.tables.values():
-        table.paused, table.approved = table.id in found.paused, found.approved.get(table.id, frozenset())
-        error = table.stop.error if table.stop is not None else None
+        table.obey(paused=table.id in found.paused, approved=found.approved.get(table.id, frozenset()))
+        error = table.failure.error if table.failure is not None else None
         if isinstance(error, ApprovalNeeded) and error.ddl in table.approved:
-            resume(run.edges, table)
+            clear_failure(run.edges, table)
         begun = signals.begun.get(table.id)
         if begun is not None and begun.signals and begun.signals[0] not in found.waiting.get(table.id, ()):
             del signals.begun[table.id]
@@ -54,8 +54,8 @@ def included(run: OpenRun, documents: Iterable[SignalDocument]) -> list[TableId]
     return run.edges.config.tables.select({table for one in documents for table in one.signal.tables})
 
 
-def is_paused(run: OpenRun, table: TableRun) -> bool:
-    """Whether the table is paused now; asked after each wave of its copy."""
+def poll_paused(run: OpenRun, table: TableRun) -> bool:
+    """Look at the signals, and say whether the table is paused now: between the waves of a copy."""
     look(run)
     return table.paused
 

@@ -99,19 +99,20 @@ def step(
         table.cancel_reading()
         if _catch_up(edges, binlog, table):  # the copy has every change from before the request
             return Step.MERGED
-        reading = table.reading = begin(None, request.up_to)
+        reading = begin(None, request.up_to)
+        table.read_beside(reading)
     if not wait and not reading.job.is_done:
         return Step.READING
-    table.reading = None
+    table.end_reading()
     patched = _result(table, reading)
     if patched is None:
-        table.reading = begin(reading.planner, reading.keys.lower)
+        table.read_beside(begin(reading.planner, reading.keys.lower))
         return Step.AGAIN
     if not reading.is_last:
         assert reading.planner is not None  # noqa: S101 - keys are read in one wave
         reading.planner.learn([part.cost for part in patched])
         few = sum(part.written for part in patched) <= FEW_ROWS
-        table.reading = begin(reading.planner, reading.keys.upper, few=few)
+        table.read_beside(begin(reading.planner, reading.keys.upper, few=few))
     try:
         _commit(edges, binlog, table, reading, patched, settled)
         is_void = _catch_up(edges, binlog, table)

@@ -23,7 +23,7 @@ def start_stopped_over(run: OpenRun, found: Agenda) -> bool:
         table = run.tables[name]
         documents = [run.signals.documents[number] for number in found.waiting[name]]
         whole = next(one.signal for one in documents if one.signal.scope is not None and one.signal.scope.whole)
-        if table.stop is None or not table.requested:
+        if table.failure is None or not table.requested:
             continue
         if not has_begun(table, whole.number):
             if hindrance(table, whole=True):
@@ -31,12 +31,12 @@ def start_stopped_over(run: OpenRun, found: Agenda) -> bool:
             if why := start_over(run, table, over_gap=whole.scope is not None and whole.scope.gap):
                 note_on(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
                 continue
-            if name not in run.stops:
+            if name not in run.failures:
                 move(run, whole.number, Event.BEGIN)
                 moved = True
                 continue
-        if not isinstance(table.stop.error, Retryable | GateFailed):
-            move(run, whole.number, Event.FAIL, why=table.stop.error.line)
+        if not isinstance(table.failure.error, Retryable | GateFailed):
+            move(run, whole.number, Event.FAIL, why=table.failure.error.line)
             moved = True
     return moved
 

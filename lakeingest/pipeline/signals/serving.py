@@ -31,7 +31,7 @@ from lakeingest.pipeline.run.clocks import lead
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import resume, stop, working_on
+from lakeingest.pipeline.run.stopping import clear_failure, fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import reload
 from lakeingest.pipeline.signals import resnapshot
@@ -57,7 +57,7 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
     if worked:
         found = look(run)
     tables = {name: run.tables[name] for name in found.next if name in run.tables}
-    going_on = [table for table in tables.values() if table.requested and table.stop is None]
+    going_on = [table for table in tables.values() if table.requested and table.failure is None]
     going_on = parents_first(run.binlog, going_on)
     for table in going_on:
         if not any(other.reading is not None for other in going_on if other is not table):
@@ -76,7 +76,7 @@ def _note_waiting(run: OpenRun, found: Agenda) -> None:
     """Say of each signal that this run does not carry out now what it waits for."""
     for name, numbers in found.waiting.items():
         table = run.tables.get(name)
-        goes_on = table is not None and table.requested and table.stop is None
+        goes_on = table is not None and table.requested and table.failure is None
         for number in numbers:
             if number in found.superseded:
                 note_on(run, [number], f"signal {found.superseded[number]} reads its rows, too")
@@ -98,7 +98,7 @@ def _waits(run: OpenRun, name: TableId, number: int, found: Agenda) -> str:
         return f"{name} is paused"
     if table is None or not table.requested:
         return "this run is for other tables"
-    if table.stop is not None:
+    if table.failure is not None:
         return hindrance(table, whole=name in found.whole) or run.signals.documents[number].note
     if table.copy is None or not table.staged.is_restarted:
         return f"{name} is copied for the first time"
@@ -131,7 +131,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
             or isinstance(error, ApprovalNeeded)
             or (isinstance(error, SchemaChanged) and error.by_ddl)
         ):
-            stop(run.edges, table, error)  # its rows are read again for the signal, too
+            fail(run.edges, table, error)  # its rows are read again for the signal, too
         else:
             move(run, request.number, Event.FAIL, why=error.line)
         return True
@@ -184,7 +184,7 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
     done = roll_back(open_rollbacks(edges.config), edges.lease, state_of(edges.config), folder, before, edges.observe)
     run.signals.documents[signal.number] = done
     table = run.tables.get(signal.tables[0])
-    if done.signal.state is State.DONE and table and table.stop and isinstance(table.stop.error, ForeignWrite):
+    if done.signal.state is State.DONE and table and table.failure and isinstance(table.failure.error, ForeignWrite):
         with working_on(edges, table):
             staged = edges.target.recover(table.id)
             if staged is None or staged.progress.needed_from < run.binlog.spool.start:
@@ -192,7 +192,7 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
             reload(edges, table, staged)
             if not (table.has_missing_chunks or table.paused):
                 merge_and_publish(edges, run.binlog, table)
-            resume(edges, table)
+            clear_failure(edges, table)
     return done.ended
 
 
@@ -208,7 +208,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
     failed: list[str] = []
     for name in chosen:
         table = requested[name]
-        if table.paused or table.stop is not None or table.copy is None or table.has_missing_chunks:
+        if table.paused or table.failure is not None or table.copy is None or table.has_missing_chunks:
             reason = "it is paused" if table.paused else "its copy is not complete, or has stopped"
             done.append(Upkeep(name, left_out=reason))
             continue

@@ -12,7 +12,9 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import SpoolGap
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.source_types import source_type
-from lakeingest.pipeline.run.table_run import TableRun, Watch
+from lakeingest.pipeline.run.table_run import Failure, TableRun, Trust
+from lakeingest.pipeline.run.watch import Watch
+from lakeingest.state.stopped import Stopped
 
 TABLE = TableId("shop", "orders")
 SCHEMA = TableSchema(TABLE, (Column("id", Kind.INT64, source_type("bigint")),), ("id",))
@@ -112,6 +114,30 @@ def test_a_stage_cannot_use_a_table_without_a_copy_or_a_definition(table: TableR
         _ = table.schema
 
 
+def test_a_table_that_is_copied_again_begins_anew(table: TableRun) -> None:
+    """It is trusted again and has not stopped; whether its rows stay is the caller's word."""
+    table.advance(staged(1), sound=True)
+    table.joined()
+    table.reached_ddl()
+    table.doubt_rows()
+    table.fail(Failure(SpoolGap("x"), Stopped.of(TABLE, SpoolGap("x")), 0.0))
+    other = replace(SCHEMA, columns=(*SCHEMA.columns, Column("v", Kind.INT64, source_type("bigint"))))
+    table.recopy(other, compares=True)
+    assert (table.watch, table.trust, table.failure, table.definition) == (Watch.REJOINING, Trust.IN_FORCE, None, other)
+    assert table.staged.version == 1
+    table.drop_copy(other)
+    assert (table.watch, table.copy) == (Watch.JOINING, None)
+
+
+def test_a_table_whose_rows_are_in_doubt_stays_so(table: TableRun) -> None:
+    """That the source has another definition is the smaller thing."""
+    found = []
+    for happens in (table.found_altered, table.doubt_rows, table.found_altered):
+        happens()
+        found.append(table.trust)
+    assert found == [Trust.ALTERED_UNSEEN, Trust.SUSPECT, Trust.SUSPECT]
+
+
 def copied_to(number: int, settled: Settled | None) -> Staged:
     """A commit of the table that is merged to this byte of the first binlog file."""
     at = FilePosition("binlog.000001", number)
@@ -123,7 +149,7 @@ def test_rows_are_settled_where_all_changes_by_foreign_keys_are_in_them(table: T
     """Up to their position, by the foreign keys of now; without such keys, and where they may be missing, always."""
     table.advance(copied_to(9, None))
     assert table.is_settled
-    table.foreign_keys = "f00d"
+    table.know_cascade_keys("f00d")
     found = []
     for settled in (
         None,
@@ -142,7 +168,7 @@ def test_rows_are_settled_where_all_changes_by_foreign_keys_are_in_them(table: T
 def test_older_rows_that_are_read_again_unsettle_a_table(table: TableRun) -> None:
     """What was found for the next merge does not hold for them."""
     table.advance(copied_to(9, Settled("f00d", Place(1, 1, 9))))
-    table.settled = Place(1, 1, 12)
+    table.settle(Place(1, 1, 12))
     table.advance(copied_to(9, Settled("f00d", Place(1, 1, 12))))
     assert table.settled == Place(1, 1, 12)
     table.advance(copied_to(9, Settled("f00d", Place(1, 1, 9))))

@@ -1,0 +1,41 @@
+"""Whether a table is watched: what may follow what."""
+
+import pytest
+
+from lakeingest.pipeline.run.watch import TRANSITIONS, Turn, Watch, after
+
+
+def test_a_table_joins_goes_over_ddl_and_is_copied_again() -> None:
+    """The way of a table that is altered in a way that no copy can follow."""
+    way = {
+        Turn.JOINED: Watch.WATCHED,
+        Turn.REACHED_DDL: Watch.AT_DDL,
+        Turn.PASSED_DDL: Watch.WATCHED,
+        Turn.LOST: Watch.UNWATCHED,
+        Turn.COMPARED: Watch.REJOINING,
+    }
+    watch = Watch.JOINING
+    for turn, following in way.items():
+        watch = after(watch, turn)
+        assert watch is following
+    assert after(watch, Turn.JOINED) is Watch.WATCHED
+
+
+@pytest.mark.parametrize("watch", Watch)
+@pytest.mark.parametrize("turn", Turn)
+def test_what_no_state_allows_is_refused(watch: Watch, turn: Turn) -> None:
+    """Only a table that joins has joined, and only one at DDL passes it; copied again can every table be."""
+    allowed = {
+        Turn.JOINED: {Watch.JOINING, Watch.REJOINING},
+        Turn.REFUSED: {Watch.JOINING, Watch.REJOINING},
+        Turn.REACHED_DDL: {Watch.WATCHED, Watch.AT_DDL, Watch.UNWATCHED},
+        Turn.PASSED_DDL: {Watch.AT_DDL},
+        Turn.LOST: {Watch.WATCHED, Watch.AT_DDL},
+        Turn.COPIED_AGAIN: set(Watch),
+        Turn.COMPARED: set(Watch),
+    }
+    if watch in allowed[turn]:
+        assert after(watch, turn) is TRANSITIONS[watch, turn]
+    else:
+        with pytest.raises(RuntimeError, match=f"a table that is {watch.value} cannot be {turn.value}"):
+            after(watch, turn)
