@@ -18,6 +18,7 @@ from lakeingest.commands.status import status
 from lakeingest.config import Config, Source
 from lakeingest.config.place import Place
 from lakeingest.config.tables import Tables
+from lakeingest.core import due
 from lakeingest.core.position import FilePosition
 from lakeingest.core.position import Place as BinlogPlace
 from lakeingest.core.schema import TableId
@@ -29,7 +30,7 @@ from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.binlog import boundaries
 from lakeingest.pipeline.events import Event, Following, Merged, Published, SourceLost
 from lakeingest.pipeline.opening.opening import opened
-from lakeingest.pipeline.rounds import away, due
+from lakeingest.pipeline.rounds import away
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import held, is_held
 from tests.e2e.job import Job, until

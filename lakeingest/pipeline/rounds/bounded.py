@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from lakeingest.core.position import Place
 from lakeingest.pipeline.catch_up import catch_up
-from lakeingest.pipeline.joining.beginning_again import begin_altered_again
+from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.rounds.missing_chunks import copy_missing, incomplete
 from lakeingest.pipeline.rounds.one_round import take_round
 from lakeingest.pipeline.run.open_run import OpenRun
@@ -19,7 +19,7 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
     until = run.written()
     while bring_up_to_date(run, stopping, until):
         work_off(run, stopping)
-        if not begin_altered_again(run, until):
+        if not recopy_altered(run, until):
             return True
     return False
 
@@ -35,7 +35,7 @@ def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | 
         if incomplete(run):  # a table that was paused goes on
             continue
         catch_up(run)
-        if not begin_altered_again(run, until):
+        if not recopy_altered(run, until):
             return True
     return False
 

@@ -1,7 +1,10 @@
-"""Which tables of a run are due: for a merge, a publish, a new position, or another try."""
+"""Which tables of a run are due: the facts that `core.due` decides by, and the tables that are worth another try."""
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
+from lakeingest.core.due import Standing, due
 from lakeingest.core.phases import Phase
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, Retryable
@@ -10,33 +13,29 @@ from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
 
-QUIET_SECONDS = 180.0  # a table without changes lags this much
 
+def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRun]:
+    """The tables that a round works on. Those with missing chunks are not due.
 
-def due_tables(run: OpenRun, worked_at: dict[TableId, float]) -> list[TableRun]:
-    """The tables that nobody sees yet as they were copied, or with change rows that are not merged, and quiet tables.
-
-    Of the quiet tables that need a commit only the one that has waited longest. Tables with missing chunks are not due.
+    `worked_at` is the time of the monotonic clock at which the run worked on a table last.
     """
-    spool, late = run.binlog.spool, time.monotonic() - QUIET_SECONDS
     copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
-    new = [table for table in copied if table.staged.published is None and not table.progress.gap]
-    unseen = [table for table in copied if table in new or table.progress.phase is Phase.COPIED]
-    behind = [table for table in copied if table not in unseen and table.progress.needed_from < spool.position.place]
-    waiting_for_lift = [table for table in behind if table.watch is Watch.AT_DDL]
-    busy = [
-        table
-        for table in behind
-        if table in waiting_for_lift
-        or spool.backlog(table.id, table.progress.needed_from)
+    return [run.tables[name] for name in due([_standing(run, table, worked_at) for table in copied])]
+
+
+def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:
+    spool, progress, edges = run.binlog.spool, table.progress, run.edges
+    is_new = table.staged.published is None and not progress.gap
+    unseen, behind = is_new or progress.phase is Phase.COPIED, progress.needed_from < spool.position.place
+    has_changes = behind and (
+        table.watch is Watch.AT_DDL
+        or spool.backlog(table.id, progress.needed_from) > 0
         or is_changed_above(run.binlog, table)
-    ]
-    waiting = {table.id: worked_at.get(table.id, 0.0) for table in behind if table not in busy}
-    quiet = [table for table in behind if waiting.get(table.id, late) < late]
-    known, connection = run.edges.quiet, run.edges.connection
-    dear = [table for table in quiet if known.needs_commit(table.id, table.staged, connection)]
-    cheap = [table for table in quiet if table not in dear]
-    return unseen + busy + cheap + sorted(dear, key=lambda table: waiting[table.id])[:1]
+    )
+    standing = Standing(table.id, unseen, behind, has_changes, time.monotonic() - worked_at.get(table.id, 0.0))
+    if not standing.is_quiet:
+        return standing
+    return replace(standing, needs_commit=edges.quiet.needs_commit(table.id, table.staged, edges.connection))
 
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:

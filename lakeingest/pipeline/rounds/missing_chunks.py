@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from lakeingest.pipeline.copying.waves import bootstrap
-from lakeingest.pipeline.joining.beginning_again import begin_altered_again
 from lakeingest.pipeline.joining.joining import join
+from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import working_on
 from lakeingest.pipeline.run.table_run import TableRun, Trust
@@ -19,12 +19,12 @@ def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
     join(run)
     for table in run.going_on:
         _bootstrap(run, table, ends)
-    begin_altered_again(run)
+    recopy_altered(run)
     while not ends() and (left := incomplete(run)):
         join(run)
         for table in left:
             _bootstrap(run, table, ends)
-        begin_altered_again(run)
+        recopy_altered(run)
     return not ends() and not incomplete(run)
 
 

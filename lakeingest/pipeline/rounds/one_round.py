@@ -15,7 +15,7 @@ from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.catch_up import merge_and_publish, trim_spool
 from lakeingest.pipeline.copying.beside import CopyingBeside
-from lakeingest.pipeline.joining.beginning_again import begin_altered_again
+from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.rounds.away import AWAY, load_again
 from lakeingest.pipeline.rounds.discovery import Discovery
 from lakeingest.pipeline.rounds.due import due_tables, worth_a_retry
@@ -65,7 +65,7 @@ def _spool_and_publish(
     """
     edges, binlog = run.edges, run.binlog
     look(run)
-    begin_altered_again(run)
+    recopy_altered(run)
     if beside is not None:
         beside.discovery.look()
     elif incomplete(run) and not copy_missing(run, stopping):

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lakeingest.core.recopying import TRIES_MAX
 from lakeingest.errors import LakeIngestError, SchemaChanged, StorageFailed, UnsupportedEvent
 from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import TableStopped
@@ -11,8 +12,6 @@ from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import Failure, TableRun
 from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
-
-TRIES = 5  # to copy a table again because of DDL until readers see it; one that is altered more often stops
 
 
 @contextmanager
@@ -37,7 +36,7 @@ def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool =
     _record(edges, record)
     if known is None or known.error.line != error.line:  # else it was said
         again = is_stopped_by_ddl(table) and edges.config.evolves and not (table.paused or edges.config.asks)
-        edges.observe(TableStopped(table.id, error, again=asked or (again and table.recopies < TRIES)))
+        edges.observe(TableStopped(table.id, error, again=asked or (again and table.recopies < TRIES_MAX)))
 
 
 def is_stopped_by_ddl(table: TableRun) -> bool:

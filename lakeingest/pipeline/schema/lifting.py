@@ -52,7 +52,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
     SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then, and all rows are to
-    be read again (`beginning_again`). ApprovalNeeded, after the same publish, before DDL that waits for approval.
+    be read again (`recopying`). ApprovalNeeded, after the same publish, before DDL that waits for approval.
     """
     assert_not_suspect(table)
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):

@@ -1,60 +1,55 @@
-"""Beginning again: a table that DDL came into, and whose copy cannot follow it, is copied once more.
+"""Recopying: a table that DDL came into, and whose copy cannot follow it, is copied once more.
 
-Its rows are read again by the definition of now, as `lakeingest resnapshot --gap` does it: readers see the old ones
+Its rows are read again by the definition in force, as `lakeingest resnapshot --gap` does it: readers see the old ones
 until all are read and have passed their gates. What is still right after the DDL is not written again, as after a swap
 of tables by a tool for schema changes. A first copy that has less than half of the rows is dropped instead.
 """
 
 from lakeingest.core.position import Place
+from lakeingest.core.recopying import Altered, Recopy, recopy
 from lakeingest.errors import SchemaChanged, of_table
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.joining.starting_over import start_over
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.run.stopping import TRIES, clear_failure, fail, is_stopped_by_ddl, working_on
+from lakeingest.pipeline.run.stopping import clear_failure, fail, is_stopped_by_ddl, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 
 
-def begin_altered_again(run: OpenRun, until: Place | None = None) -> bool:
+def recopy_altered(run: OpenRun, until: Place | None = None) -> bool:
     """Let the tables join again that stopped because of DDL; whether there is one.
 
-    A table whose readers see it as of `until` or later is up to date instead: the DDL is left to the next run. Without
-    it DDL that keeps coming would keep a run going.
+    A table whose readers see it as of `until` or later is up to date instead.
     """
-    has_begun = False
+    config, has_begun = run.edges.config, False
     for table in run.requested:
-        if not is_altered(table) or not _goes_on(run, table):
+        if table.failure is None or table.copy is None:
             continue
-        if until is not None and table.is_shown_as_of(until):
+        decided = recopy(_altered(table, until), follows=config.evolves, asks=config.asks)
+        if decided is Recopy.SHOWN:
             clear_failure(run.edges, table)
-        else:
+        elif decided is Recopy.YES:
             with working_on(run.edges, table):
-                has_begun |= _begin_again(run, table)
+                has_begun |= _recopy(run, table)
     return has_begun
 
 
-def _goes_on(run: OpenRun, table: TableRun) -> bool:
-    """Whether it may be copied again now.
-
-    If DDL is to be approved, a person decides about one whose rows were being read again when there was more DDL.
-    """
-    if not run.edges.config.evolves or table.paused or table.recopies >= TRIES:
-        return False
-    return not (run.edges.config.asks and table.staged.is_restarted)
-
-
-def is_altered(table: TableRun) -> bool:
-    """Whether the table has a copy, and stopped because it is not defined any more as it was copied.
-
-    A definition that differs from that of a complete copy is not enough: `tables.options` may have changed it.
-    """
-    if table.failure is None or table.copy is None:
-        return False
-    is_complete = table.copy.published is not None and not table.copy.is_restarted
-    return is_stopped_by_ddl(table) or (isinstance(table.failure.error, SchemaChanged) and not is_complete)
+def _altered(table: TableRun, until: Place | None) -> Altered:
+    """The facts about a table that has stopped and has a copy."""
+    assert table.failure is not None  # noqa: S101 - whoever asks has looked
+    restarted = table.staged.is_restarted
+    return Altered(
+        by_ddl=is_stopped_by_ddl(table),
+        by_definition=isinstance(table.failure.error, SchemaChanged),
+        complete=table.staged.published is not None and not restarted,
+        restarted=restarted,
+        paused=table.paused,
+        recopies=table.recopies,
+        shown=until is not None and table.is_shown_as_of(until),
+    )
 
 
-def _begin_again(run: OpenRun, table: TableRun) -> bool:
+def _recopy(run: OpenRun, table: TableRun) -> bool:
     """Copy it again; False where that cannot be done, and it stops for that reason."""
     tries = table.recopies + 1
     if table.staged.published is not None or not _is_dropped(run, table):
