@@ -1,10 +1,6 @@
 """Catching up: the binlog up to the written position is spooled, then every table is merged and published as of it."""
 
-from collections.abc import Mapping
-
-from lakeingest.core.cascades import ForeignKeys
-from lakeingest.core.position import Place
-from lakeingest.core.schema import TableId
+from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.cascades.cascades import remove_read, settle
@@ -64,21 +60,20 @@ def trim_spool(run: OpenRun) -> None:
     Where a table stands still, the spool holds no rows of the others from there on, and few files. Before that the
     positions of quiet tables become durable: their commits alone would need more of the spool.
     """
-    run.edges.quiet.keep(run.edges.lease)
-    watched = [table for table in run.tables.values() if table.is_watched]
-    needed = {table.id: place for table in watched if (place := table.needed_from) is not None}
-    if needed and len(needed) == len(watched):
-        spool, keep = run.binlog.spool, run.edges.config.changelog.keep
-        run.edges.lease.assert_held()
-        spool.forget(min(needed.values()), keep)
-        if any(table.failure is not None or table.paused for table in watched):  # maybe for weeks
-            thin(spool, needed | _needed_of_parents(run.binlog.foreign_keys, needed), keep)
-            run.edges.lease.assert_held()
-            join_neighbours(spool, {place for table in watched for place in table.stands})
-
-
-def _needed_of_parents(keys: ForeignKeys, needed: Mapping[TableId, Place]) -> dict[TableId, Place]:
-    """From where on parents' changes are needed because foreign keys change their children with them."""
-    least = [needed[table] for table in keys if table in needed]
-    parents = {key.parent for some in keys.values() for key in some}
-    return {table: min(needed[table], *least) for table in parents if least and table in needed}
+    edges, spool = run.edges, run.binlog.spool
+    edges.quiet.keep(edges.lease)
+    watched = [
+        Watched(table.id, table.needed_from, table.stands, still=table.failure is not None or table.paused)
+        for table in run.tables.values()
+        if table.is_watched
+    ]
+    decided = trim(watched, run.binlog.foreign_keys)
+    if decided is None:
+        return
+    keep = edges.config.changelog.keep
+    edges.lease.assert_held()
+    spool.forget(decided.forget, keep)
+    if decided.needed is not None:
+        thin(spool, decided.needed, keep)
+        edges.lease.assert_held()
+        join_neighbours(spool, decided.stands)
