@@ -5,6 +5,7 @@ The class says who acts: after `Retryable` the scheduler, after `RestartNeeded` 
 Positions are intact after every error.
 """
 
+import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,11 +14,18 @@ from typing import Any
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
+class Scope(enum.Enum):
+    """What an error stops."""
+
+    PIPELINE = "the whole run"
+    TABLE = "the table that the run works on; the other tables go on"
+
+
 class LakeIngestError(Exception):
     """An error that users see as a single line; the command ends with `exit_code`."""
 
     exit_code = 70
-    of_table = False  # whether it stops only the table that a run works on, and the other tables go on
+    scope: Scope = Scope.PIPELINE
     tables: frozenset[Any] = frozenset()  # the tables whose event in the binlog cannot be replayed, if they are known
     result: Any = None  # the result of a run that raised this error at its end, after it went on with other tables
 
@@ -55,7 +63,7 @@ class CheckFailed(LakeIngestError):
 class GateFailed(CheckFailed):
     """A quality gate failed on staging: nothing was published, readers keep the last good commit."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class VerificationFailed(CheckFailed):
@@ -87,19 +95,19 @@ class SourceMoved(Retryable):
 class StaleWriter(Retryable):
     """Another writer has moved the staging branch or main: our commit was refused."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class CommitUnknown(Retryable):
     """The catalog did not answer a commit, so it is unknown whether it was made; the next run finds out."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class MainMoved(Retryable):
     """Someone's compaction has rewritten the commit that readers see: staging must be built on the new commit."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class CatalogAway(Retryable):
@@ -125,7 +133,7 @@ class LeaseLost(Retryable):
 class SplitUnstable(Retryable):
     """The table's definition, the server, or rows by foreign keys changed while rows were read: read them again."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class RestartNeeded(LakeIngestError):
@@ -141,13 +149,13 @@ class BinlogGone(RestartNeeded):
 class SourceDiverged(RestartNeeded):
     """The source is another server now, and its history is not the one that the copy of a table was made from."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class SpoolGap(RestartNeeded):
     """The spool does not reach back to a mark that a merge needs."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class ChangelogGone(RestartNeeded):
@@ -157,14 +165,14 @@ class ChangelogGone(RestartNeeded):
 class SchemaChanged(RestartNeeded):
     """The table's definition has changed since its chunks were read."""
 
-    of_table = True
+    scope = Scope.TABLE
     by_ddl = False  # by DDL that the binlog has: its rows can be read again after that
 
 
 class StateUnreadable(RestartNeeded):
     """Stored state cannot be read: it is corrupt, truncated, or written by a newer version."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class OperatorNeeded(LakeIngestError):
@@ -184,13 +192,13 @@ class ProtocolBroken(OperatorNeeded):
 class ClockBehind(OperatorNeeded):
     """The clock of the machine is behind the last commit of a copy, and the next commit would be before that one."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class ApprovalNeeded(OperatorNeeded):
     """The table waits until a person approves DDL; `ddl` names it."""
 
-    of_table = True
+    scope = Scope.TABLE
     ddl = ""
 
 
@@ -201,31 +209,31 @@ class StorageFailed(OperatorNeeded):
 class ChunkTooSlow(OperatorNeeded):
     """The server gave up a chunk that took longer than its cap; a smaller chunk is read faster."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class ChunkTooLarge(OperatorNeeded):
     """A chunk of several rows has more bytes than an executor should hold; a smaller chunk has fewer bytes."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class PreflightFailed(OperatorNeeded):
     """Preconditions of an exact copy are not met; the message lists all of them."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class UnsupportedTable(OperatorNeeded):
     """A key or a column type that this version does not copy exactly."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class UnsupportedValue(OperatorNeeded):
     """A value that the target type cannot hold exactly, such as a zero date."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class UnsupportedEvent(OperatorNeeded):
@@ -238,19 +246,19 @@ class UnsupportedEvent(OperatorNeeded):
 class ForeignWrite(OperatorNeeded):
     """Someone else wrote to a table that only lakeingest may write."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class NotOurTable(OperatorNeeded):
     """A table that lakeingest did not make has the target's name."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class NotOurCopy(OperatorNeeded):
     """A copy belongs to another pipeline of lakeingest."""
 
-    of_table = True
+    scope = Scope.TABLE
 
 
 class NotOurState(OperatorNeeded):
@@ -263,7 +271,7 @@ def of_pipeline() -> Iterator[None]:
     try:
         yield
     except LakeIngestError as error:
-        error.of_table = False
+        error.scope = Scope.PIPELINE
         raise
 
 
@@ -283,5 +291,6 @@ def of_table() -> Iterator[None]:
     try:
         yield
     except OperatorNeeded as error:
-        error.of_table |= type(error) is OperatorNeeded
+        if type(error) is OperatorNeeded:
+            error.scope = Scope.TABLE
         raise

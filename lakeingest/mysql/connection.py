@@ -20,6 +20,7 @@ from lakeingest.errors import (
     OperatorNeeded,
     ProtocolBroken,
     SchemaChanged,
+    Scope,
     SourceAway,
     SplitUnstable,
 )
@@ -279,7 +280,8 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
             f"the source {where} refuses user {source.user}: {text}; "
             "it needs SELECT, REPLICATION SLAVE and REPLICATION CLIENT; on MariaDB, BINLOG MONITOR and REPLICA MONITOR"
         )
-        denied.of_table = code in {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR}
+        is_of_table = code in {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR}
+        denied.scope = Scope.TABLE if is_of_table else Scope.PIPELINE
         return denied
     if code in _TOO_SLOW:
         return ChunkTooSlow(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lakeingest.config import Config
 from lakeingest.core.signals import Action, Event, State
-from lakeingest.errors import ForeignWrite, LakeIngestError, Retryable, UsageError
+from lakeingest.errors import ForeignWrite, LakeIngestError, Retryable, Scope, UsageError
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_rollbacks
 from lakeingest.lake.rollbacks import Rollback, Rollbacks
@@ -44,7 +44,7 @@ def roll_back(
         elif before.signal.state is State.PENDING:
             raise UsageError(f"{table}: nobody else has changed its copy; nothing is rolled back")
     except LakeIngestError as error:
-        if not (error.of_table or isinstance(error, UsageError)):
+        if not (error.scope is Scope.TABLE or isinstance(error, UsageError)):
             raise
         if not isinstance(error, Retryable):
             return move(Event.FAIL, why=error.line)

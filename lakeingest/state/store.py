@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from lakeingest.errors import LakeIngestError, Retryable, StorageFailed
+from lakeingest.errors import LakeIngestError, Retryable, Scope, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 
@@ -58,7 +58,7 @@ def of_one_table(path: File) -> Iterator[None]:
     except StorageFailed as error:
         with suppress(OSError, LakeIngestError):
             files.probe(path.parent)
-            error.of_table = True
+            error.scope = Scope.TABLE
         raise
 
 

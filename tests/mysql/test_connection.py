@@ -23,6 +23,7 @@ from lakeingest.errors import (
     OperatorNeeded,
     Retryable,
     SchemaChanged,
+    Scope,
     ServerUnproven,
     SourceAway,
     SplitUnstable,
@@ -204,7 +205,7 @@ def test_what_a_query_names_may_be_gone(source: Source, statement: str) -> None:
     """By DDL, which concerns one table."""
     error = error_of(source, statement)
     assert type(error) is SchemaChanged
-    assert error.of_table
+    assert error.scope is Scope.TABLE
 
 
 def test_a_table_that_others_lock_is_given_up_soon(any_server: LocalServer) -> None:

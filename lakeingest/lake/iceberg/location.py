@@ -14,7 +14,7 @@ from lakeingest.config.location import located
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.file_names import joined
 from lakeingest.core.schema import TableId
-from lakeingest.errors import NotOurTable, OperatorNeeded
+from lakeingest.errors import NotOurTable, OperatorNeeded, Scope
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.leftovers import REFUSED, store_of
 from lakeingest.lake.marks import OWNER
@@ -74,7 +74,7 @@ def elsewhere(table: TableId, location: str) -> OperatorNeeded:
         f"{table}: its copy is in {location}, a folder that pipeline.yml does not name, so no file is deleted there; if"
         " the copy was made there, name it in tables.options as the location of this table"
     )
-    error.of_table = True
+    error.scope = Scope.TABLE
     return error
 
 

@@ -11,6 +11,7 @@ from lakeingest.errors import (
     LakeIngestError,
     Retryable,
     SchemaChanged,
+    Scope,
     SourceDiverged,
     SpoolGap,
     StateUnreadable,
@@ -62,7 +63,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
             if not is_stopped_by_ddl(table):  # a read begins with that DDL
                 assert_read_by(edges, run.binlog, table, schema)
     except LakeIngestError as error:
-        if isinstance(error, Retryable) and not error.of_table:
+        if isinstance(error, Retryable) and error.scope is not Scope.TABLE:
             raise
         return error
     if staged.published is None and not over_gap:

@@ -9,7 +9,7 @@ import pymysql
 
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.errors import LakeIngestError, NotOurCopy, SchemaChanged
+from lakeingest.errors import LakeIngestError, NotOurCopy, SchemaChanged, Scope
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.connection import named_errors
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
@@ -54,7 +54,7 @@ def load_tables(
                     altered[table] = schema
             staged[table] = copy
         except LakeIngestError as error:
-            if not error.of_table:
+            if error.scope is not Scope.TABLE:
                 raise
             failed[table] = error
             if isinstance(error, SchemaChanged | NotOurCopy):
@@ -80,7 +80,7 @@ def unless_away(config: Config, unknown: Answer, ask: Callable[[], Answer]) -> A
         with named_errors(config.source):
             return ask()
     except LakeIngestError as error:
-        if not error.of_table:
+        if error.scope is not Scope.TABLE:
             raise
         return unknown
 

@@ -37,7 +37,7 @@ from lakeingest.pipeline.run.quiet_tables import QuietTables, open_target
 from lakeingest.pipeline.run.signal_run import SignalRun
 from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.pipeline.run.watch import Watch
+from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
 from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due, open_session
@@ -134,15 +134,12 @@ def _table_runs(
     runs = {}
     for table in dict.fromkeys([*requested, *loaded.schemas]):
         schema, staged = loaded.schemas.get(table), loaded.staged.get(table)
-        watch = Watch.WATCHED
-        if schema is None or (table in loaded.staged and table in loaded.failed):
-            watch = Watch.UNWATCHED
-        elif table in again:
-            watch = Watch.REJOINING
-        elif table in loaded.staged and staged is None:
-            watch = Watch.JOINING
-        elif staged is not None and waits(spool, table, staged.progress.needed_from):
-            watch = Watch.AT_DDL
+        watch = first_watch(
+            copyable=schema is not None and not (table in loaded.staged and table in loaded.failed),
+            compares=table in again,
+            new=table in loaded.staged and staged is None,
+            at_ddl=staged is not None and waits(spool, table, staged.progress.needed_from),
+        )
         runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
         if table in loaded.altered:
             runs[table].found_altered()

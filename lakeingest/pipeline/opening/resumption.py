@@ -1,14 +1,18 @@
-"""Resume: how a run continues from the stored state. It is decided before anything changes, so `check` asks it too."""
+"""Resume: how a run continues from the stored state. Nothing is changed here, so `check` asks it too.
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from operator import attrgetter
+The facts are gathered here, from the spool and from the source; `core.resuming` decides.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import pymysql
 
 from lakeingest.config import Config
-from lakeingest.core.position import FIRST_EPOCH, Place, Position
+from lakeingest.core.position import FIRST_EPOCH, Position
 from lakeingest.core.progress import Progress
+from lakeingest.core.resuming import Stored, resume
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.core.signals import agenda
@@ -108,181 +112,70 @@ def resumption(
     here = {table: over.moved.get(table, progress) for table, progress in copied.items() if table not in over.failed}
     if spool is not None and not over.is_of_here(spool):
         spool = None
-    chosen = _resumption(config, connection, schemas, here, spool, asked, unknown=unknown)
+    stored = None if spool is None else _stored(spool, here)
+    chosen = resume(here, stored, _Source(config, connection, schemas, spool), asked, unknown=unknown)
     failed = {**over.failed, **chosen.failed}
-    return replace(chosen, failed=failed, epoch=over.epoch, moved=over.moved, back=over.back)
+    kept = spool if chosen.keeps_spool else None
+    return Resumption(kept, chosen.begins, chosen.again, failed, over.epoch, over.moved, over.back)
 
 
-def _resumption(
-    config: Config,
-    connection: pymysql.Connection,
-    schemas: Mapping[TableId, TableSchema],
-    copied: Mapping[TableId, Progress],
-    spool: Spool | None,
-    asked: Collection[TableId],
-    *,
-    unknown: bool,
-) -> Resumption:
-    """How a run continues these tables, which are all of this server, as the spool is."""
-    is_asked = not copied.keys().isdisjoint(asked)
-    partial = _lost_copies(config, connection, copied)
-    positions = {
-        table: progress.position
-        for table, progress in copied.items()
-        if table not in partial and progress.position is not None
-    }
-    begun = unknown or any(progress.splits.all for progress in copied.values())
-    covered = (
-        {} if spool is None else {table: progress for table, progress in copied.items() if _covered(spool, progress)}
-    )
-    if spool is not None and begun and (covered or not copied):
+def _stored(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
+    """What the spool has for these tables."""
+    covers = {table for table, progress in copied.items() if _covered(spool, progress)}
+    positions = {table: copied[table].position for table in covers}
+    doubts = {table for table, position in positions.items() if position and spool.agrees(position) is None}
+    return Stored(spool.opened, spool.position, covers, doubts)
+
+
+class _Source:
+    """The source's answers about places of its binlog, up to the end of the spool; each is asked for once."""
+
+    def __init__(
+        self,
+        config: Config,
+        connection: pymysql.Connection,
+        schemas: Mapping[TableId, TableSchema],
+        spool: Spool | None,
+    ) -> None:
+        self._config, self._connection, self._schemas, self._spool = config, connection, schemas, spool
+        self._gone = dict[Position, LakeIngestError | None]()
+
+    @cached_property
+    def _files(self) -> Mapping[str, int]:
+        return file_sizes(self._connection)
+
+    def gone(self, position: Position) -> LakeIngestError | None:
+        if position not in self._gone:
+            self._gone[position] = _reason(partial(still_there, self._config.source, self._connection, position))
+        return self._gone[position]
+
+    def contradicts(self, position: Position) -> LakeIngestError | None:
+        return _reason(partial(prove, self._config.source, position, self._files))
+
+    def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
+        """The same up to DDL of the table, where its copy goes on after that."""
+        assert self._spool is not None  # noqa: S101 - only tables that a spool went past are asked for
+        segment = Segment.after(since, self._spool.position.at)
         try:
-            still_there(config.source, connection, spool.position)
-        except BinlogGone:
-            # the lost end of the binlog may have been read only after the last merge: then no copy has it
-            if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
+            with connect(self._config.source) as connection:
+                server_id = free_server_id(connection, self._config.source)
+                for _ in read_segment(connection, segment, {table: self._schemas[table]}, server_id):
+                    pass
+        except LakeIngestError as error:
+            if not error.tables:
                 raise
-        else:
-            return _continued(config, connection, schemas, copied, spool, covered, asked)
-    failed = _gone(config, connection, positions) | _lost_rereads(config, connection, copied, None)
-    if failed and failed.keys() == positions.keys() and not is_asked:
-        raise next(iter(failed.values()))
-    left = [position for table, position in positions.items() if table not in failed]
-    return Resumption(None, min(left, key=attrgetter("place"), default=None), partial, failed)
+            is_ddl = isinstance(error, UnsupportedEvent) and error.ddl is not None
+            return None if is_ddl and self._config.evolves else error
+        return None
 
 
-def _continued(
-    config: Config,
-    connection: pymysql.Connection,
-    schemas: Mapping[TableId, TableSchema],
-    copied: Mapping[TableId, Progress],
-    spool: Spool,
-    covered: Mapping[TableId, Progress],
-    asked: Collection[TableId],
-) -> Resumption:
-    """How a run continues with a spool whose position is proven. It covers the tables in `covered`.
-
-    The other tables stopped while the spool went on. If one of these can be continued, a new spool begins at its
-    position.
-    """
-    failed = _unproven(config, connection, spool, covered)
-    failed |= _lost_rereads(config, connection, copied, spool.position.place)
-    behind: dict[TableId, Position] = {}
-    again = _lost(config, connection, spool, covered)
-    for table in copied.keys() - covered.keys():
-        position = copied[table].position
-        if copied[table].splits.stop is None or position is None:
-            again.append(table)
-        else:
-            behind[table] = position
-    failed |= _gone(config, connection, behind)
-    for table in behind.keys() - failed.keys():
-        segment = Segment.after(behind[table], spool.position.at)
-        if error := _unreadable(config, segment, schemas[table]):
-            failed[table] = error
-    if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
-        raise next(iter(failed.values()))
-    if behind.keys() <= failed.keys():
-        return Resumption(spool, None, tuple(again), failed)
-    needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
-    if any(copied[table].splits.stop is None for table in covered):
-        needed.append(spool.opened)
-    return Resumption(None, min(needed, key=attrgetter("place")), tuple(again), failed)
-
-
-def _gone(
-    config: Config, connection: pymysql.Connection, positions: Mapping[TableId, Position]
-) -> dict[TableId, LakeIngestError]:
-    """The tables whose position the source's binlog no longer has, each with its error."""
-    errors: dict[Position, LakeIngestError] = {}
-    for position in dict.fromkeys(positions.values()):
-        try:
-            still_there(config.source, connection, position)
-        except BinlogGone as error:
-            errors[position] = error
-    return {table: errors[position] for table, position in positions.items() if position in errors}
-
-
-def _unproven(
-    config: Config, connection: pymysql.Connection, spool: Spool, covered: Mapping[TableId, Progress]
-) -> dict[TableId, LakeIngestError]:
-    """The tables whose position the spool cannot confirm, and the source's binlog contradicts."""
-    failed: dict[TableId, LakeIngestError] = {}
-    files: Mapping[str, int] | None = None
-    for table, progress in covered.items():
-        if progress.position is not None and spool.agrees(progress.position) is None:
-            files = file_sizes(connection) if files is None else files
-            try:
-                prove(config.source, progress.position, files)
-            except BinlogGone as error:
-                failed[table] = error
-    return failed
-
-
-def _unreadable(config: Config, segment: Segment, schema: TableSchema) -> LakeIngestError | None:
-    """Why the segment cannot be replayed for a table that stopped at its start; None where it can be replayed now.
-
-    Up to DDL of the table, where its copy goes on after that.
-    """
+def _reason(look: Callable[[], object]) -> LakeIngestError | None:
+    """The BinlogGone that a look at the source ends with, if it does."""
     try:
-        with connect(config.source) as connection:
-            server_id = free_server_id(connection, config.source)
-            for _ in read_segment(connection, segment, {schema.table: schema}, server_id):
-                pass
-    except LakeIngestError as error:
-        if not error.tables:
-            raise
-        is_ddl = isinstance(error, UnsupportedEvent) and error.ddl is not None
-        return None if is_ddl and config.evolves else error
+        look()
+    except BinlogGone as error:
+        return error
     return None
-
-
-def _lost(
-    config: Config, connection: pymysql.Connection, spool: Spool, copied: Mapping[TableId, Progress]
-) -> list[TableId]:
-    """The tables with a chunk that was read after the spool's position, in a part of the binlog that is now lost."""
-    copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
-    return list(_gone(config, connection, _read_after(copying, spool.position.place)))
-
-
-def _lost_copies(
-    config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress]
-) -> tuple[TableId, ...]:
-    """The copies that are not complete and cannot go on with a new spool.
-
-    A copy can while it stands where the spool watched it first, and the source has the binlog since, with all that its
-    chunks saw.
-    """
-    partial = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
-    begun = {
-        table: progress.position
-        for table, progress in partial.items()
-        if progress.position is not None and progress.position.place == progress.covered_from
-    }
-    read = _read_after({table: copied[table] for table in begun}, None)
-    gone = {*_gone(config, connection, begun), *_gone(config, connection, read)}
-    return tuple(table for table in partial if table not in begun or table in gone)
-
-
-def _lost_rereads(
-    config: Config, connection: pymysql.Connection, copied: Mapping[TableId, Progress], proven: Place | None
-) -> dict[TableId, LakeIngestError]:
-    """The tables with rows that were read again in a part of the binlog that is now lost, and wait for the next merge.
-
-    That merge needs the changes up to their high watermark. What lies before a `proven` place is not lost.
-    """
-    waiting = {table: progress for table, progress in copied.items() if progress.patches}
-    gone = _gone(config, connection, _read_after(waiting, proven))
-    return {
-        table: BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
-        for table, error in gone.items()
-    }
-
-
-def _read_after(copied: Mapping[TableId, Progress], proven: Place | None) -> dict[TableId, Position]:
-    """The greatest high watermark of each table that has one, if it is after a `proven` place."""
-    marks = {table: progress.read_to for table, progress in copied.items() if progress.read_to is not None}
-    return {table: mark for table, mark in marks.items() if proven is None or mark.place > proven}
 
 
 def _covered(spool: Spool, progress: Progress) -> bool:

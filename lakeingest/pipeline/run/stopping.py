@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakeingest.core.recopying import TRIES_MAX
-from lakeingest.errors import LakeIngestError, SchemaChanged, StorageFailed, UnsupportedEvent
+from lakeingest.errors import LakeIngestError, SchemaChanged, Scope, StorageFailed, UnsupportedEvent
 from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.run.edge_errors import translate_errors
@@ -21,7 +21,7 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
         with translate_errors(edges.config.source, edges.target):
             yield
     except LakeIngestError as error:
-        if not error.of_table:
+        if error.scope is not Scope.TABLE:
             raise
         fail(edges, table, error)
 
@@ -63,7 +63,7 @@ def _record(edges: Edges, stopped: Stopped) -> None:
     try:
         record_stopped(state_of(edges.config), stopped)
     except StorageFailed as error:
-        if not error.of_table:
+        if error.scope is not Scope.TABLE:
             raise
 
 

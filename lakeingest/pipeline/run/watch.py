@@ -49,6 +49,21 @@ TRANSITIONS: Mapping[tuple[Watch, Turn], Watch] = {
 }
 
 
+def first_watch(*, copyable: bool, compares: bool, new: bool, at_ddl: bool) -> Watch:
+    """Where a table stands when a run begins.
+
+    `copyable`: it has a definition, and no copy that has to be started over first. `compares`: its copy is to be
+    compared. `new`: it has no copy. `at_ddl`: the spool has DDL that its rows lack.
+    """
+    if not copyable:
+        return Watch.UNWATCHED
+    if compares:
+        return Watch.REJOINING
+    if new:
+        return Watch.JOINING
+    return Watch.AT_DDL if at_ddl else Watch.WATCHED
+
+
 def after(watch: Watch, turn: Turn) -> Watch:
     """The state that follows.
 

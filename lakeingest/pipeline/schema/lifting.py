@@ -20,6 +20,7 @@ from lakeingest.errors import (
     LakeIngestError,
     Retryable,
     SchemaChanged,
+    Scope,
     SplitUnstable,
     of_pipeline,
     of_table,
@@ -100,7 +101,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
             publish(edges, table)
         raise _barrier(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
-        if error.of_table and not isinstance(error, Retryable):
+        if error.scope is Scope.TABLE and not isinstance(error, Retryable):
             publish(edges, table)
         raise
     table.cancel_reading()  # by a definition that is over
@@ -199,7 +200,7 @@ def _fill(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None
     try:
         decoded = scatter(workers, SpoolSegment.run, tasks, edges.executors.readers)
     except BinlogGone as error:  # the other tables have these changes
-        error.of_table = True
+        error.scope = Scope.TABLE
         raise
     for one in decoded:
         if table.id in one.stopped:

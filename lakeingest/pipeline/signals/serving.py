@@ -19,6 +19,7 @@ from lakeingest.errors import (
     LakeIngestError,
     Retryable,
     SchemaChanged,
+    Scope,
     StaleWriter,
     StorageFailed,
 )
@@ -116,7 +117,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         with translate_errors(run.edges.config.source, run.edges.target):
             done = resnapshot.step(run.edges, run.binlog, table, request, _settled(run, table), wait=wait)
     except Retryable as error:
-        if not error.of_table:
+        if error.scope is not Scope.TABLE:
             drop(run)
             raise
         return _try_again(run, table, request, error)
@@ -216,7 +217,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
             with translate_errors(run.edges.config.source, run.edges.target):
                 done.append(maintain(run.edges, run.binlog, table))
         except LakeIngestError as error:
-            if not error.of_table:
+            if error.scope is not Scope.TABLE:
                 raise
             failed.append(f"{name}: {error.line}")
     run.edges.lease.assert_held()

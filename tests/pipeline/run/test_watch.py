@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.pipeline.run.watch import TRANSITIONS, Turn, Watch, after
+from lakeingest.pipeline.run.watch import TRANSITIONS, Turn, Watch, after, first_watch
 
 
 def test_a_table_joins_goes_over_ddl_and_is_copied_again() -> None:
@@ -39,3 +39,22 @@ def test_what_no_state_allows_is_refused(watch: Watch, turn: Turn) -> None:
     else:
         with pytest.raises(RuntimeError, match=f"a table that is {watch.value} cannot be {turn.value}"):
             after(watch, turn)
+
+
+@pytest.mark.parametrize(
+    ("copyable", "compares", "new", "at_ddl", "watch"),
+    [
+        (0, 0, 1, 0, Watch.UNWATCHED),
+        (0, 1, 0, 1, Watch.UNWATCHED),
+        (1, 1, 0, 1, Watch.REJOINING),
+        (1, 0, 1, 0, Watch.JOINING),
+        (1, 0, 0, 1, Watch.AT_DDL),
+        (1, 0, 0, 0, Watch.WATCHED),
+    ],
+)
+def test_where_a_table_stands_when_a_run_begins(
+    copyable: int, compares: int, new: int, at_ddl: int, watch: Watch
+) -> None:
+    """What cannot be copied is not watched, and a copy that is compared joins, whatever else holds."""
+    found = first_watch(copyable=bool(copyable), compares=bool(compares), new=bool(new), at_ddl=bool(at_ddl))
+    assert found is watch

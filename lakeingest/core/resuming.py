@@ -1,0 +1,185 @@
+"""How copies are continued that a run finds: with the spool that is there or a new one, and which of them cannot be.
+
+All copies are of the source's server, and its epoch. The source is asked little, because each answer takes a look into
+its binlog: so the decision asks for a fact where it needs it, and the same question has the same answer throughout.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Protocol
+
+from lakeingest.core.position import Place, Position
+from lakeingest.core.progress import Progress
+from lakeingest.core.schema import TableId
+from lakeingest.errors import BinlogGone, LakeIngestError
+
+
+class Source(Protocol):
+    """What the source says of its binlog. Each answer is the reason why not, or None."""
+
+    def gone(self, position: Position) -> LakeIngestError | None:
+        """Whether it has no binlog after the position, or one of another history."""
+
+    def contradicts(self, position: Position) -> LakeIngestError | None:
+        """Whether its binlog has another history at a position that the spool cannot confirm."""
+
+    def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
+        """Whether the table's changes from there to the end of the spool cannot be replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The spool that is there, from its first place `opened` to its `position`.
+
+    `covers` are the tables of whose history it is, and for which it has every change that the next merge needs. Of
+    these it cannot confirm the position of those in `doubts`.
+    """
+
+    opened: Position
+    position: Position
+    covers: Collection[TableId]
+    doubts: Collection[TableId]
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The spool goes on (`keeps_spool`), or a new one begins at `begins`, or now if that is None.
+
+    The copies of the tables in `again` are not complete and cannot be continued: they are copied again. The copies of
+    the tables in `failed` cannot be continued, for these reasons; the other tables go on without them.
+    """
+
+    keeps_spool: bool
+    begins: Position | None
+    again: tuple[TableId, ...]
+    failed: Mapping[TableId, LakeIngestError]
+
+
+def resume(
+    copied: Mapping[TableId, Progress],
+    spool: Stored | None,
+    source: Source,
+    asked: Collection[TableId] = (),
+    *,
+    unknown: bool = False,
+) -> Continued:
+    """How these copies are continued.
+
+    `unknown`: other tables have copies that cannot be loaded, and may need the spool. `asked`: if such a table cannot
+    be continued, its copy is started over.
+
+    Raises:
+        LakeIngestError: no copy can be continued, and none of the tables was asked for. It is the reason of one.
+
+    """
+    is_asked = not copied.keys().isdisjoint(asked)
+    partial = _lost_copies(copied, source)
+    positions = {
+        table: progress.position
+        for table, progress in copied.items()
+        if table not in partial and progress.position is not None
+    }
+    begun = unknown or any(progress.splits.all for progress in copied.values())
+    if spool is not None and begun and (spool.covers or not copied):
+        lost = source.gone(spool.position)
+        if lost is None:
+            return _with_spool(copied, spool, source, asked)
+        # the lost end of the binlog may have been read only after the last merge: then no copy has it
+        if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
+            raise lost
+    failed = _gone(positions, source) | _lost_rereads(copied, None, source)
+    if failed and failed.keys() == positions.keys() and not is_asked:
+        raise next(iter(failed.values()))
+    left = [position for table, position in positions.items() if table not in failed]
+    return Continued(keeps_spool=False, begins=_first(left), again=partial, failed=failed)
+
+
+def _with_spool(
+    copied: Mapping[TableId, Progress], spool: Stored, source: Source, asked: Collection[TableId]
+) -> Continued:
+    """How the copies are continued where the source has the spool's position.
+
+    The tables that the spool does not cover stopped while it went on. If one of these can be continued, a new spool
+    begins at its position.
+    """
+    covered = {table: progress for table, progress in copied.items() if table in spool.covers}
+    failed: dict[TableId, LakeIngestError] = {}
+    for table, progress in covered.items():
+        position = progress.position
+        if table in spool.doubts and position is not None and (error := source.contradicts(position)) is not None:
+            failed[table] = error
+    failed |= _lost_rereads(copied, spool.position.place, source)
+    again = _lost_chunks(covered, spool.position.place, source)
+    behind: dict[TableId, Position] = {}
+    for table in copied.keys() - covered.keys():
+        position = copied[table].position
+        if copied[table].splits.stop is None or position is None:
+            again.append(table)
+        else:
+            behind[table] = position
+    failed |= _gone(behind, source)
+    for table in behind.keys() - failed.keys():
+        if (error := source.unreadable(table, behind[table])) is not None:
+            failed[table] = error
+    if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
+        raise next(iter(failed.values()))
+    if behind.keys() <= failed.keys():
+        return Continued(keeps_spool=True, begins=None, again=tuple(again), failed=failed)
+    needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
+    if any(progress.splits.stop is None for progress in covered.values()):
+        needed.append(spool.opened)
+    return Continued(keeps_spool=False, begins=_first(needed), again=tuple(again), failed=failed)
+
+
+def _first(positions: Iterable[Position]) -> Position | None:
+    return min(positions, key=attrgetter("place"), default=None)
+
+
+def _gone(positions: Mapping[TableId, Position], source: Source) -> dict[TableId, LakeIngestError]:
+    """The tables whose position the source's binlog no longer has, each with its error."""
+    errors = {table: source.gone(position) for table, position in positions.items()}
+    return {table: error for table, error in errors.items() if error is not None}
+
+
+def _lost_chunks(copied: Mapping[TableId, Progress], end: Place, source: Source) -> list[TableId]:
+    """The tables with a chunk that was read after the spool's `end`, in a part of the binlog that is lost now."""
+    copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
+    return list(_gone(_read_after(copying, end), source))
+
+
+def _lost_copies(copied: Mapping[TableId, Progress], source: Source) -> tuple[TableId, ...]:
+    """The copies that are not complete and cannot go on with a new spool.
+
+    A copy can while it stands where the spool watched it first, and the source has the binlog since, with all that its
+    chunks saw.
+    """
+    partial = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
+    begun = {
+        table: progress.position
+        for table, progress in partial.items()
+        if progress.position is not None and progress.position.place == progress.covered_from
+    }
+    read = _read_after({table: copied[table] for table in begun}, None)
+    gone = {*_gone(begun, source), *_gone(read, source)}
+    return tuple(table for table in partial if table not in begun or table in gone)
+
+
+def _lost_rereads(
+    copied: Mapping[TableId, Progress], proven: Place | None, source: Source
+) -> dict[TableId, LakeIngestError]:
+    """The tables with rows that were read again in a part of the binlog that is lost now, and wait for the next merge.
+
+    That merge needs the changes up to their high watermark. What lies before a `proven` place is not lost.
+    """
+    waiting = {table: progress for table, progress in copied.items() if progress.patches}
+    return {
+        table: BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
+        for table, error in _gone(_read_after(waiting, proven), source).items()
+    }
+
+
+def _read_after(copied: Mapping[TableId, Progress], proven: Place | None) -> dict[TableId, Position]:
+    """The greatest high watermark of each table that has one, if it is after a `proven` place."""
+    marks = {table: progress.read_to for table, progress in copied.items() if progress.read_to is not None}
+    return {table: mark for table, mark in marks.items() if proven is None or mark.place > proven}
