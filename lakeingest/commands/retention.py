@@ -64,8 +64,8 @@ class Retention:
         if not left or self.seconds is None or min(left) * 2 >= self.seconds:
             return None
         return (
-            f"the source keeps its binlog for {spoken(self.seconds)}, and what the next run needs of it for"
-            f" {spoken(min(left))} more; run before that, or let the source keep it for longer"
+            f"the binlog that the next run needs will be deleted in {spoken(min(left))} (the source keeps it for"
+            f" {spoken(self.seconds)}); run before that, or raise the retention"
         )
 
 

@@ -149,7 +149,7 @@ class Cascaded:
 
 
 def _begun(known: _Known | None, standing: Standing, stop: Place) -> _Known:
-    """What was known before, as far as it can be continued: rows tell only what became of versions that they had."""
+    """The known changes that can be extended. A row only shows the versions that it once had."""
     changes = set() if known is None else set(known.changes)
     if standing.at is None or standing.gap:
         since = stop

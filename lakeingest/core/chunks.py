@@ -69,9 +69,10 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
-    """Keys per chunk. In a table's last wave, of up to `count` chunks, so many that chunks fill rounds of `at_once`.
+    """Keys per chunk. In the last wave of a table they are chosen so that the chunks are a multiple of `at_once`.
 
-    Then all executors end at about the same time. It is `step` if a single chunk, or more than a wave, is left.
+    Then all executors end at about the same time. A wave has up to `count` chunks. The answer is `step` if a single
+    chunk, or more than a wave, is left.
     """
     keys = maximum - start + 1
     if not step < keys <= step * count:

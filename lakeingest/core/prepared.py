@@ -61,7 +61,7 @@ class Pending:
         return found
 
     def after(self, older: Self) -> Self:
-        """What is prepared here, where `older` is what is prepared where the reader of this began."""
+        """The transactions prepared here. `older`: those that were prepared where the reader began."""
         left = {xid: found for xid, found in older.prepared.items() if xid not in self.ended}
         return type(self)(left | self.prepared, self.ended | older.ended)
 

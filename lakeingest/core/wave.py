@@ -27,9 +27,9 @@ class MergePlan:
     A merge reads the spool from the *least* mark, never simply from the previous stop: splits of a later wave need
     changes that earlier merges dropped.
 
-    `patches` are the rows that were read again, each with the place of its low. Of a key that is in a patch the rows in
-    order are: its changes up to that place, its row of the patch, its changes after that place. So `marks` are not
-    above the low of a patch for the keys that it is within, though their splits may be merged further than that.
+    `patches` are the rows that were read again, each with the place of its low. The history of a key in a patch is, in
+    this order: its changes up to that place, its row of the patch, its changes after that place. So within a patch's
+    key range each mark is at most the patch's low, even if the split was merged further.
     """
 
     splits: Splits

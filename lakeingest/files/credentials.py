@@ -12,7 +12,7 @@ _FRESH = timedelta(minutes=5)  # Amazon's library renews credentials long before
 
 
 def provider_of(uri: str, options: Mapping[str, str]) -> Any:
-    """What hands fresh credentials to the client, or None: it finds those of the environment by itself, and of roles.
+    """A provider of fresh credentials. None: the client itself finds credentials in the environment and from roles.
 
     Profiles are read only by Amazon's own library. It also knows each other way, so it is asked wherever it is
     installed and no keys are given. StorageFailed when a profile is named that cannot be used.

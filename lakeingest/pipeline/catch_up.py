@@ -32,11 +32,14 @@ def catch_up(run: OpenRun) -> None:
 
 
 def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
-    """Merge and publish, over DDL on the way; when someone compacts the table in between, do both again on top of that.
+    """Merge and publish, over DDL on the way. If someone compacts the table in between, do both on top of that again.
 
-    Before that rows are read again that foreign keys may have changed where the source does not log it.
-    MainMoved when that happens every time, or when the spool does not reach back to what readers see: the next run
-    opens a spool that does.
+    First, rows that an unlogged foreign key action may have changed are read again: the merge takes them in.
+
+    Raises:
+        MainMoved: someone compacts the table each time, or the spool begins after the commit that readers see. The
+            next run opens a spool that reaches back to it.
+
     """
     for tries_left in reversed(range(PUBLISH_TRIES)):
         has_read = settle(edges, binlog, table)

@@ -30,15 +30,16 @@ EARLIER_MAX = 8  # definitions that are kept beside the newest one
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How a table was defined when it was copied; `first` is None before the first publish, or where it is not known.
+    """How a table was defined when it was copied.
 
-    It is not known of a copy that a version without this document has published. `before` is the version that readers
-    saw when the copy was started over: it and all earlier versions belong to another changelog. None: it was not.
-    `earlier` are the definitions that rows of the copy had before, the newest last: a run may have to begin there.
-    `suspect`: rows may have been read by a wrong one, so all rows are to be read again before the next publish.
-    `found`: the definition that they are to be read by, and where the source's binlog ended when a run found it.
-    `first_at`: the time of the first publish, in seconds since 1970; None where an earlier version did not keep it.
-    `restarted`: the place from which on the copy has all changes since it was started over. None: as `before`.
+    `first` is the position of the first publish, and `first_at` its time in seconds since 1970. Each is None before
+    that, and for copies that an older version of lakeingest published. `before` is the version that readers saw when
+    the copy was started over: it and all earlier versions belong to another changelog. `restarted` is the place from
+    which on the copy has all changes since then. Both are None if the copy was never started over.
+
+    `earlier` are the definitions that rows of the copy had, the newest last: a run may have to begin there. `suspect`:
+    rows may have been read by a wrong definition, so all rows are read again before the next publish. `found` is the
+    definition to read them by, and the end of the source's binlog when a run found it.
     """
 
     schema: TableSchema

@@ -120,10 +120,10 @@ def test_status_and_check_warn_before_the_source_drops_what_the_next_run_needs(
         time.sleep(6)
         late = status(pipe.config)
         assert 0 <= (late[0].binlog_seconds or 0) < 4
-        assert "what the next run needs of it for" in late.note
+        assert "the binlog that the next run needs will be deleted in" in late.note
         warnings = check(pipe.config, pipe.spark).warnings
         [warning] = [one for one in warnings if one.name == "binlog that the next run needs"]
-        assert "run before that, or let the source keep it for longer" in (warning.finding or "")
+        assert "run before that, or raise the retention" in (warning.finding or "")
         pipe.run()
         assert (status(pipe.config)[0].binlog_seconds or 0) > 4
     finally:

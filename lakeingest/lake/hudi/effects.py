@@ -54,7 +54,7 @@ def rows_in(found: Iterable[File]) -> int:
 
 
 def _in_groups(found: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
-    """These tables, put together to some with so many rows at least: a join costs as much as its larger side."""
+    """Concatenate small tables until each has `least` rows, because a join costs as much as its larger side."""
     group: list[pa.Table] = []
     for one in found:
         group.append(one)

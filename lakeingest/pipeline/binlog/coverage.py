@@ -52,10 +52,10 @@ def watched_from(
 
 
 def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """The place from which on the spool has every change of a watched table that low watermarks after now may lack.
+    """A place that no later low watermark of the table is before: the spool has each change after it.
 
-    Changes of the tables that foreign keys make its parents are among them. SplitUnstable where one of these has had
-    DDL after that place.
+    So it has every change that rows read from now on may lack, those of the tables that foreign keys make its parents
+    included. SplitUnstable where one of these has had DDL after that place.
     """
     since, position = _cover(edges, binlog, table), binlog.spool.position
     if since == position.place:

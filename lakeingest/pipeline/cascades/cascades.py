@@ -10,10 +10,10 @@ a row of the parent that was changed after l, or others that the server finds eq
 whose key is changed by ON UPDATE CASCADE are found with both keys, and by the values that they got: a chunked copy may
 have seen them under none. A view may have more than S: what it lacks up to the next S is looked for again.
 
-What a child needs of a parent that is itself changed by foreign keys is in `core.cascaded`. Where that is lost - a run
-was killed in between, both are copied for the first time, a row refers to its own table - and something was changed
-meanwhile, all rows of the child are compared with the source (`core.progress`, `gap`). So they are where a parent was
-changed that refers to rows by values which cannot be compared here (`core.comparison`).
+A parent may itself be changed by foreign keys: `core.cascaded` has what its children need of that. All rows of the
+child are compared with the source (`core.progress`, `gap`) where that is lost and something was changed meanwhile: a
+run was killed in between, both are copied for the first time, or a row refers to its own table. The same is done when
+a parent changed and its key values cannot be compared here (`core.comparison`).
 """
 
 import time

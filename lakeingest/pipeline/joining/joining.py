@@ -29,18 +29,18 @@ from lakeingest.state.definition import begin_again, keep_definition, keep_layou
 
 
 def join(run: OpenRun) -> None:
-    """Create the tables that have no copy yet, empty; changes that the binlog holds from before are not applied.
+    """Begin the copies of the tables that join: new tables get an empty copy.
 
-    A copy that has to be started over is emptied on staging instead, or goes on `over_gap`. It answers the signals that
-    wait.
+    A copy that is started over is emptied on staging, or its rows are compared (`over_gap`). It answers the signals
+    that wait.
 
-    First the binlog is read up to now for the other tables. Then the DDL of a table that was just made, or is copied
-    again, lies before its start, and so does what cannot be replayed of it. Without GTIDs a low watermark is the start
-    of a file, so the new tables are watched from there on, or from the end of their last DDL in it. One with a change
-    in it that cannot be replayed stops before it has a copy, and can join when the file is full.
-
-    The definition is read after the place from which the table is watched: then it is in force from there on, or the
-    spool meets the DDL that came between.
+    1. The binlog is read up to now for the other tables. So a table's start comes after its CREATE, and after any
+       change that cannot be replayed.
+    2. The definition of each table is read, and the foreign keys.
+    3. Each table gets its start, the place from which on the spool watches it. Without GTIDs a low watermark is the
+       start of a binlog file, so the start is there too, or at the end of the table's last DDL in the file. A table
+       stops if that part of the file has a change that cannot be replayed; it can join when the source begins a file.
+    4. The copy is made, and carries its start.
     """
     edges, binlog = run.edges, run.binlog
     if any(

@@ -1,9 +1,9 @@
 """Failing over: the source is another server now. Copies go on where their transactions end in its binlog.
 
-Nothing is compared with a place of the server before: the spool begins anew, and each copy gets a commit that says
-where it stands now. A copy that is not complete goes on, too, with the chunks that saw nothing which this server lacks:
-the spool of the server before proves that. It begins where this server has the transactions of the copy's first place.
-Chunks that were read after the end of that spool are read again, and so are patches that wait for a merge.
+Places of the old server are not compared with those of the new one: the spool begins anew, and each copy gets a commit
+with its new position. An incomplete copy keeps each chunk whose transactions the new server has. The old spool proves
+which ones these are, so chunks that were read after its end are read again, and so are patches that wait for a merge.
+The new spool begins where the new server has the transactions of the copy's first place.
 """
 
 from bisect import bisect_left, bisect_right
@@ -106,7 +106,7 @@ class _Moving:
         self._found = dict[Position, tuple[Position, Collection[TableId]] | RestartNeeded]()
 
     def moved(self, progress: Progress) -> Progress:
-        """The progress on this server. A quiet table goes on from its commit, where what was stated does not hold."""
+        """The progress on this server. A quiet table goes on from its last commit if its noted position is unknown."""
         assert progress.position is not None  # noqa: S101 - whoever asks has looked
         try:
             return progress.moved(self._position(progress.table, progress.position))
@@ -167,7 +167,7 @@ class _Moving:
 def go_on(
     edges: Edges, tables: Mapping[TableId, TableRun], moved: Mapping[TableId, Progress], back: Mapping[TableId, int]
 ) -> None:
-    """Commit where the copies stand now; the spool is open there. Their rows are the ones of before."""
+    """Commit each copy's new position, from which the spool was opened. The rows do not change."""
     going = {
         name: progress
         for name, progress in moved.items()

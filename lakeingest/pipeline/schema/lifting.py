@@ -77,7 +77,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
 
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
-    """The table was loaded from the lake again; it may stand before DDL again that it was lifted over.
+    """Use the state that the lake has. It may be from before a DDL that this run had already applied.
 
     SchemaChanged where the definition that its rows have is not known any more.
     """

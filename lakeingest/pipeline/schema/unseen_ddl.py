@@ -1,9 +1,9 @@
-"""Unseen DDL: a table that is defined otherwise than the DDL in the binlog says stops before readers see its rows.
+"""Unseen DDL: a table stops before its next publish if the server defines it otherwise than its logged DDL gives.
 
-The binlog lacks DDL with sql_log_bin = 0. Where rows in the binlog name their columns, they show it; where they do not
-(binlog_row_metadata=MINIMAL, NO_LOG), they may have been read by the wrong definition. So at the end of the spool the
-server's definitions are compared with those that the spool leads to. A table that differs then stops for good: undoing
-the DDL does not undo what was read.
+The binlog lacks DDL that ran with sql_log_bin = 0. Rows show such DDL if they name their columns. If they do not
+(binlog_row_metadata=MINIMAL, NO_LOG), rows may have been read by the wrong definition. So at the end of the spool the
+server's definitions are compared with those that the spool leads to. A table whose definition differs stops for good:
+to undo the DDL does not mend the rows.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,13 @@
 """Re-snapshot: rows of a table that has a copy are read again, wave by wave, while the log goes on.
 
-A wave is read in the background, each chunk under its own watermarks. A range is compared with the copy, and only rows
-that differ are written to patches; other rows are written to patches unseen. A commit on staging names the patches; the
-next merge collapses them with the binlog up to a stop at or after every high watermark: for each of their keys it takes
-the row as of low and applies every later change. Then all splits stand at one stop, and the table is published. Readers
-see no hole, no row twice, and no step back in time. (DBLog, section 4.3, dumps on demand; DESIGN of the merge:
-`core.rereads`.)
+1. A wave is read in the background, each chunk under its own watermarks. A key range is compared with the copy, and
+   only differing rows are written to patches. Listed keys and conditions are written without a comparison.
+2. A commit on staging names the patches.
+3. The next merge collapses them with the binlog up to a stop at or after every high watermark: for each of their keys
+   it takes the row as of low, and applies every later change (`core.rereads`).
+4. Then all splits stand at one stop, and the table is published.
+
+Readers see no hole, no row twice, and no step back in time. (DBLog, section 4.3: dumps on demand.)
 """
 
 import enum
