@@ -64,8 +64,11 @@ def credentials() -> dict[str, str]:
 def named(doing: str, key: str | None = None) -> Iterator[None]:
     """Name the errors of requests: the message begins with what was being done.
 
-    Retryable where the service does not answer, is throttling or fails; OperatorNeeded without credentials or rights;
-    ConfigError, with the `key` of pipeline.yml, where the service knows no such name.
+    Raises:
+        Retryable: the service does not answer, is throttling or fails.
+        OperatorNeeded: there are no credentials, or they lack rights.
+        ConfigError: the service knows no such name; the message has the `key` of pipeline.yml.
+
     """
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # type: ignore[import-untyped]
     from botocore.exceptions import ConnectionError as NotConnected

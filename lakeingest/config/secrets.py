@@ -35,8 +35,11 @@ def is_reference(text: object) -> bool:
 def with_secrets(doc: Mapping[str, Any]) -> dict[str, Any]:
     """The document with the values of the secrets that it refers to; each secret is fetched once.
 
-    ConfigError where a reference is malformed or its key is missing, OperatorNeeded where the secret is not there or
-    not ours to read, Retryable where its keeper does not answer.
+    Raises:
+        ConfigError: a reference is malformed, or its key is missing.
+        OperatorNeeded: the secret is not there, or we may not read it.
+        Retryable: the service that keeps it does not answer.
+
     """
     kept = cache(_secret)
     filled = dict(doc)

@@ -62,10 +62,16 @@ def names_storage_errors(
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
     """Name a failure of the block, which reads and writes the files in `where` and their `catalog`.
 
-    StorageFailed: no space, no permission, a broken disk or database. StateUnreadable: a file is gone or damaged.
-    Retryable: another process holds the catalog, or memory is short. CatalogAway, StorageAway: the server of the
-    catalog, or the object store, does not answer or fails. StaleWriter: another writer commits to the same table. Every
-    other error passes unchanged.
+    Every other error passes unchanged.
+
+    Raises:
+        StorageFailed: no space, no permission, a broken disk or database.
+        StateUnreadable: a file is gone or damaged.
+        Retryable: another process holds the catalog, or memory is short.
+        CatalogAway: the server of the catalog does not answer, or fails.
+        StorageAway: the object store does not answer, or fails.
+        StaleWriter: another writer commits to the same table.
+
     """
     try:
         yield

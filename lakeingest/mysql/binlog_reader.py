@@ -85,9 +85,13 @@ def read_segment(
     starts, or at a place before that; without it, the binlog is searched.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
-    BinlogGone when the server does not have this segment, SourceReplaced when it is another server; SourceAway when the
-    connection breaks; SchemaChanged, UnsupportedEvent or UnsupportedValue when something in it cannot be replayed
-    exactly.
+
+    Raises:
+        BinlogGone: the server does not have this segment.
+        SourceReplaced: it is another server.
+        SourceAway: the connection breaks.
+        SchemaChanged, UnsupportedEvent, UnsupportedValue: something in the segment cannot be replayed exactly.
+
     """
     if segment.empty:
         return

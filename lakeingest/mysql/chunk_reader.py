@@ -149,13 +149,17 @@ def read_rows(
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
-    `settled` is a position, before now, up to which views have every XA COMMIT; without it, rows cannot be read while
-    XA transactions are prepared on MariaDB: SplitUnstable.
+    `settled` is a position, before now, up to which views have every XA COMMIT. It takes two connections to the server
+    `server_uuid`; with a replica one, and two to the replica.
 
-    It takes two connections to the server `server_uuid`; with a replica one, and two to the replica. SplitUnstable when
-    the table or the server changed during the read (read it again); SchemaChanged when the definition is not `schema`;
-    OperatorNeeded when binlog_order_commits is OFF, or when the replica has transactions of its own; SourceAway when it
-    lags; ChunkTooSlow, ChunkTooLarge at the cap.
+    Raises:
+        SplitUnstable: the table or the server changed during the read, so it has to be read again; or XA transactions
+            are prepared on MariaDB, and no `settled` is given.
+        SchemaChanged: the definition is not `schema`.
+        OperatorNeeded: binlog_order_commits is OFF, or the replica has transactions of its own.
+        SourceAway: the replica lags.
+        ChunkTooSlow, ChunkTooLarge: the read reached the cap.
+
     """
     # errors in the block name the server of the inner connection
     with connect(source) as beside, connect(source.of_rows, stream=True) as reading:

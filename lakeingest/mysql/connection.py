@@ -68,7 +68,14 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
     """An autocommitting connection with a pinned session, as `mysql.session` says; closed at the end.
 
     Values are MySQL's own text, not converted. With `stream`, cursors do not buffer results. Errors of the server
-    inside the block are raised as those of lakeingest: SourceAway, SplitUnstable, SchemaChanged, OperatorNeeded.
+    inside the block are raised as those of lakeingest.
+
+    Raises:
+        SourceAway: the server cannot be reached, or the connection breaks.
+        SplitUnstable: the server interrupted a query, or a table changed while it was read.
+        SchemaChanged: a table or a column is gone.
+        OperatorNeeded: the server refuses the user, or the user lacks a right.
+
     """
     with named_errors(source):
         connection = Driver(

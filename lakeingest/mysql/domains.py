@@ -25,8 +25,11 @@ _BETWEEN = {Type.DOMAIN_GTID, Type.BINLOG_CHECKPOINT, Type.ROTATE, Type.STOP, Ty
 def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, replicates: bool) -> Found:
     """Where a transaction of another server ends in the binlog of this one.
 
-    SourceBehind where it is still to come, if this server `replicates`; SourceDiverged where it is not the same one;
-    BinlogGone where that cannot be known: the file is purged, or the server lets numbers be out of order.
+    Raises:
+        SourceBehind: it is still to come, and this server `replicates`.
+        SourceDiverged: this server has another one in its place.
+        BinlogGone: that cannot be known: the file is purged, or the server lets numbers be out of order.
+
     """
     wanted = DomainGtid.parse(last.gtid or "")
     strict, ends = query_row(connection, "SELECT @@global.gtid_strict_mode, @@global.gtid_binlog_pos", 2)

@@ -46,9 +46,13 @@ class ThisServer:
     def moved(self, saved: Position, tables: Mapping[TableId, TableSchema]) -> tuple[Position, frozenset[TableId]]:
         """The position as this server has it, and those of the tables that errant transactions may have changed.
 
-        SourceBehind where transactions of the position are still to come from another server; SourceDiverged where they
-        never will, or are other ones; BinlogGone where this server no longer has the binlog after the position, or one
-        of both has no GTIDs. Of MariaDB's GTIDs `domains` decides.
+        Of MariaDB's GTIDs `domains` decides.
+
+        Raises:
+            SourceBehind: transactions of the position are still to come from another server.
+            SourceDiverged: they will never come, or this server has others in their place.
+            BinlogGone: this server no longer has the binlog after the position, or one of both has no GTIDs.
+
         """
         found = self._found(saved)
         stop, facts = found.end, SegmentFacts()

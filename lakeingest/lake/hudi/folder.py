@@ -66,8 +66,11 @@ class TableFolder:
     def published(self) -> Instant | None:
         """The commit that readers see, or will when the first publish is finished; None when there is none.
 
-        NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it since;
-        NotOurCopy when it is the copy of another pipeline, or that one makes the first copy.
+        Raises:
+            NotOurTable: the folder is no copy of the table.
+            ForeignWrite: someone else wrote to it since.
+            NotOurCopy: it is the copy of another pipeline, or that one makes the first copy.
+
         """
         found = self._newest()
         properties = self.claimed() if found is None else found.properties

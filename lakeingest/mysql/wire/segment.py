@@ -99,8 +99,11 @@ class SegmentDecoder:
     def take(self, count: int) -> Iterator[Part]:
         """Use the next `count` bytes, which are in `room`; the batches that they complete.
 
-        BinlogGone when no transaction ends at the segment's stop; UnsupportedEvent, UnsupportedValue, SchemaChanged
-        when something cannot be replayed exactly; SourceAway when the server ends the dump before the stop.
+        Raises:
+            BinlogGone: no transaction ends at the segment's stop.
+            UnsupportedEvent, UnsupportedValue, SchemaChanged: something cannot be replayed exactly.
+            SourceAway: the server ends the dump before the stop.
+
         """
         outer = self._outer
         outer.end += count

@@ -103,9 +103,14 @@ def resumption(
 
     If the source is another server than it was, those of its history go on (`failover`). `unknown`: other tables
     have copies that cannot be loaded, and may need the existing spool. `asked`: if such a table cannot be continued,
-    its copy is started over. BinlogGone where the source no longer has the binlog that every table needs, or has
-    another history, and no table was asked for; SourceBehind where it is still to get it. StateUnreadable when the
-    spool is damaged.
+    its copy is started over.
+
+    Raises:
+        BinlogGone: the source no longer has the binlog that every table needs, or has another history, and no table
+            was asked for.
+        SourceBehind: the source is still to get that binlog.
+        StateUnreadable: the spool is damaged.
+
     """
     spool = Spool.load(state_of(config) / "spool")
     over = failover(config, connection, schemas, copied, spool, asked)

@@ -27,9 +27,14 @@ Result = TypeVar("Result")
 def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], Result]) -> Result | None:
     """The result of `work`, repeated where source or catalog was away or Spark ended; None when `stopping` came first.
 
-    The source is connected to again after pauses, for about a minute in all; then SourceAway. BinlogGone when another
-    server came back in its place. The catalog is asked again as often, and Spark is started again as often; SparkLost
-    at once where the session is borrowed.
+    The source is connected to again after pauses, for about a minute in all. The catalog is asked again as often, and
+    Spark is started again as often.
+
+    Raises:
+        SourceAway, CatalogAway, StorageAway, SparkLost: it is away for longer. SparkLost is raised at once where the
+            session is borrowed.
+        BinlogGone: another server came back in the source's place.
+
     """
     edges = run.edges
     pauses: Iterator[float] = iter(PAUSES_SECONDS)

@@ -17,9 +17,12 @@ from lakeingest.spark.loss import named_loss
 def translate_errors(source: Source, target: Target) -> Iterator[None]:
     """Raise what fails in the block as a `LakeIngestError`, unless only a bug of lakeingest explains it.
 
-    The server: SourceAway, SplitUnstable, ChunkTooSlow, OperatorNeeded. The lake: StorageFailed, StateUnreadable,
-    StaleWriter. Spark, also where Great Expectations reports it: SparkLost. The machine, for a broken connection or too
-    little memory: Retryable.
+    Raises:
+        SourceAway, SplitUnstable, ChunkTooSlow, OperatorNeeded: the server failed, or refused something.
+        StorageFailed, StateUnreadable, StaleWriter: the lake failed, or somebody else writes to it.
+        SparkLost: Spark ended, also where Great Expectations reports it.
+        Retryable: a connection broke, or the machine has too little memory.
+
     """
     with _translate_connection_errors(), named_loss(), target.storage_errors(), named_errors(source):
         yield
