@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import pymysql
-
 from lakeingest.commands.parity import parity as both_paths
 from lakeingest.commands.proof import proofs
 from lakeingest.commands.report import Report
@@ -32,15 +30,12 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.formats import governed, open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
-from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import connect, file_sizes
-from lakeingest.mysql.key_space import estimated_bytes
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.preflight.foreign_keys import missing_cascades
 from lakeingest.mysql.preflight.server import retention, row_metadata, service
-from lakeingest.mysql.schema_reader import list_tables, list_views
+from lakeingest.mysql.schema_reader import list_views
 from lakeingest.mysql.statements_ahead import statement_ahead
 from lakeingest.pipeline import preconditions
-from lakeingest.pipeline.binlog.coverage import is_exact
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.opening.resumption import asked_anew, owner, resumption
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
@@ -96,8 +91,8 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
     others.
     """
     try:
-        with connect(config.source) as connection:
-            checked, size = _source(config, connection, parity=parity)
+        with BinlogSource.open(config.source) as source:
+            checked, size = _source(config, source, parity=parity)
     except LakeIngestError as error:
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", str(error)), *lake], 0
@@ -112,42 +107,42 @@ def warning(condition: str, found: Iterable[str]) -> Checked:
     return Checked(condition, f"{listed}: trust who wrote this, or leave it out" if listed else None, fatal=False)
 
 
-def _source(config: Config, connection: pymysql.Connection, *, parity: bool) -> tuple[list[Checked], int]:
+def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
     """The conditions on the source, and on the lake for its tables; and about how many bytes are to be copied."""
-    existing = list_tables(connection)
-    known = known_tables(config, connection, existing)
+    existing = source.tables()
+    known = known_tables(config, source, existing)
     tables = known.tables
-    preflight = Preflight.of(config, connection, tables)
+    preflight = Preflight.of(config, source, tables)
     held = preflight.held
     refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
     checked, schemas = preflight.of_source_and_lake(refused)
     progress = {table: held.staged[table].progress for table in schemas if table in held.staged}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
     missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
-    size = sum(estimated_bytes(connection, schemas[table]) for table in missing)
+    size = sum(source.estimated_bytes(schemas[table]) for table in missing)
     seconds = size / BYTES_PER_SECOND / tasks_at_once(config.source)
     return [
         Checked("connection", None),
-        _included(config, existing, list_views(connection)),
+        _included(config, existing, list_views(source.connection)),
         *checked,
         missing_cascades(preflight.server, config.tables),
         service(preflight.server),
         row_metadata(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
-        Checked("clocks", disagreement(connection, held.staged), fatal=False),
-        _retained(config, connection, progress.values()),
-        Checked("statements in the unread binlog", _statements(config, connection, schemas), fatal=False),
+        Checked("clocks", disagreement(source, held.staged), fatal=False),
+        _retained(config, source, progress.values()),
+        Checked("statements in the unread binlog", _statements(config, source, schemas), fatal=False),
         _unchanged(changed, follows=config.evolves),
         _left(known.left),
         suites_of(config, tables),
-        *_saved(config, connection, schemas, {table: held.staged[table] for table in progress if table not in changed}),
-        *(both_paths(config.source, connection, schemas) if parity else ()),
+        *_saved(config, source, schemas, {table: held.staged[table] for table in progress if table not in changed}),
+        *(both_paths(source, schemas) if parity else ()),
     ], size
 
 
-def _retained(config: Config, connection: pymysql.Connection, copied: Iterable[Progress]) -> Checked:
+def _retained(config: Config, source: BinlogSource, copied: Iterable[Progress]) -> Checked:
     """Whether the source has the binlog that copies still need; a warning where it soon drops it."""
-    name, kept = "binlog that the next run needs", Retention.asked(connection, list(file_sizes(connection)))
+    name, kept = "binlog that the next run needs", Retention.asked(source, list(source.files()))
     try:
         spool = Spool.load(state_of(config) / "spool")
     except LakeIngestError:  # another condition reports it
@@ -159,17 +154,17 @@ def _retained(config: Config, connection: pymysql.Connection, copied: Iterable[P
     return Checked(name, kept.warning([seconds for seconds in left if seconds is not None]), fatal=False)
 
 
-def _statements(config: Config, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]) -> str | None:
+def _statements(config: Config, source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> str | None:
     """A warning where the binlog has a statement that stops tables; what the next run reads of it is looked at.
 
     A first run reads the current file, unless the place of a read view is known there.
     """
     try:
         spool = Spool.load(state_of(config) / "spool")
-        if spool is None and (is_exact(connection) or server_state(connection).executed is not None):
+        if spool is None and (source.has_exact_lows() or source.state().executed is not None):
             return None
         start = None if spool is None else spool.position.at
-        known = None if start is None or not is_in_one_of(start, file_sizes(connection)) else start
+        known = None if start is None or not is_in_one_of(start, source.files()) else start
         finding = statement_ahead(config.source, known, schemas)
     except LakeIngestError:  # other conditions report the spool, the rights, the settings and the binlog
         return None
@@ -178,7 +173,7 @@ def _statements(config: Config, connection: pymysql.Connection, schemas: Mapping
 
 def _saved(
     config: Config,
-    connection: pymysql.Connection,
+    source: BinlogSource,
     schemas: Mapping[TableId, TableSchema],
     copied: Mapping[TableId, Staged],
 ) -> Iterator[Checked]:
@@ -186,11 +181,11 @@ def _saved(
     progress = {table: one.progress for table, one in copied.items()}
 
     def owned() -> None:
-        owner(config, connection, copied)
+        owner(config, source, copied)
 
     def continued() -> str | None:
         asked = asked_anew(config, copied, copied)
-        failed = resumption(config, connection, schemas, progress, asked=asked).failed
+        failed = resumption(config, source, schemas, progress, asked=asked).failed
         return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in asked) or None
 
     questions: dict[str, Callable[[], str | None]] = {

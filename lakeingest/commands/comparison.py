@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from lakeingest.config import Config, Source
+from lakeingest.config import Source as Settings
 from lakeingest.core.checksum import Checksum, Difference, differences
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql import checksum as source_side
-from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.key_space import next_boundary
+from lakeingest.mysql.source import Source
 from lakeingest.spark import checksum as target_side
 from lakeingest.spark.ranges import ranges, within
 from lakeingest.spark.scatter import scatter
 
 if TYPE_CHECKING:
-    import pymysql
     from pyspark.sql import DataFrame, SparkSession
 
 CHUNK_ROWS = 50_000
@@ -36,8 +34,7 @@ Unit = TypeVar("Unit")  # a range of keys, or the number of a bucket
 class Sides:
     """A table in the source, and the rows of its copy."""
 
-    config: Config
-    connection: "pymysql.Connection"
+    source: Source
     spark: "SparkSession"
     schema: TableSchema
     rows: "DataFrame"
@@ -45,7 +42,7 @@ class Sides:
     @property
     def widths(self) -> target_side.Widths:
         """How the source writes doubles."""
-        return dialect(self.connection).double_widths
+        return self.source.double_widths
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class Compared:
 class ChecksumRange:
     """The task of one executor: the source computes the checksums of a range, bucket by bucket."""
 
-    source: Source
+    source: Settings
     schema: TableSchema
     keys: KeyRange
     buckets: int
@@ -83,7 +80,7 @@ def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     finer = [part for keys in _differing(sums) for part in _cut(sides, keys, FINEST_ROWS)]
     found: list[Difference] = []
     for keys in _differing(_range_sums(sides, finer)) if finer else ():
-        source = source_side.row_checksums(sides.config.source, sides.schema, keys, KEYS_NAMED)
+        source = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
         rows = sides.rows.where(keys.predicate(sides.schema.key))
         found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths))
     return _compared(sums, len(chunks), found)
@@ -103,7 +100,7 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     found: list[Difference] = []
     if differing := sorted(_differing(sums)):
         buckets = count, differing
-        source = source_side.row_checksums(sides.config.source, sides.schema, KeyRange(), KEYS_NAMED, buckets)
+        source = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
         rows = numbered.where(numbered[target_side.NUMBER].isin(differing))
         found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths))
     return _compared(sums, len(chunks), found)
@@ -123,15 +120,15 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
 
 
 def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list[dict[int, Checksum]]:
-    tasks = [ChecksumRange(sides.config.source, sides.schema, keys, buckets) for keys in chunks]
+    tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets) for keys in chunks]
     spark = sides.spark if len(tasks) > 1 else None
-    return scatter(spark, ChecksumRange.run, tasks, sides.config.source.max_connections - 1)
+    return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
 
 
 def _cut(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
     """Cut a range at every `rows` rows of the source."""
     bounds: list[Key | None] = [keys.lower]
-    while (following := next_boundary(sides.connection, sides.schema, bounds[-1], rows)) is not None:
+    while (following := sides.source.next_boundary(sides.schema, bounds[-1], rows)) is not None:
         if keys.upper is not None and following >= keys.upper:
             break
         bounds.append(following)

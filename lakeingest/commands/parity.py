@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pymysql
 
-from lakeingest.config import Source
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
 from lakeingest.core.condition import Checked
@@ -21,15 +19,8 @@ from lakeingest.core.position import FIRST_EPOCH, GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import LakeIngestError
-from lakeingest.mysql.binlog_reader import read_segment
-from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import (
-    connect,
-    free_server_id,
-    named_errors,
-    start_of_newest,
-    written_position,
-)
+from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.mysql.connection import start_of_newest
 from lakeingest.mysql.keyed_rows import rows_of
 
 ROWS = 1_000  # of each table
@@ -59,13 +50,11 @@ class ColumnParity:
         return f"{column} differs in {self.differing} of {self.compared} rows: {self.example}"
 
 
-def parity(
-    source: Source, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]
-) -> tuple[Checked, ...]:
+def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tuple[Checked, ...]:
     """Whether the two paths agree, and which columns have no value that was written lately, to compare."""
     try:
-        with named_errors(source):
-            found = compared(source, connection, schemas)
+        with source.named_errors():
+            found = compared(source, schemas)
     except LakeIngestError as error:
         return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
     differing = "; ".join(str(column) for column in found if column.differing)
@@ -78,19 +67,17 @@ def parity(
     )
 
 
-def compared(
-    source: Source, connection: pymysql.Connection, schemas: Mapping[TableId, TableSchema]
-) -> list[ColumnParity]:
+def compared(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> list[ColumnParity]:
     """The parity of each column of each table; NULLs are not counted."""
-    state, stop = server_state(connection), written_position(connection)
-    lately = Segment(state.uuid, FIRST_EPOCH, start_of_newest(connection, BYTES), stop, GtidSet())
+    state, stop = source.state(), source.written()
+    lately = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, BYTES), stop, GtidSet())
     changed = _changes(source, lately, schemas, state.executed)
     theirs = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
     ours = {
-        table: rows_of(connection, schema, list(theirs[table].values())[-ROWS:]).to_pylist()
+        table: rows_of(source.connection, schema, list(theirs[table].values())[-ROWS:]).to_pylist()
         for table, schema in schemas.items()
     }
-    again = _changes(source, Segment(state.uuid, FIRST_EPOCH, stop, written_position(connection), GtidSet()), schemas)
+    again = _changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
     found: list[ColumnParity] = []
     for table, schema in schemas.items():
         pairs = [
@@ -117,7 +104,7 @@ def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Ro
 
 
 def _changes(
-    source: Source, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
+    source: BinlogSource, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
 ) -> Changed:
     """The last change of each key in a segment; of the latest CHANGE_ROWS change rows of each table."""
 
@@ -126,13 +113,12 @@ def _changes(
         return is_visible and not RowKind(row[change.KIND]).is_delete
 
     batches: dict[TableId, deque[pa.RecordBatch]] = {table: deque() for table in schemas}
-    with connect(source) as connection:
-        for table, batch in read_segment(connection, segment, schemas, free_server_id(connection, source)):
-            if table is not None:
-                latest = batches[table]
-                latest.append(batch)
-                while sum(part.num_rows for part in latest) - latest[0].num_rows >= CHANGE_ROWS:
-                    latest.popleft()
+    for table, batch in source.changes(segment, schemas):
+        if table is not None:
+            latest = batches[table]
+            latest.append(batch)
+            while sum(part.num_rows for part in latest) - latest[0].num_rows >= CHANGE_ROWS:
+                latest.popleft()
     return {
         table: {
             tuple(row[name] for name in schemas[table].key): row if exists(row) else None

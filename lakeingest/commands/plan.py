@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pymysql
-
 from lakeingest.commands.report import Report
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
@@ -18,12 +16,11 @@ from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.chunk_reader import read_chunk, server_state
-from lakeingest.mysql.connection import connect, named_errors, written_position
+from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.mysql.chunk_reader import read_chunk
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, cascades, unlogged_keys
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT, Planner
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.run.executors import tasks_at_once
@@ -110,17 +107,18 @@ class Plans(Report, tuple[TablePlan, ...]):
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
     """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
-    with connect(config.source) as connection:
-        chosen = config.tables.choose(known_tables(config, connection).tables, tables)
+    with BinlogSource.open(config.source) as source:
+        chosen = config.tables.choose(known_tables(config, source).tables, tables)
         target = open_target(config)
         held = copies(target, chosen)
-        server, generated = Server.of(connection, chosen), GeneratedColumns(config.source, connection)
+        server, generated = Server.of(source.connection, chosen), GeneratedColumns(config.source, source.connection)
         unlogged = unlogged_keys(server, chosen)
-        return Plans(_plan(config, server, target, table, held, unlogged, generated) for table in chosen)
+        return Plans(_plan(config, source, server, target, table, held, unlogged, generated) for table in chosen)
 
 
 def _plan(
     config: Config,
+    source: BinlogSource,
     server: Server,
     target: Target,
     table: TableId,
@@ -128,7 +126,7 @@ def _plan(
     unlogged: Unlogged,
     generated: GeneratedColumns,
 ) -> TablePlan:
-    connection, retention = server.connection, server.retention_seconds
+    retention = server.retention_seconds
     name, staged = table_name(config.target, table), held.staged.get(table)
     refusal = held.unopened or held.refused.get(table)
     if isinstance(refusal, Retryable):
@@ -141,17 +139,17 @@ def _plan(
     if is_asked and (finding := cascades(server.with_tables([table]), config.tables).finding):
         reasons.append(finding)
     try:
-        with named_errors(config.source):
-            schema = read_schema(connection, table, config.tables.of(table).choices)
+        with source.named_errors():
+            schema = source.schema(table, config.tables.of(table).choices)
             images = generated.checked([schema])
             reasons += [str(images.finding)] if images.finding and images.fatal else []
             if staged:
                 assert_unchanged(staged, schema)
-            planner = Planner(connection, schema, config.tables.of(table), tasks_at_once(config.source))
+            planner = Planner(source, schema, config.tables.of(table), tasks_at_once(config.source))
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
             columns = tuple(ColumnPlan(column.name, str(column.source_type), lake_type) for column, lake_type in types)
-            copy = _copy(config, connection, schema, planner, staged)
+            copy = _copy(source, schema, planner, staged)
     except Retryable:
         raise
     except LakeIngestError as error:
@@ -193,10 +191,8 @@ def _key_path(schema: TableSchema, planner: Planner) -> str:
     return f"integer key, gappy or without rows{declared}: the server finds boundaries"
 
 
-def _copy(
-    config: Config, connection: pymysql.Connection, schema: TableSchema, planner: Planner, staged: Staged | None
-) -> CopyPlan:
-    at_once = tasks_at_once(config.source)
+def _copy(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
+    at_once = tasks_at_once(source.settings)
     lower = None
     rows, size = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
@@ -207,8 +203,8 @@ def _copy(
         rows, size = left, size * left // max(rows, 1)
     wave = planner.next_wave(lower)
     began = time.monotonic()
-    uuid, at = server_state(connection).uuid, written_position(connection)  # its watermarks are of no use
-    read = read_chunk(config.source, schema, wave[0], uuid, FIRST_EPOCH, settled=at)
+    uuid, at = source.state().uuid, source.written()  # its watermarks are of no use
+    read = read_chunk(source.settings, schema, wave[0], uuid, FIRST_EPOCH, settled=at)
     seconds = time.monotonic() - began
     if wave[0].range.upper is None:
         rows = read.rows.num_rows  # the chunk is the rest of the table

@@ -14,9 +14,8 @@ from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Action, Scope
-from lakeingest.mysql.connection import connect
 from lakeingest.mysql.key_values import bound_of, values_of_texts
-from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import Observer, unobserved
 
 if TYPE_CHECKING:
@@ -81,8 +80,8 @@ def _read_again(
     spark: "SparkSession | None",
     observe: Observer,
 ) -> None:
-    with connect(config.source) as connection:
-        schema = read_schema(connection, verified.table, config.tables.of(verified.table).choices)
+    with Source.open(config.source) as source:
+        schema = source.schema(verified.table, config.tables.of(verified.table).choices)
     keys = tuple({_bound(schema, difference.key): None for difference in differences})
     ask(
         config, Action.RESNAPSHOT, [str(verified.table)], scope=Scope(keys=keys), observe=observe, spark=spark

@@ -4,17 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pymysql
-
 from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import OVER_GAP, WHOLE, Scope
 from lakeingest.errors import UsageError
-from lakeingest.mysql.connection import connect, query, table_name
 from lakeingest.mysql.key_values import bound_of, parse_key
-from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.source import Source
 
 
 def scope_of(
@@ -44,11 +41,11 @@ def scope_of(
     chosen = chosen_tables(config, tables)
     if where is None and len(chosen) != 1:
         raise UsageError("keys and a range of keys are those of one table; name one")
-    with connect(config.source) as connection:
-        schemas = [read_schema(connection, one, config.tables.of(one).choices) for one in chosen]
+    with Source.open(config.source) as source:
+        schemas = [source.schema(one, config.tables.of(one).choices) for one in chosen]
         if where is not None:
             for one in schemas:
-                _assert_accepted(connection, one, where)
+                _assert_accepted(source, one, where)
             return Scope(where=where)
     [schema] = schemas
     if keys is not None:
@@ -84,14 +81,9 @@ def _text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _assert_accepted(connection: pymysql.Connection, schema: TableSchema, where: str) -> None:
+def _assert_accepted(source: Source, schema: TableSchema, where: str) -> None:
     """UsageError unless the server can ask for the rows of the table that the condition holds for."""
     if not where.strip():
         raise UsageError("the condition is empty")
-    try:
-        query(connection, f"SELECT 1 FROM {table_name(schema.table)} WHERE ({where}) LIMIT 0")
-    except (pymysql.err.ProgrammingError, pymysql.err.OperationalError, pymysql.err.NotSupportedError) as error:
-        code, *text = error.args
-        if isinstance(error, pymysql.err.OperationalError) and code in range(2000, 3000):  # the connection's own
-            raise
-        raise UsageError(f"{schema.table}: the server refuses the condition: {' '.join(map(str, text))}") from error
+    if (refused := source.refusal_of(schema, where)) is not None:
+        raise UsageError(f"{schema.table}: the server refuses the condition: {refused}")

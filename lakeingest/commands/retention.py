@@ -4,16 +4,13 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.clocks import spoken
 from lakeingest.core.position import Position, files_after, is_in_one_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.mysql.connection import clock, query_row
-from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.preflight.server import Server
+from lakeingest.errors import LakeIngestError
+from lakeingest.mysql.source import Source
 from lakeingest.spool.spool import Spool
 
 
@@ -30,13 +27,12 @@ class Retention:
     now: int
 
     @classmethod
-    def asked(cls, connection: pymysql.Connection, files: Sequence[str]) -> "Retention":
+    def asked(cls, source: Source, files: Sequence[str]) -> "Retention":
         """What the source says."""
-        server, seconds = Server.of(connection, []), None
-        with suppress(pymysql.err.Error):  # a managed service may not show it to our user
-            seconds = server.retention_seconds
-        (uuid,) = query_row(connection, f"SELECT {dialect(connection).server}", 1)
-        return cls(str(uuid), files, seconds, clock(connection))
+        seconds = None
+        with suppress(LakeIngestError), source.named_errors():  # a managed service may not show it to our user
+            seconds = source.retention_seconds()
+        return cls(source.uuid(), files, seconds, source.clock())
 
     def lacks(self, position: Position) -> bool:
         """Whether the server has dropped the binlog after a position; False for a position of another server."""

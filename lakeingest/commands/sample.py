@@ -13,10 +13,8 @@ from lakeingest.core.keys import KeyRange
 from lakeingest.core.position import FIRST_EPOCH, FilePosition, Low
 from lakeingest.core.schema import TableId
 from lakeingest.errors import UsageError
-from lakeingest.mysql.chunk_reader import read_chunk, server_state
-from lakeingest.mysql.connection import connect
-from lakeingest.mysql.key_space import next_boundary
-from lakeingest.mysql.schema_reader import list_tables, read_schema
+from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.mysql.chunk_reader import read_chunk
 from lakeingest.mysql.xa_list import settled_now
 
 if TYPE_CHECKING:
@@ -62,12 +60,12 @@ def sample(config: Config, table: str, rows: int) -> Sample:
     """Read a chunk of the table's first rows. The source is only read, and the target is not used."""
     if rows < 1:
         raise UsageError(f"a sample of {table} has at least one row, not {rows}")
-    with connect(config.source) as connection:
-        [chosen] = config.tables.choose(config.tables.select(list_tables(connection)), [table])
-        schema = read_schema(connection, chosen, config.tables.of(chosen).choices)
-        chunk = Chunk(chosen, KeyRange(upper=next_boundary(connection, schema, None, rows)))
-        uuid = server_state(connection).uuid
-        settled = settled_now(config.source, connection, uuid)
+    with BinlogSource.open(config.source) as source:
+        [chosen] = config.tables.choose(config.tables.select(source.tables()), [table])
+        schema = source.schema(chosen, config.tables.of(chosen).choices)
+        chunk = Chunk(chosen, KeyRange(upper=source.next_boundary(schema, None, rows)))
+        uuid = source.state().uuid
+        settled = settled_now(config.source, source.connection, uuid)
         read = read_chunk(config.source, schema, chunk, uuid, FIRST_EPOCH, settled=settled)
     low = read.split.low
     assert low is not None  # noqa: S101 - it was read, not merged

@@ -21,8 +21,7 @@ from lakeingest.errors import LakeIngestError, LeaseHeld, Retryable, UsageError
 from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies
-from lakeingest.mysql.connection import connect
-from lakeingest.mysql.schema_reader import list_tables
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import Observer, unobserved
 from lakeingest.pipeline.signals.without_run import settle
 from lakeingest.state.lease import is_held
@@ -127,8 +126,8 @@ def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
     try:
         return tuple(dict.fromkeys(named(known, name) for name in names))
     except UsageError:
-        with connect(config.source) as connection:
-            return tuple(config.tables.choose(config.tables.select(list_tables(connection)), names))
+        with Source.open(config.source) as source:
+            return tuple(config.tables.choose(config.tables.select(source.tables()), names))
 
 
 def _is_open_for(signal: Signal, tables: Sequence[TableId]) -> bool:

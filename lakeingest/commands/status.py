@@ -18,9 +18,9 @@ from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.connection import connect, file_sizes, written_position
 from lakeingest.mysql.preflight.foreign_keys import cascading
 from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.publishing.publish import GATE
 from lakeingest.pipeline.run.quiet_tables import open_target
@@ -244,14 +244,14 @@ class _Source:
 
 def _asked(config: Config) -> _Source:
     try:
-        with connect(config.source) as connection:
-            known = known_tables(config, connection)
+        with Source.open(config.source) as source:
+            known = known_tables(config, source)
             tables = [table for table in known.tables if table not in known.hidden]
             chosen = [table for table in tables if config.tables.of(table).cascades == "missing"]
-            cascades = cascading(Server.of(connection, chosen)) if chosen else {}
-            sizes = file_sizes(connection)
-            retention = Retention.asked(connection, list(sizes))
-            return _Source(None, tables, written_position(connection), sizes, cascades, retention, known.hidden)
+            cascades = cascading(Server.of(source.connection, chosen)) if chosen else {}
+            sizes = source.files()
+            retention = Retention.asked(source, list(sizes))
+            return _Source(None, tables, source.written(), sizes, cascades, retention, known.hidden)
     except LakeIngestError as error:
         return _Source(error)
 

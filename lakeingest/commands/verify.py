@@ -33,12 +33,8 @@ from lakeingest.errors import (
 )
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.binlog_reader import read_segment
-from lakeingest.mysql.connection import connect, free_server_id, named_errors, written_position
-from lakeingest.mysql.continuity import still_there
-from lakeingest.mysql.preflight.foreign_keys import unlogged_keys
-from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.mysql.connection import named_errors
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.schema.definitions import assert_unchanged
@@ -47,7 +43,6 @@ from lakeingest.spark.session import open_session
 from lakeingest.state.stopped import most_serious, read_stopped
 
 if TYPE_CHECKING:
-    import pymysql
     from pyspark.sql import SparkSession
 
 _OF_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
@@ -141,21 +136,25 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
     target = open_target(config)
     found, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, tuple[TableSchema, Staged]]()
-    with connect(config.source) as connection:
-        chosen = config.tables.choose(known_tables(config, connection).tables, tables)
+    with BinlogSource.open(config.source) as source:
+        chosen = config.tables.choose(known_tables(config, source).tables, tables)
         for table in chosen:
             with _refusing(config.source, refused, table):
-                schema = read_schema(connection, table, config.tables.of(table).choices)
+                schema = source.schema(table, config.tables.of(table).choices)
                 prepared[table] = schema, _published(config, target, schema)
         read = [table for table in prepared if config.tables.of(table).cascades == "read"]
-        keys = unlogged_keys(Server.of(connection), read).keys
+        keys = source.unlogged_keys(read, are_logged=True).keys
     session = (spark or open_session(config)) if prepared else None
     for table, (schema, staged) in prepared.items():
-        with _refusing(config.source, refused, table), connect(config.source) as connection, target.storage_errors():
+        with (
+            _refusing(config.source, refused, table),
+            BinlogSource.open(config.source) as source,
+            target.storage_errors(),
+        ):
             parents = {key.parent for key in family(table, keys)} - {table}
-            above = [read_schema(connection, one, config.tables.of(one).choices) for one in sorted(parents)]
+            above = [source.schema(one, config.tables.of(one).choices) for one in sorted(parents)]
             assert session is not None  # noqa: S101 - a table is prepared
-            found.append(_verify_table(config, connection, target, session, schema, staged, above))
+            found.append(_verify_table(source, target, session, schema, staged, above))
     return Verifications.of(found, refused)
 
 
@@ -187,8 +186,7 @@ def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
 
 
 def _verify_table(
-    config: Config,
-    connection: "pymysql.Connection",
+    source: BinlogSource,
     target: Target,
     spark: "SparkSession",
     schema: TableSchema,
@@ -198,24 +196,23 @@ def _verify_table(
     began = time.monotonic()
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
-    _assert_quiet(config.source, position, schema, parents)
+    _assert_quiet(source, position, schema, parents)
     rows = live(target.read(schema.table, staged.version, spark), schema)
-    found = compare(Sides(config, connection, spark, schema, rows))
-    _assert_quiet(config.source, position, schema, parents)
+    found = compare(Sides(source, spark, schema, rows))
+    _assert_quiet(source, position, schema, parents)
     seconds = time.monotonic() - began
     return TableVerification(schema.table, found.source, found.target, found.chunks, found.differences, seconds)
 
 
-def _assert_quiet(source: Source, position: Position, schema: TableSchema, parents: Sequence[TableSchema]) -> None:
+def _assert_quiet(
+    source: BinlogSource, position: Position, schema: TableSchema, parents: Sequence[TableSchema]
+) -> None:
     """SourceMoved when the binlog after the position has a change of these tables, BinlogGone if it is another."""
     watched = {one.table: one for one in (schema, *parents)}
-    with connect(source) as connection:
-        still_there(source, connection, position)
-        stop = written_position(connection)
-        server_id = free_server_id(connection, source)
-        for table, batch in read_segment(connection, Segment.after(position, stop), watched, server_id):
-            if table is not None and batch.num_rows:
-                raise SourceMoved(
-                    f"{table} was changed after {position.at}, where {schema.table} is published: run `lakeingest run`,"
-                    " and verify while nobody writes to it"
-                )
+    source.assert_there(position)
+    for table, batch in source.changes(Segment.after(position, source.written()), watched):
+        if table is not None and batch.num_rows:
+            raise SourceMoved(
+                f"{table} was changed after {position.at}, where {schema.table} is published: run `lakeingest run`,"
+                " and verify while nobody writes to it"
+            )

@@ -4,8 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
@@ -20,6 +18,7 @@ from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.generated_columns import GeneratedColumns
 from lakeingest.mysql.preflight.replica import replica_conditions
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
 from lakeingest.spark.session import lacking
@@ -49,7 +48,7 @@ def problems(checked: Iterable[Checked]) -> list[Checked]:
 
 def require(
     config: Config,
-    connection: pymysql.Connection,
+    source: Source,
     known: Sequence[TableId],
     chosen: Collection[TableId],
     *,
@@ -61,7 +60,7 @@ def require(
     precondition that is not met, if such a precondition concerns all tables or no chosen table is left. Retryable when
     another process holds the catalog. `spark` says whether a session has to be started.
     """
-    preflight = Preflight.of(config, connection, known)
+    preflight = Preflight.of(config, source, known)
     if isinstance(preflight.held.unopened, Retryable):
         raise preflight.held.unopened
     without = NotOurTable, UnsupportedTable  # of the table in the source, it is no copy
@@ -90,9 +89,9 @@ class Joinable:
     copied: Collection[TableId]
 
 
-def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> Joinable:
+def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joinable:
     """Which of these tables, that no run knew before, can be copied; the preconditions are asked of each by itself."""
-    preflight = Preflight.of(config, connection, tables)
+    preflight = Preflight.of(config, source, tables)
     if preflight.held.unopened is not None:
         raise preflight.held.unopened
     copied = preflight.held.staged.keys()
@@ -102,9 +101,9 @@ def joinable(config: Config, connection: pymysql.Connection, tables: Sequence[Ta
     return Joinable(schemas, refused | _changed(left, schemas), copied)
 
 
-def refusal(config: Config, connection: pymysql.Connection, table: TableId) -> PreflightFailed | None:
+def refusal(config: Config, source: Source, table: TableId) -> PreflightFailed | None:
     """Why a table with a copy cannot be copied again as it is defined now; None if it can."""
-    preflight = Preflight.of(config, connection, [table])
+    preflight = Preflight.of(config, source, [table])
     return _refused(preflight, ()).get(table)
 
 
@@ -145,14 +144,14 @@ class Preflight:
     held: Copies
 
     @classmethod
-    def of(cls, config: Config, connection: pymysql.Connection, tables: Sequence[TableId]) -> Self:
+    def of(cls, config: Config, source: Source, tables: Sequence[TableId]) -> Self:
         """The preflight of these tables."""
-        server, target = conditions.Server.of(connection, tables), open_target(config)
-        generated = GeneratedColumns(config.source, connection)
+        server, target = conditions.Server.of(source.connection, tables), open_target(config)
+        generated = GeneratedColumns(source.settings, source.connection)
         held = copies(target, tables)
         new = [table for table in tables if table not in held.staged]
         held = replace(held, refused={**nested(config, new), **held.refused})
-        return cls(config, server, replica_conditions(config.source, server), target, generated, held)
+        return cls(config, server, replica_conditions(source.settings, server), target, generated, held)
 
     def of_tables(self, tables: Sequence[TableId]) -> Self:
         """The preflight of fewer tables."""

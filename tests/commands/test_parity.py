@@ -10,6 +10,7 @@ import pytest
 from lakeingest.commands.parity import Row, column_parity, compared, parity
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import file_sizes, query
 from lakeingest.mysql.keyed_rows import rows_of
 from lakeingest.mysql.source_types import source_type
@@ -64,14 +65,14 @@ def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db)
         literals = ", ".join(pairs[row % len(pairs)][0] for pairs in values.values())
         db.run(f"INSERT INTO t VALUES ({row}, {literals}, NULL)")
     db.run("INSERT INTO t (id) VALUES (10)", "UPDATE t SET id = 20 WHERE id = 1", "DELETE FROM t WHERE id = 2")
-    found = compared(db.source, db.connection, {schema.table: schema})
+    found = compared(BinlogSource(db.source, db.connection), {schema.table: schema})
     assert [one for one in found if one.differing] == []
     assert {one.column: one.compared for one in found} == {
         "id": 4,
         **{f"c{n}": 3 for n in range(len(values))},
         "idle": 0,
     }
-    alike, missed = parity(db.source, db.connection, {schema.table: schema})
+    alike, missed = parity(BinlogSource(db.source, db.connection), {schema.table: schema})
     assert alike.finding is None
     assert f"no value of {db.name}.t.idle was written lately" in str(missed.finding)
     assert not missed.fatal
@@ -90,7 +91,7 @@ def test_rows_are_found_by_every_kind_of_key(any_server: LocalServer, db: Db, na
     whole = db.select(schema).to_pylist()
     found = rows_of(db.connection, schema, whole[::2]).to_pylist()
     assert sorted(found, key=lambda row: row["v"]) == sorted(whole[::2], key=lambda row: row["v"])
-    columns = compared(db.source, db.connection, {schema.table: schema})
+    columns = compared(BinlogSource(db.source, db.connection), {schema.table: schema})
     assert {(one.compared, one.differing) for one in columns} == {(len(numbers), 0)}
 
 
@@ -99,7 +100,7 @@ def test_what_cannot_be_compared_is_reported(db: Db) -> None:
     """DDL in the newest file of the binlog: its rows before that are of another table."""
     schema = db.table("t", "id INT PRIMARY KEY")
     db.run("INSERT INTO t VALUES (1)", "ALTER TABLE t ADD COLUMN v INT")
-    [answer] = parity(db.source, db.connection, {schema.table: schema})
+    [answer] = parity(BinlogSource(db.source, db.connection), {schema.table: schema})
     assert "snapshot and binlog cannot be compared: the binlog holds DDL" in str(answer.finding)
     assert not answer.fatal
 

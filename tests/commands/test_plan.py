@@ -21,6 +21,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UsageError
 from lakeingest.lake.formats import open_target
 from lakeingest.mysql.schema_reader import read_schema
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT, Planner
 from tests.mysql.database import Db, database_on
 from tests.mysql.preflight.test_preflight import globally, user_on
@@ -114,7 +115,10 @@ def test_the_chunks_are_those_that_a_run_would_cut(
     assert (answer.key, answer.key_path) == (key, path)
     assert (copy.rows, copy.chunk_rows, copy.at_once) == (100, 10, 1)
     assert copy.bytes > 0
-    planner, waves = Planner(db.connection, read_schema(db.connection, table), TableOptions(chunk_rows=10), 1), 0
+    planner, waves = (
+        Planner(Source(db.source, db.connection), read_schema(db.connection, table), TableOptions(chunk_rows=10), 1),
+        0,
+    )
     chunks, lower = 0, None
     while not chunks or lower is not None:
         wave = planner.next_wave(lower)

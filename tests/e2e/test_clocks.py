@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from lakeingest.commands.check import check
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import ClockWrong
 from lakeingest.pipeline.run.clocks import patient
 from tests.clocks import clock_ahead
@@ -49,12 +50,12 @@ def test_clocks_that_jump_lose_nothing(pipe: Pipe) -> None:
 
 def test_history_is_kept_for_longer_while_the_clock_is_ahead(pipe: Pipe) -> None:
     """The source's clock says that it is not yet as old."""
-    history = pipe.config.target.history
-    assert patient(pipe.config, pipe.connection) is pipe.config
+    history, source = pipe.config.target.history, Source(pipe.config.source, pipe.connection)
+    assert patient(pipe.config, source) is pipe.config
     with clock_ahead(timedelta(days=-40)):
-        assert patient(pipe.config, pipe.connection) is pipe.config
+        assert patient(pipe.config, source) is pipe.config
     with clock_ahead(timedelta(days=40)):
-        longer = patient(pipe.config, pipe.connection)
+        longer = patient(pipe.config, source)
     assert longer.target.history.keep.days - history.keep.days in {39, 40}
     assert longer.changelog.keep.days - pipe.config.changelog.keep.days in {39, 40}
     assert longer.target.history.least == history.least

@@ -12,6 +12,7 @@ from lakeingest.core.chunks import Chunk, Cost
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.schema import TableSchema
 from lakeingest.mysql.connection import query, table_name
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.copying.planner import Planner
 from tests.mysql.database import Db
 
@@ -29,7 +30,7 @@ def filled(db: Db, columns: str, rows: list[str]) -> TableSchema:
 
 def chunks_of(db: Db, schema: TableSchema, grow: str = "") -> list[Chunk]:
     """The chunks of all waves; they tile the keys. `grow` is done before each wave but the first."""
-    planner = Planner(db.connection, schema, TableOptions(chunk_rows=CHUNK_ROWS), at_once=2)
+    planner = Planner(Source(db.source, db.connection), schema, TableOptions(chunk_rows=CHUNK_ROWS), at_once=2)
     chunks = planner.next_wave(None)
     while (lower := chunks[-1].range.upper) is not None:
         assert len(chunks) < 1000, "it does not come to an end"
@@ -101,7 +102,7 @@ def test_olake_a_comma_in_a_composite_boundary(db: Db) -> None:
 def test_the_next_wave_is_sized_by_measurements_for_every_kind_of_key(db: Db) -> None:
     """Whether the server computed the boundaries or not."""
     schema = filled(db, "id VARCHAR(20) PRIMARY KEY", [f"('{n}')" for n in range(400)])
-    planner = Planner(db.connection, schema, TableOptions(), at_once=1)
+    planner = Planner(Source(db.source, db.connection), schema, TableOptions(), at_once=1)
     planner.learn([Cost(planner.chunk_rows, 1 << 40, 1.0)])
     [chunk, *_] = planner.next_wave(None)
     assert chunk.range != KeyRange()

@@ -10,6 +10,7 @@ from lakeingest.core.chunks import FIRST_ROWS, GROWTH, Chunk, Cost
 from lakeingest.core.schema import TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.copying.planner import CHUNKS_PER_SLOT, Planner
 from tests.mysql.database import Db, database_on
 
@@ -47,7 +48,7 @@ def all_waves(planner: Planner) -> list[list[Chunk]]:
 def test_the_chunks_of_all_waves_tile_the_table(db: Db, keys: list[int]) -> None:
     """Empty, dense, sparse or skewed: each key once, and no chunk of more than twice the wanted rows."""
     schema = table(db, keys)
-    planner = Planner(db.connection, schema, TableOptions(chunk_rows=10), at_once=2)
+    planner = Planner(Source(db.source, db.connection), schema, TableOptions(chunk_rows=10), at_once=2)
     waves = all_waves(planner)
     assert all(len(wave) == 2 * CHUNKS_PER_SLOT for wave in waves[:-1])
     ranges = [chunk.range for wave in waves for chunk in wave]
@@ -62,7 +63,7 @@ def test_only_dense_integer_keys_are_cut_by_arithmetic(db: Db) -> None:
     """Keys of a single column, with at most two key values per row."""
 
     def by_arithmetic(schema: TableSchema) -> bool:
-        return Planner(db.connection, schema, AUTO, at_once=1).by_arithmetic
+        return Planner(Source(db.source, db.connection), schema, AUTO, at_once=1).by_arithmetic
 
     schema = table(db, [*range(5, 605, 2)])
     assert by_arithmetic(schema)
@@ -75,7 +76,9 @@ def test_only_dense_integer_keys_are_cut_by_arithmetic(db: Db) -> None:
 
 def test_a_distant_key_during_the_copy_ends_arithmetic(db: Db) -> None:
     """The greatest key is read for every wave, so no wave is cut into thousands of empty chunks."""
-    planner = Planner(db.connection, table(db, [*range(1, 301)]), TableOptions(chunk_rows=10), at_once=1)
+    planner = Planner(
+        Source(db.source, db.connection), table(db, [*range(1, 301)]), TableOptions(chunk_rows=10), at_once=1
+    )
     lower = planner.next_wave(None)[-1].range.upper
     db.run("INSERT INTO t VALUES (1000000000000)")
     assert not planner.by_arithmetic
@@ -90,7 +93,7 @@ def test_chunk_sizes_follow_measurements_unless_they_are_fixed(db: Db) -> None:
     """Fast chunks grow, slow ones shrink, a stopped one is cut to a quarter; never below a row."""
     schema = table(db, [*range(1, 301)])
     quick, slow = Cost(10**6, 0, 0.0), Cost(10**6, 0, 20.0)
-    planner = Planner(db.connection, schema, AUTO, at_once=1)
+    planner = Planner(Source(db.source, db.connection), schema, AUTO, at_once=1)
     sizes = [planner.chunk_rows]
     for cost in (quick, slow, None):
         planner.shrink() if cost is None else planner.learn([cost])
@@ -100,17 +103,17 @@ def test_chunk_sizes_follow_measurements_unless_they_are_fixed(db: Db) -> None:
     while planner.can_shrink:
         planner.shrink()
     assert planner.chunk_rows == 1
-    fixed = Planner(db.connection, schema, TableOptions(chunk_rows=7), at_once=1)
+    fixed = Planner(Source(db.source, db.connection), schema, TableOptions(chunk_rows=7), at_once=1)
     fixed.learn([quick])
     assert (fixed.chunk_rows, fixed.can_shrink) == (7, False)
 
 
 def test_the_first_size_follows_from_the_estimates(db: Db) -> None:
     """Narrow rows: a fixed number; wide rows: as many as fit the bytes."""
-    planner = Planner(db.connection, table(db, [*range(1, 3001)]), AUTO, at_once=1)
+    planner = Planner(Source(db.source, db.connection), table(db, [*range(1, 3001)]), AUTO, at_once=1)
     assert planner.chunk_rows == FIRST_ROWS
     assert 2000 < planner.estimated_rows < 4000
     assert 10**4 < planner.estimated_bytes < 10**6
     texts = db.table("texts", "id INT PRIMARY KEY, v LONGTEXT")
     db.run(*(f"INSERT INTO texts VALUES ({i}, REPEAT('x', 1000000))" for i in range(20)), "ANALYZE TABLE texts")
-    assert 5 < Planner(db.connection, texts, AUTO, at_once=1).chunk_rows < 40
+    assert 5 < Planner(Source(db.source, db.connection), texts, AUTO, at_once=1).chunk_rows < 40

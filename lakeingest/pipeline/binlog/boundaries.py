@@ -8,15 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-import pymysql
-
-from lakeingest.config import Source
 from lakeingest.core.position import is_within
 from lakeingest.errors import LakeIngestError, Retryable
-from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import beside, file_sizes, written_position
-from lakeingest.mysql.continuity import file_began
-from lakeingest.mysql.driver import GREETING_SECONDS
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import Lease
 
@@ -24,7 +18,7 @@ EVERY_SECONDS = 10.0
 
 
 @contextmanager
-def noted(source: Source, lease: Lease, spool: Callable[[], Spool]) -> Iterator[None]:
+def noted(source: BinlogSource, lease: Lease, spool: Callable[[], Spool]) -> Iterator[None]:
     """Note the written position in the spool every 10 s while the block runs; each time on a short-lived connection.
 
     Nothing depends on it: when it fails, the binlog is cut at fewer positions.
@@ -44,21 +38,21 @@ def noted(source: Source, lease: Lease, spool: Callable[[], Spool]) -> Iterator[
         yield
     finally:
         stop.set()
-        thread.join(GREETING_SECONDS)
+        thread.join(BinlogSource.CONNECT_SECONDS)
 
 
-def _note(source: Source, lease: Lease, spool: Spool, began: dict[str, int]) -> None:
-    with beside(source) as connection:
-        if server_state(connection).uuid != spool.position.server_uuid:
+def _note(source: BinlogSource, lease: Lease, spool: Spool, began: dict[str, int]) -> None:
+    with source.beside() as other:
+        if other.state().uuid != spool.position.server_uuid:
             return
-        at = written_position(connection)
+        at = other.written()
     if at.file not in began:
-        began[at.file] = file_began(source, at.file)
+        began[at.file] = source.file_began(at.file)
     lease.assert_held()
     spool.note(at, began[at.file])
 
 
-def check_boundaries(source: Source, connection: pymysql.Connection, spool: Spool) -> None:
+def check_boundaries(source: BinlogSource, spool: Spool) -> None:
     """Forget the noted boundaries that the source's binlog no longer has: a crash may have taken its end.
 
     After a crash the source writes to a new file. So a boundary is valid if its file still reaches it, and was begun in
@@ -67,7 +61,7 @@ def check_boundaries(source: Source, connection: pymysql.Connection, spool: Spoo
     noted = spool.boundaries
     if not noted:
         return
-    sizes = file_sizes(connection)
+    sizes = source.files()
     reached = {at: second for at, second in noted.items() if is_within(at, sizes)}
-    began = {file: file_began(source, file) for file in {at.file for at in reached}}
+    began = {file: source.file_began(file) for file in {at.file for at in reached}}
     spool.keep_boundaries([at for at, second in reached.items() if began[at.file] == second])

@@ -5,17 +5,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-import pymysql
-
-from lakeingest.config import Config
 from lakeingest.core.cascades import family
 from lakeingest.core.position import FilePosition, Place, Position, in_same_file, is_before
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import LakeIngestError, SplitUnstable
-from lakeingest.mysql.connection import written_position
-from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.last_ddl import last_ddl
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
@@ -33,9 +28,7 @@ class Joined:
     stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
 
 
-def watched_from(
-    config: Config, connection: pymysql.Connection, spool: Spool, joining: Mapping[TableId, TableSchema]
-) -> Joined:
+def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
     """The places from which the spool watches joining tables; what it holds of the others stays.
 
     It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
@@ -43,11 +36,11 @@ def watched_from(
     file, which has waited for all changes before it. The definitions are those of now, settled.
     """
     position, start = spool.position, spool.position.start_of_file
-    if not joining or position == start or not has_low_at_file_start(connection, position):
+    if not joining or position == start or not source.has_low_at_file_start(position):
         return Joined(dict.fromkeys(joining, position.place))
-    ends = last_ddl(config.source, Segment.after(start, position.at), joining)
+    ends = source.last_ddl(Segment.after(start, position.at), joining)
     starts = {table: ends.get(table) or start.at for table in joining}
-    stopped = _extend(config, spool, joining, starts)
+    stopped = _extend(source, spool, joining, starts)
     return Joined({table: at.place(start.epoch) for table, at in starts.items()}, stopped)
 
 
@@ -77,15 +70,15 @@ def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     It is that of a table that joins. The spool is extended to it where it has less of the table. SplitUnstable after
     DDL that may have shared the table with changes before it.
     """
-    position, source = binlog.spool.position, edges.config.source
-    if not has_low_at_file_start(edges.connection, position):
+    position, source = binlog.spool.position, edges.source
+    if not source.has_low_at_file_start(position):
         return position.place
     start = position.start_of_file
     searched, at = binlog.searched.get(table.id, (start.at, start.at))
     if not in_same_file(searched, start.at):
         searched = at = start.at
     rest = Segment.after(replace(start, at=searched, history=None), position.at)
-    at = last_ddl(source, rest, {table.id: table.schema}).get(table.id, at)
+    at = source.last_ddl(rest, {table.id: table.schema}).get(table.id, at)
     binlog.searched[table.id] = position.at, at
     if at is None:
         raise SplitUnstable(
@@ -96,14 +89,14 @@ def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     since = at.place(start.epoch)
     if since < binlog.spool.watched_from(table.id):
         edges.lease.assert_held()
-        stopped = _extend(edges.config, binlog.spool, {table.id: table.schema}, {table.id: at})
+        stopped = _extend(source, binlog.spool, {table.id: table.schema}, {table.id: at})
         if table.id in stopped:
             raise stopped[table.id]
     return since
 
 
 def _extend(
-    config: Config, spool: Spool, schemas: Mapping[TableId, TableSchema], starts: Mapping[TableId, FilePosition]
+    source: BinlogSource, spool: Spool, schemas: Mapping[TableId, TableSchema], starts: Mapping[TableId, FilePosition]
 ) -> Mapping[TableId, LakeIngestError]:
     """Let the spool watch each table from its start on, in the file of its position; those that cannot be read stop."""
     position, start, opened = spool.position, spool.position.start_of_file, spool.opened
@@ -116,7 +109,7 @@ def _extend(
         segment = Segment.after(begins, stop)
         if is_before(begins.at, at):
             segment = replace(segment, start=at, history=None)
-        decoded = SpoolSegment(config.source, segment, tables, spool.folder, stop.pos).run()
+        decoded = SpoolSegment(source.settings, segment, tables, spool.folder, stop.pos).run()
         stopped.update(decoded.stopped)
         return decoded.manifest
 
@@ -143,20 +136,3 @@ def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -
 
 def _with_tables_of(part: Manifest, other: Manifest) -> Manifest:
     return replace(part, tables={**part.tables, **other.tables}, nulled={**part.nulled, **other.nulled})
-
-
-def has_low_at_file_start(connection: pymysql.Connection, position: Position) -> bool:
-    """Whether a low watermark that is read after now may be before the position."""
-    if not is_read_from_file_start(connection, position):
-        return False
-    return not is_before(position.at, written_position(connection).start_of_file)
-
-
-def is_read_from_file_start(connection: pymysql.Connection, position: Position) -> bool:
-    """Whether a low watermark is the start of a binlog file, since there are no GTIDs."""
-    return position.gtids is None and not is_exact(connection)
-
-
-def is_exact(connection: pymysql.Connection) -> bool:
-    """Whether a low watermark is the place of its read view, which is never before a position that was read earlier."""
-    return dialect(connection).has_snapshot_position

@@ -4,15 +4,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import pymysql
-
 from lakeingest.core.position import GtidSet, Position, bytes_between, file_start, in_same_file, is_before, is_in_one_of
 from lakeingest.core.prepared import PreparedAt
 from lakeingest.core.schema import TableId
 from lakeingest.core.segments import LEAST_BYTES, Segment, cut
 from lakeingest.errors import LakeIngestError
-from lakeingest.mysql.connection import file_sizes, written_position
-from lakeingest.mysql.continuity import executed_with, prove, same_history, still_there, wait_until_over
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.events import Spooled
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -31,15 +28,15 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     Cuts are at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. A part of a
     file that the source wrote while no run was at work has no known boundaries: a single reader reads it.
     """
-    position, stop = binlog.spool.position, written_position(edges.connection)
+    position, stop = binlog.spool.position, edges.source.written()
     # files are listed only after a rotation: a server may have thousands of them
-    sizes = {stop.file: stop.pos} if in_same_file(position.at, stop) else file_sizes(edges.connection)
+    sizes = {stop.file: stop.pos} if in_same_file(position.at, stop) else edges.source.files()
     if is_before(stop, position.at) or not is_in_one_of(position.at, sizes):
-        still_there(edges.config.source, edges.connection, position)
+        edges.source.assert_there(position)
     whole = Segment.after(position, stop)
     ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
     cuts = cut(whole, ends, sizes, pieces, LEAST_BYTES)
-    source, folder = edges.config.source, binlog.spool.folder
+    source, folder = edges.source.settings, binlog.spool.folder
     schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
     pending = binlog.spool.pending
     prepared = None if pending is None else PreparedAt(position.at, pending.prepared)
@@ -70,9 +67,9 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     for manifest in manifests:
         gtids |= manifest.gtids
     position = binlog.spool.position
-    executed_with(edges.connection, gtids, lambda state: same_history(state, position))
+    edges.source.executed_with(gtids, position)
     _prove_cuts(edges, position, manifests)
-    _wait_for_later_seconds(edges.connection, position, manifests)
+    _wait_for_later_seconds(edges.source, position, manifests)
     edges.lease.assert_held()
     binlog.append(manifests)
     for segment in decoded:
@@ -99,18 +96,18 @@ def _without(manifest: Manifest, tables: Collection[TableId]) -> Manifest:
 def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest]) -> None:
     """BinlogGone unless all segments are of one history. A reader proves only where the first segment starts."""
     if len(manifests) > 1:
-        files = file_sizes(edges.connection)
+        files = edges.source.files()
         for manifest in manifests:
             position = position.moved(manifest.stop, manifest.gtids, manifest.history)
-            prove(edges.config.source, position, files)
+            edges.source.assert_same_history(position, files)
 
 
-def _wait_for_later_seconds(connection: pymysql.Connection, position: Position, manifests: Sequence[Manifest]) -> None:
+def _wait_for_later_seconds(source: BinlogSource, position: Position, manifests: Sequence[Manifest]) -> None:
     """A position in a new file names the second in which the file began. It is stored once that second is over."""
     new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
     began = [manifest.history.began or 0 for manifest in new_files if manifest.history]
     if began:
-        wait_until_over(connection, max(began))
+        source.wait_until_over(max(began))
 
 
 def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from lakeingest.config import Source
@@ -11,8 +12,8 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import LakeIngestError, SourceAway, UnsupportedEvent
 from lakeingest.files.file import File
-from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
-from lakeingest.mysql.connection import connect, free_server_id
+from lakeingest.mysql.binlog_reader import SegmentFacts
+from lakeingest.mysql.binlog_source import read_changes
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.spool.errors import spool_errors
 from lakeingest.spool.manifest import Manifest
@@ -142,10 +143,9 @@ class _Reading:
 
     def _attempt(self, segment: Segment, schemas: Schemas, waiting: Schemas) -> Manifest:
         profile, source, prepared = self.profile, self._task.source, self._task.prepared
-        with SegmentFiles(self._task.folder, schemas) as files, connect(source) as connection:
-            server_id = free_server_id(connection, source)
-            facts = SegmentFacts()
-            parts = read_segment(connection, segment, schemas, server_id, facts, waiting, prepared)
+        facts = SegmentFacts()
+        parts = read_changes(source, segment, schemas, facts, waiting, prepared)
+        with SegmentFiles(self._task.folder, schemas) as files, closing(parts):
             while True:
                 with profile.stage("binlog: decode"):
                     part = next(parts, None)

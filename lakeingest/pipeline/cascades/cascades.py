@@ -25,9 +25,8 @@ from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, 
 from lakeingest.core.keys import EVERY_KEY, quote
 from lakeingest.core.position import Low, Place, Position, latest
 from lakeingest.errors import SplitUnstable, SpoolGap
-from lakeingest.files.file import state_of
 from lakeingest.mysql.keyed_rows import value_of
-from lakeingest.pipeline.binlog.coverage import cover_lows, has_low_at_file_start
+from lakeingest.pipeline.binlog.coverage import cover_lows
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.binlog.watermarks import read_up_to
 from lakeingest.pipeline.cascades.copies import Copies
@@ -137,7 +136,7 @@ def _read_again(
         since,
         Settled(table.cascade_keys, settled),
         nulled=sum(part.nulled for part in patched),
-        read_to=read_up_to(edges.config.source, binlog, latest(part.high for part in patched)),
+        read_to=read_up_to(edges, binlog, latest(part.high for part in patched)),
     )
     binlog.add_boundaries(part.high for part in patched)
     edges.lease.assert_held()
@@ -163,7 +162,7 @@ def _chunks(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
 def _view_has(edges: Edges, binlog: BinlogRun) -> Place:
     """A view that is opened now has every change up to there, as far as the spool goes."""
     position = binlog.spool.position
-    return (position.start_of_file if has_low_at_file_start(edges.connection, position) else position).place
+    return (position.start_of_file if edges.source.has_low_at_file_start(position) else position).place
 
 
 def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
@@ -212,7 +211,7 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     assert position is not None  # noqa: S101 - it was merged right now
     table.cancel_reading()
     if table.staged.published is not None:
-        begin_again(state_of(edges.config), table.schema, table.staged.published)
+        begin_again(edges.state, table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
     to = min(position.place, _view_has(edges, binlog))
     cascades = Settled(table.cascade_keys, to) if table.cascade_keys else None

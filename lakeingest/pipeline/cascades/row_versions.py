@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.config import Source
+from lakeingest.config import Source as Settings
 from lakeingest.core.cascades import ForeignKey, Row
 from lakeingest.core.comparison import collations
 from lakeingest.core.schema import INTEGERS, TableSchema
 from lakeingest.lake.target import Bounds, RowReader
-from lakeingest.mysql.connection import connect
-from lakeingest.mysql.text_classes import text_classes
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.rereads.patches import patch_folder
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
@@ -31,7 +30,7 @@ class WithValues:
     `classes` has a column for each of `columns`, in their order. `collations` are those of columns that are texts.
     """
 
-    source: Source
+    source: Settings
     types: pa.Schema
     columns: tuple[str, ...]
     collations: Mapping[str, str]
@@ -52,8 +51,8 @@ class WithValues:
         each = pc.unique(texts.drop_null())
         if not len(each):
             return pa.nulls(len(texts), pa.string())
-        with connect(self.source) as connection:
-            known = text_classes(connection, collation, each.to_pylist())
+        with Source.open(self.source) as source:
+            known = source.text_classes(collation, each.to_pylist())
         return pa.array(known.values(), pa.string()).take(pc.index_in(texts, pa.array(known, pa.string())))
 
 
@@ -73,7 +72,7 @@ def classes_of(edges: Edges, key: ForeignKey, values: Collection[Row]) -> dict[R
     """The classes of a foreign key's values, as in `core.cascades.Classes`: of texts those that the source tells."""
     texts = {key.columns.index(name): collation for name, collation in collations(key).items()}
     known = {
-        number: text_classes(edges.connection, collation, {row[number] for row in values})
+        number: edges.source.text_classes(collation, {row[number] for row in values})
         for number, collation in texts.items()
     }
     return {
@@ -133,4 +132,4 @@ def _wanted(
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(zip(*classes, strict=True), fields, strict=True)]
     table = pa.table(arrays, schema=pa.schema(fields))
-    return WithValues(edges.config.source, _types(schema, columns), key.columns, texts, table)
+    return WithValues(edges.source.settings, _types(schema, columns), key.columns, texts, table)

@@ -55,7 +55,7 @@ class CopyingBeside:
     def _advance(self, table: TableRun) -> bool:
         edges, binlog = self._edges, self._binlog
         if self._planner is None:
-            self._planner = Planner(edges.connection, table.schema, table.options, edges.executors.at_once_beside)
+            self._planner = Planner(edges.source, table.schema, table.options, edges.executors.at_once_beside)
             edges.observe(Planned(table.id, self._planner.estimated_rows))
         planner = self._planner
         if self._wave is None:

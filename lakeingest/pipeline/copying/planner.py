@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pymysql
-
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.chunks import (
     SHRINK,
@@ -18,7 +16,7 @@ from lakeingest.core.chunks import (
 )
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
 from lakeingest.core.schema import TableSchema
-from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
+from lakeingest.mysql.source import Source
 
 CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the other executors idle for long
 
@@ -28,16 +26,16 @@ class Planner:
 
     def __init__(
         self,
-        connection: pymysql.Connection,
+        source: Source,
         schema: TableSchema,
         options: TableOptions,
         at_once: int,
         keys: KeyRange = EVERY_KEY,
     ) -> None:
-        self._connection, self._schema, self._at_once, self._keys = connection, schema, at_once, keys
+        self._source, self._schema, self._at_once, self._keys = source, schema, at_once, keys
         self._fixed = options.chunk_rows != "auto"
-        self._estimated_rows = estimated_rows(connection, schema, keys)
-        self._estimated_bytes = estimated_bytes(connection, schema)
+        self._estimated_rows = source.estimated_rows(schema, keys)
+        self._estimated_bytes = source.estimated_bytes(schema)
         self._chunk_rows = (
             first_rows(self._estimated_rows, self._estimated_bytes)
             if options.chunk_rows == "auto"
@@ -98,14 +96,14 @@ class Planner:
 
     def _even(self) -> tuple[int, int, int] | None:
         """Least key, step and greatest key of now; None where arithmetic is not bounded, or not possible."""
-        bounds = key_bounds(self._connection, self._schema, self._keys) if self._schema.countable else None
+        bounds = self._source.key_bounds(self._schema, self._keys) if self._schema.countable else None
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
     def _asked(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
         boundaries: list[Key] = []
         for _ in range(count):
-            following = next_boundary(self._connection, self._schema, lower, self._chunk_rows, self._keys.upper)
+            following = self._source.next_boundary(self._schema, lower, self._chunk_rows, self._keys.upper)
             if following is None:
                 return boundaries, True
             boundaries.append(following)

@@ -59,7 +59,7 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
     """
     if not table.has_missing_chunks or out_of_time():
         return
-    planner = Planner(edges.connection, table.schema, table.options, edges.executors.at_once)
+    planner = Planner(edges.source, table.schema, table.options, edges.executors.at_once)
     edges.observe(Planned(table.id, planner.estimated_rows))
     wave: Wave | None = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to)
     try:
@@ -86,7 +86,7 @@ def begin_wave(
     chunks, cap = planner.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
     position, writer, since = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
     copies = [
-        CopyChunk(edges.config.source, table.schema, chunk, position.server_uuid, position.epoch, since, cap, writer)
+        CopyChunk(edges.source.settings, table.schema, chunk, position.server_uuid, position.epoch, since, cap, writer)
         for chunk in chunks
     ]
     executors = edges.executors
@@ -130,7 +130,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, co
         merge(edges, binlog.spool, table)
     rows = sum(chunk.cost.rows for chunk in copied)
     nulled = sum(chunk.nulled for chunk in copied)
-    read_to = read_up_to(edges.config.source, binlog, latest(chunk.high for chunk in copied))
+    read_to = read_up_to(edges, binlog, latest(chunk.high for chunk in copied))
     progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)
     edges.lease.assert_held()
     sound = all(chunk.sound for chunk in copied)

@@ -7,9 +7,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import of_table
-from lakeingest.files.file import state_of
-from lakeingest.mysql.schema_reader import read_settled_schema
-from lakeingest.pipeline.binlog.coverage import has_low_at_file_start, watched_from
+from lakeingest.pipeline.binlog.coverage import watched_from
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.joining.over_gap import (
@@ -44,13 +42,13 @@ def join(run: OpenRun) -> None:
     """
     edges, binlog = run.edges, run.binlog
     if any(
-        binlog.schemas or table.copy is not None or has_low_at_file_start(edges.connection, binlog.spool.position)
+        binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)
     ):
         spool_to_now(edges, binlog)
     for table in _joining(run):
         with working_on(edges, table), of_table():
-            table.joins_by(read_settled_schema(edges.connection, table.id, table.schema.choices))
+            table.joins_by(edges.source.stable_schema(table.id, table.schema.choices))
     _leave_out_failed(run)
     if _joining(run):
         know_foreign_keys(edges, binlog)
@@ -67,7 +65,7 @@ def join(run: OpenRun) -> None:
             edges.lease.assert_held()
             if table.copy is None:
                 table.advance(edges.target.create(table.schema, new.created()), sound=True)
-                keep_definition(state_of(edges.config), table.schema, is_new=True)
+                keep_definition(edges.state, table.schema, is_new=True)
             else:
                 _start_over(run, table, new)
             table.joined()
@@ -76,14 +74,14 @@ def join(run: OpenRun) -> None:
 
 def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     """Begin its rows again on staging, and say to readers of the changelog that what they see is of before."""
-    edges, staged, state = run.edges, table.staged, state_of(run.edges.config)
+    edges, staged, state = run.edges, table.staged, run.edges.state
     signals = run.signals.waiting.get(table.id, ())
     is_complete = staged.progress.splits.complete
     compares = table.watch is Watch.REJOINING and (
-        is_complete or is_worth_comparing(edges.connection, staged, table.schema)
+        is_complete or is_worth_comparing(edges.source, staged, table.schema)
     )
     spool, before = run.binlog.spool, definition_before(edges.config, staged, table.schema)
-    lift = lift_over_gap(edges.config, spool, staged, table.schema) if compares else None
+    lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
     if staged.published is not None:
         begin_again(state, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(state, table.schema)
@@ -114,7 +112,7 @@ def _leave_out_failed(run: OpenRun) -> None:
 def _watch(run: OpenRun) -> Mapping[TableId, Place]:
     """The places from which the spool watches the new tables. A table whose changes after it cannot be read stops."""
     joining = {table.id: table.schema for table in _joining(run)}
-    joined = watched_from(run.edges.config, run.edges.connection, run.binlog.spool, joining)
+    joined = watched_from(run.edges.source, run.binlog.spool, joining)
     for table, error in joined.stopped.items():
         fail(run.edges, run.tables[table], error)
     _leave_out_failed(run)

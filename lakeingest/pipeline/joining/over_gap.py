@@ -14,8 +14,6 @@ written like those that differ.
 
 from collections.abc import Collection
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.lift import Lift, NotLiftable
 from lakeingest.core.origins import Origins, origins
@@ -24,8 +22,8 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.errors import of_table
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Staged
-from lakeingest.mysql.default_values import with_default_values
-from lakeingest.mysql.key_space import estimated_rows
+from lakeingest.mysql.binlog_source import BinlogSource
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
@@ -52,7 +50,9 @@ def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableS
     return origins(before, [halt.alteration for halt in known], schema)
 
 
-def lift_over_gap(config: Config, spool: Spool, staged: Staged, schema: TableSchema) -> Lift | None:
+def lift_over_gap(
+    config: Config, source: BinlogSource, spool: Spool, staged: Staged, schema: TableSchema
+) -> Lift | None:
     """How the rows of a copy are lifted to the definition of now, to be compared by it.
 
     None where they have to be copied again: there are none, patches of them wait, nobody knows their definition, or a
@@ -67,16 +67,16 @@ def lift_over_gap(config: Config, spool: Spool, staged: Staged, schema: TableSch
         return None
     known = origins_of(before, spool, staged, schema)
     with of_table():
-        schema = with_default_values(config.source, schema, {name for name, was in known.items() if was is None})
+        schema = source.with_default_values(schema, {name for name, was in known.items() if was is None})
     try:
         return Lift(before, schema, tuple(known[name] for name in schema.names), is_guess=True)
     except NotLiftable:
         return None
 
 
-def is_worth_comparing(connection: pymysql.Connection, staged: Staged, schema: TableSchema) -> bool:
+def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> bool:
     """Whether a copy that is not complete has at least half of the source's rows."""
-    return schema.ordered and 0 < estimated_rows(connection, schema) <= 2 * staged.progress.rows
+    return schema.ordered and 0 < source.estimated_rows(schema) <= 2 * staged.progress.rows
 
 
 def go_on_over_gap(

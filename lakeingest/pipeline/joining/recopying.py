@@ -8,7 +8,6 @@ of tables by a tool for schema changes. A first copy that has less than half of 
 from lakeingest.core.position import Place
 from lakeingest.core.recopying import Altered, Recopy, recopy
 from lakeingest.errors import SchemaChanged, of_table
-from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.joining.starting_over import start_over
 from lakeingest.pipeline.run.open_run import OpenRun
@@ -66,8 +65,8 @@ def _is_dropped(run: OpenRun, table: TableRun) -> bool:
     """Drop a first copy that has too few rows to be compared; whether it had."""
     edges = run.edges
     with of_table():
-        schema = read_schema(edges.connection, table.id, table.options.choices)
-        if is_worth_comparing(edges.connection, table.staged, schema):
+        schema = edges.source.schema(table.id, table.options.choices)
+        if is_worth_comparing(edges.source, table.staged, schema):
             return False
     edges.lease.assert_held()
     edges.target.discard(table.id)

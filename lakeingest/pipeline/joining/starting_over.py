@@ -18,7 +18,6 @@ from lakeingest.errors import (
     UnsupportedEvent,
     UnsupportedValue,
 )
-from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.joining.over_gap import lift_over_gap
 from lakeingest.pipeline.preconditions import refusal
@@ -51,14 +50,14 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
     """
     edges = run.edges
     try:
-        with translate_errors(edges.config.source, edges.target):
+        with translate_errors(edges.source.settings, edges.target):
             staged = table.copy or edges.target.recover(table.id)
-            schema = read_schema(edges.connection, table.id, table.options.choices)
+            schema = edges.source.schema(table.id, table.options.choices)
             if staged is None:
                 return Retryable(f"{table.id}: its copy was dropped; the next run copies it again")
             if not edges.config.evolves:
                 assert_unchanged(staged, schema)
-            if refused := refusal(edges.config, edges.connection, table.id):
+            if refused := refusal(edges.config, edges.source, table.id):
                 return refused
             if not is_stopped_by_ddl(table):  # a read begins with that DDL
                 assert_read_by(edges, run.binlog, table, schema)
@@ -68,7 +67,11 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
         return error
     if staged.published is None and not over_gap:
         return Retryable(f"{table.id}: the next run goes on with its first copy")
-    if over_gap and schema.keeps_deleted and lift_over_gap(edges.config, run.binlog.spool, staged, schema) is None:
+    if (
+        over_gap
+        and schema.keeps_deleted
+        and lift_over_gap(edges.config, edges.source, run.binlog.spool, staged, schema) is None
+    ):
         return SchemaChanged(
             f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"

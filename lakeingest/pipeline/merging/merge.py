@@ -15,7 +15,7 @@ from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import MergePlan, plan_merge
-from lakeingest.files.file import File, state_of
+from lakeingest.files.file import File
 from lakeingest.lake.target import Effects, Merger
 from lakeingest.pipeline.events import Merged
 from lakeingest.pipeline.merging.reread_rows import store_rereads
@@ -47,11 +47,11 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
         return
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)
-    patches = PatchFolder.of(state_of(edges.config), table.schema)
+    patches = PatchFolder.of(edges.state, table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
     may_be_quiet = staged.visible and cascades == (progress.cascades and replace(progress.cascades, to=stop.place))
-    if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.connection):
+    if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.source):
         table.advance(edges.quiet.state_unchanged(table.id, staged, stop))
         return
     if not files:

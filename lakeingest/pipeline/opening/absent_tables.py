@@ -7,15 +7,12 @@ not there; so one that is not denied was dropped or renamed.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, NotOurCopy, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
-from lakeingest.mysql.schema_reader import list_tables
-from lakeingest.mysql.visibility import is_hidden
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.state.definition import defined
 
@@ -35,12 +32,12 @@ class Known:
     left: Mapping[TableId, str] = field(default_factory=dict)
 
 
-def known_tables(config: Config, connection: pymysql.Connection, listed: Collection[TableId] | None = None) -> Known:
+def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:
     """The included tables that the source lists (`listed`), and those with a copy that it does not list.
 
     Copies are known from the state folder, or, where it was lost, by the names that the catalog has.
     """
-    shown = config.tables.select(list_tables(connection) if listed is None else listed)
+    shown = config.tables.select(source.tables() if listed is None else listed)
     target = open_target(config)
     try:
         others = set(defined(state_of(config)) or config.tables.select(copied(target, config.target))).difference(shown)
@@ -52,6 +49,6 @@ def known_tables(config: Config, connection: pymysql.Connection, listed: Collect
         *(one for one, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)),
     ]
     included = config.tables.select(ours)
-    hidden = frozenset(table for table in included if is_hidden(connection, table))
+    hidden = frozenset(table for table in included if source.is_hidden(table))
     left = {table: GONE if table in included else EXCLUDED for table in sorted(ours) if table not in hidden}
     return Known(tuple(sorted({*shown, *hidden})), hidden, left)

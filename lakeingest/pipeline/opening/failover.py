@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.failover import epoch_of
 from lakeingest.core.position import FIRST_EPOCH, Position
@@ -20,7 +18,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, RestartNeeded, SourceDiverged
 from lakeingest.lake import formats
-from lakeingest.mysql.chunk_reader import server_state
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.failover import ThisServer
 from lakeingest.pipeline.events import FailedOver
 from lakeingest.pipeline.run.edges import Edges
@@ -49,19 +47,17 @@ class Failover:
         return (spool.position.server_uuid, spool.position.epoch) == (self.server_uuid, self.epoch)
 
 
-def is_successor(
-    config: Config, connection: pymysql.Connection, progress: Collection[Progress], spool: Spool | None
-) -> bool:
+def is_successor(source: BinlogSource, progress: Collection[Progress], spool: Spool | None) -> bool:
     """Whether the source is of the history that copies were made from, though it is another server."""
     positions = [one.position for one in progress if one.position is not None]
     positions += [] if spool is None else [spool.position]
-    server = ThisServer(config.source, connection, FIRST_EPOCH)
+    server = source.here(FIRST_EPOCH)
     return any(server.takes_over(position) for position in dict.fromkeys(positions))
 
 
 def failover(
     config: Config,
-    connection: pymysql.Connection,
+    source: BinlogSource,
     schemas: Mapping[TableId, TableSchema],
     copied: Mapping[TableId, Progress],
     spool: Spool | None,
@@ -72,14 +68,14 @@ def failover(
     SourceBehind where the source still gets transactions that copies have; the reason of one of them where no copy
     can go on, and nobody `asked` for one of the tables.
     """
-    here = server_state(connection).uuid
+    here = source.state().uuid
     known = [(one.server_uuid, one.epoch) for one in copied.values()]
     known += [] if spool is None else [(spool.position.server_uuid, spool.position.epoch)]
     epoch = epoch_of(here, known)
     elsewhere = {table: one for table, one in copied.items() if (one.server_uuid, one.epoch) != (here, epoch)}
     if not elsewhere:
         return Failover(here, epoch)
-    moving = _Moving(config, ThisServer(config.source, connection, epoch), schemas)
+    moving = _Moving(config, source.here(epoch), schemas)
     moved, failed, back = dict[TableId, Progress](), dict[TableId, LakeIngestError](), dict[TableId, int]()
     for table, progress in elsewhere.items():
         if progress.splits.stop is None or progress.position is None:

@@ -3,8 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position, in_same_file
@@ -12,10 +10,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import state_of
 from lakeingest.lake.target import Target
-from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import written_position
-from lakeingest.mysql.continuity import executed_with, file_began, last_transaction, wait_until_over
-from lakeingest.pipeline.binlog.coverage import has_low_at_file_start, is_exact
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.opening.loading import Loaded, is_kept
 from lakeingest.pipeline.opening.resumption import resumption
 from lakeingest.spool.spool import Spool
@@ -37,7 +32,7 @@ class Start:
 
 
 def open_spool(
-    config: Config, connection: pymysql.Connection, target: Target, loaded: Loaded, asked: Collection[TableId]
+    config: Config, source: BinlogSource, target: Target, loaded: Loaded, asked: Collection[TableId]
 ) -> Start:
     """Open the existing spool, or a new one.
 
@@ -49,8 +44,8 @@ def open_spool(
     schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
     copied = {table: copy.progress for table, copy in staged.items() if copy}
     unknown = any(table in schemas for table in failed)
-    chosen = resumption(config, connection, schemas, copied, asked=asked, unknown=unknown)
-    again = frozenset(table for table in chosen.again if is_kept(config, connection, staged[table], schemas[table]))
+    chosen = resumption(config, source, schemas, copied, asked=asked, unknown=unknown)
+    again = frozenset(table for table in chosen.again if is_kept(source, staged[table], schemas[table]))
     for table in chosen.again:
         if table not in again:
             target.discard(table)
@@ -64,38 +59,38 @@ def open_spool(
             del staged[table], schemas[table]
     spool = chosen.spool
     if spool is None:
-        begins = chosen.begins or _opening(config, connection, chosen.epoch)
-        if (again or None in staged.values()) and has_low_at_file_start(connection, begins):
+        begins = chosen.begins or _opening(source, chosen.epoch)
+        if (again or None in staged.values()) and source.has_low_at_file_start(begins):
             begins = begins.start_of_file
         spool = Spool.open(state_of(config) / "spool", begins)
     loaded = replace(loaded, schemas=schemas, staged=staged, failed=failed)
     return Start(spool, loaded, again, chosen.moved, chosen.back)
 
 
-def _opening(config: Config, connection: pymysql.Connection, epoch: int) -> Position:
+def _opening(source: BinlogSource, epoch: int) -> Position:
     """Where a first spool begins: every transaction before it is executed.
 
     The file is read before the executed set: a rotation waits for the commits of earlier files, so all of them are
     executed then. Where low watermarks are exact, the spool begins at the written position.
     """
-    at, began = _dated_position(config, connection)
-    has_gtids = server_state(connection).executed is not None
-    last = last_transaction(config.source, connection, at) if has_gtids or is_exact(connection) else None
-    if not is_exact(connection):
+    at, began = _dated_position(source)
+    has_gtids, is_exact = source.state().executed is not None, source.has_exact_lows()
+    last = source.last_transaction(at) if has_gtids or is_exact else None
+    if not is_exact:
         at = at.start_of_file
-    state = executed_with(connection, GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet())
+    state = source.executed_with(GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet())
     return Position(state.uuid, epoch, at, state.executed, History(began, last=last))
 
 
-def _dated_position(config: Config, connection: pymysql.Connection) -> tuple[FilePosition, int]:
+def _dated_position(source: BinlogSource) -> tuple[FilePosition, int]:
     """The written position, and the second in which its file was begun; this second is over.
 
     So a binlog that is reset after now begins in another second.
     """
-    at = written_position(connection)
+    at = source.written()
     while True:
-        before, began = at, file_began(config.source, at.file)
-        wait_until_over(connection, began)
-        at = written_position(connection)
+        before, began = at, source.file_began(at.file)
+        source.wait_until_over(began)
+        at = source.written()
         if in_same_file(at, before):
             return at, began

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import LakeIngestError, NotOurCopy, SchemaChanged, Scope
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.connection import named_errors
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
 from lakeingest.pipeline.schema.definitions import as_copied, has_other_rows, restore_from_lake
 
@@ -34,9 +32,7 @@ class Loaded:
     altered: Mapping[TableId, TableSchema]
 
 
-def load_tables(
-    config: Config, connection: pymysql.Connection, target: Target, defined: Mapping[TableId, TableSchema]
-) -> Loaded:
+def load_tables(config: Config, source: BinlogSource, target: Target, defined: Mapping[TableId, TableSchema]) -> Loaded:
     """Ask the lake for the copies of these tables, which are so defined now."""
     schemas, altered = dict(defined), dict[TableId, TableSchema]()
     staged: dict[TableId, Staged | None] = {}
@@ -44,7 +40,7 @@ def load_tables(
     for table, schema in defined.items():
         try:
             copy = target.recover(table)
-            if copy and _is_begun_in_vain(config, connection, copy, schema):
+            if copy and _is_begun_in_vain(config, source, copy, schema):
                 target.discard(table)
                 copy = None
             if copy:
@@ -62,22 +58,22 @@ def load_tables(
     return Loaded(schemas, staged, failed, altered)
 
 
-def is_kept(config: Config, connection: pymysql.Connection, staged: Staged | None, schema: TableSchema) -> bool:
+def is_kept(source: BinlogSource, staged: Staged | None, schema: TableSchema) -> bool:
     """Whether a copy that cannot be continued is more than a few chunks that nobody has seen."""
-    return staged is not None and (staged.published is not None or _is_worth(config, connection, staged, schema))
+    return staged is not None and (staged.published is not None or _is_worth(source, staged, schema))
 
 
-def _is_worth(config: Config, connection: pymysql.Connection, staged: Staged, schema: TableSchema) -> bool:
-    return unless_away(config, True, partial(is_worth_comparing, connection, staged, schema))
+def _is_worth(source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
+    return unless_away(source, True, partial(is_worth_comparing, source, staged, schema))
 
 
-def unless_away(config: Config, unknown: Answer, ask: Callable[[], Answer]) -> Answer:
+def unless_away(source: BinlogSource, unknown: Answer, ask: Callable[[], Answer]) -> Answer:
     """The source's answer to a question about one table; `unknown` if other sessions lock it, or DDL has dropped it.
 
     The table then stops when the run reads its rows.
     """
     try:
-        with named_errors(config.source):
+        with source.named_errors():
             return ask()
     except LakeIngestError as error:
         if error.scope is not Scope.TABLE:
@@ -85,9 +81,9 @@ def unless_away(config: Config, unknown: Answer, ask: Callable[[], Answer]) -> A
         return unknown
 
 
-def _is_begun_in_vain(config: Config, connection: pymysql.Connection, staged: Staged, schema: TableSchema) -> bool:
+def _is_begun_in_vain(config: Config, source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
     """Whether DDL came into a first copy, of which too little is there to be compared."""
     is_partial = staged.published is None and not staged.progress.splits.complete
     if not (is_partial and config.evolves and has_other_rows(staged, schema)):
         return False
-    return config.asks or not _is_worth(config, connection, staged, schema)
+    return config.asks or not _is_worth(source, staged, schema)

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.chunks import FIRST_ROWS
 from lakeingest.core.position import bytes_between
@@ -16,8 +14,7 @@ from lakeingest.core.segments import LEAST_BYTES
 from lakeingest.files.file import state_of
 from lakeingest.lake.identity import identify
 from lakeingest.lake.target import Staged
-from lakeingest.mysql.connection import connect, file_sizes, written_position
-from lakeingest.mysql.key_space import estimated_rows
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.binlog.boundaries import check_boundaries, noted
 from lakeingest.pipeline.events import ClockWrong, Observer, Opened, WentBack
 from lakeingest.pipeline.opening.absent_tables import known_tables
@@ -59,31 +56,31 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
     LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
-    with connect(config.source) as connection:
-        known = known_tables(config, connection)
+    with BinlogSource.open(config.source) as source:
+        known = known_tables(config, source)
         requested = config.tables.choose(known.tables, tables)
         # the spool continues for every table that has a copy, also when the run is for other tables only
-        schemas, refused = require(config, connection, known.tables, requested, spark=spark is None)
-        ours, before = owner(config, connection, schemas)
+        schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
+        ours, before = owner(config, source, schemas)
         with held(state_of(config)) as lease:
             claim(state_of(config), before or ours)
             identify(config)
             quiet = QuietTables.of(state_of(config))
-            config = patient(config, connection)
+            config = patient(config, source)
             roll_all_back(config, lease, observe)
             target = open_target(config, quiet)
-            found = load_tables(config, connection, target, schemas)
-            _tell(connection, found.staged, observe)
+            found = load_tables(config, source, target, schemas)
+            _tell(source, found.staged, observe)
             asked = asked_anew(config, requested, found.staged) - refused.keys()
-            start = open_spool(config, connection, target, found, asked)
+            start = open_spool(config, source, target, found, asked)
             spool, loaded = start.spool, start.loaded
             if before is not None:
                 hand_over(state_of(config), ours)
             again = start.again | _copied_by_another_definition(loaded)
-            check_boundaries(config.source, connection, spool)
+            check_boundaries(source, spool)
             session = spark or (open_session(config) if is_due() else None)
             executors = Executors(config, session, borrowed=spark is not None)
-            edges = Edges(config, connection, target, quiet, lease, executors, observe)
+            edges = Edges(config, source, target, state_of(config), quiet, lease, executors, observe)
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config)))
             left = {} if tables else known.left
@@ -100,16 +97,16 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                         kept = keep_definition(state_of(config), loaded.schemas[table])
                         if kept.suspect and not staged.is_restarted:
                             runs[table].doubt_rows()
-            if _is_large(config, connection, run):
+            if _is_large(run):
                 warm_up(executors.open())
             observe(Opened(len(loaded.schemas), time.monotonic() - began))
-            with noted(config.source, lease, lambda: run.binlog.spool):
+            with noted(source, lease, lambda: run.binlog.spool):
                 yield run
 
 
-def _tell(connection: pymysql.Connection, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
+def _tell(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
     """Say what is remarkable in what was loaded: a clock that disagrees, and files that were lost."""
-    if (wrong := disagreement(connection, loaded)) is not None:
+    if (wrong := disagreement(source, loaded)) is not None:
         observe(ClockWrong(wrong))
     for table, staged in loaded.items():
         if staged and staged.lost:
@@ -148,15 +145,16 @@ def _table_runs(
     return runs
 
 
-def _is_large(config: Config, connection: pymysql.Connection, run: OpenRun) -> bool:
+def _is_large(run: OpenRun) -> bool:
     """Whether the run needs Spark soon: a table of several chunks is to be copied, or much of the binlog is unread."""
+    source = run.edges.source
     to_copy = (
         table.schema
         for table in run.tables.values()
         if table.is_joining or (table.copy is not None and table.has_missing_chunks)
     )
-    rows = (unless_away(config, 0, partial(estimated_rows, connection, schema)) for schema in to_copy)
+    rows = (unless_away(source, 0, partial(source.estimated_rows, schema)) for schema in to_copy)
     if any(count > FIRST_ROWS for count in rows):
         return True
-    unread = bytes_between(run.binlog.spool.position.at, written_position(connection), file_sizes(connection))
+    unread = bytes_between(run.binlog.spool.position.at, source.written(), source.files())
     return unread > LEAST_BYTES

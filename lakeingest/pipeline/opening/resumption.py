@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.position import FIRST_EPOCH, Position
 from lakeingest.core.progress import Progress
@@ -21,10 +19,7 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
-from lakeingest.mysql.binlog_reader import read_segment
-from lakeingest.mysql.chunk_reader import server_state
-from lakeingest.mysql.connection import connect, file_sizes, free_server_id
-from lakeingest.mysql.continuity import prove, still_there
+from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.opening.failover import failover, is_successor
 from lakeingest.spool.halts import waits
 from lakeingest.spool.spool import Spool
@@ -52,16 +47,14 @@ class Resumption:
     back: Mapping[TableId, int] = field(default_factory=dict)
 
 
-def owner(
-    config: Config, connection: pymysql.Connection, tables: Collection[TableId]
-) -> tuple[StateOwner, StateOwner | None]:
+def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> tuple[StateOwner, StateOwner | None]:
     """The owner that the state folder must have, and the one that it has if this one takes over. Nothing is changed.
 
     A server takes over from another one if it has transactions of the history that copies were made from, or if nothing
     was copied yet. NotOurState where the folder belongs to another pipeline or another server; BinlogGone where it
     belongs to this pipeline's copies of `tables`, but the source is now another server.
     """
-    folder, state = state_of(config), server_state(connection)
+    folder, state = state_of(config), source.state()
     ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
     if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
         found = StateOwner(config.name, spool.opened.server_uuid)
@@ -69,7 +62,7 @@ def owner(
         spool = Spool.load(folder / "spool")
         progress = [staged.progress for staged in copies(open_target(config), tables).staged.values()]
         is_unused = spool is None and not progress
-        if is_unused or is_successor(config, connection, progress, spool):
+        if is_unused or is_successor(source, progress, spool):
             return ours, found
         if any(one.position is not None for one in progress):
             raise BinlogGone(
@@ -92,7 +85,7 @@ def asked_anew(
 
 def resumption(
     config: Config,
-    connection: pymysql.Connection,
+    source: BinlogSource,
     schemas: Mapping[TableId, TableSchema],
     copied: Mapping[TableId, Progress],
     *,
@@ -113,12 +106,12 @@ def resumption(
 
     """
     spool = Spool.load(state_of(config) / "spool")
-    over = failover(config, connection, schemas, copied, spool, asked)
+    over = failover(config, source, schemas, copied, spool, asked)
     here = {table: over.moved.get(table, progress) for table, progress in copied.items() if table not in over.failed}
     if spool is not None and not over.is_of_here(spool):
         spool = None
     stored = None if spool is None else _stored(spool, here)
-    chosen = resume(here, stored, _Source(config, connection, schemas, spool), asked, unknown=unknown)
+    chosen = resume(here, stored, _Source(config, source, schemas, spool), asked, unknown=unknown)
     failed = {**over.failed, **chosen.failed}
     kept = spool if chosen.keeps_spool else None
     return Resumption(kept, chosen.begins, chosen.again, failed, over.epoch, over.moved, over.back)
@@ -138,34 +131,32 @@ class _Source:
     def __init__(
         self,
         config: Config,
-        connection: pymysql.Connection,
+        source: BinlogSource,
         schemas: Mapping[TableId, TableSchema],
         spool: Spool | None,
     ) -> None:
-        self._config, self._connection, self._schemas, self._spool = config, connection, schemas, spool
+        self._config, self._source, self._schemas, self._spool = config, source, schemas, spool
         self._gone = dict[Position, LakeIngestError | None]()
 
     @cached_property
     def _files(self) -> Mapping[str, int]:
-        return file_sizes(self._connection)
+        return self._source.files()
 
     def gone(self, position: Position) -> LakeIngestError | None:
         if position not in self._gone:
-            self._gone[position] = _reason(partial(still_there, self._config.source, self._connection, position))
+            self._gone[position] = _reason(partial(self._source.assert_there, position))
         return self._gone[position]
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
-        return _reason(partial(prove, self._config.source, position, self._files))
+        return _reason(partial(self._source.assert_same_history, position, self._files))
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
         """The same up to DDL of the table, where its copy goes on after that."""
         assert self._spool is not None  # noqa: S101 - only tables that a spool went past are asked for
         segment = Segment.after(since, self._spool.position.at)
         try:
-            with connect(self._config.source) as connection:
-                server_id = free_server_id(connection, self._config.source)
-                for _ in read_segment(connection, segment, {table: self._schemas[table]}, server_id):
-                    pass
+            for _ in self._source.changes(segment, {table: self._schemas[table]}):
+                pass
         except LakeIngestError as error:
             if not error.tables:
                 raise

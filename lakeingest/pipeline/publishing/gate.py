@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from lakeingest.errors import GateFailed
-from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import GateRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
@@ -52,7 +51,7 @@ def gate(
             report = joined(report, evaluated(live(found, table.schema), suites))
         else:
             report = evaluated(rows(), [of_definition, *suites])
-        page = save_report(state_of(edges.config), table.id, stage, expected_rows, report)
+        page = save_report(edges.state, table.id, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began
     edges.observe(GateRun(table.id, stage, len(report.outcomes), len(failures), len(report.warnings), seconds))

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakeingest.core.shown import SHOWN, Shown
-from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import Published
 from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
@@ -50,7 +49,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     edges.lease.assert_held()
     # before it: then it is known of every published copy
-    keep_first(state_of(edges.config), table.schema, staged.published, staged.progress.position)
+    keep_first(edges.state, table.schema, staged.published, staged.progress.position)
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(asked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
     with edges.profile.stage("publishes"):

@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from lakeingest.core.keys import EVERY_KEY
 from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
-from lakeingest.files.file import state_of
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_values import key_table
 from lakeingest.mysql.keyed_rows import conditions_of
@@ -27,7 +26,7 @@ KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
 
 def patch_folder(edges: Edges, table: TableRun) -> PatchFolder:
     """Where patches of the table are."""
-    return PatchFolder.of(state_of(edges.config), table.schema)
+    return PatchFolder.of(edges.state, table.schema)
 
 
 def compared_columns(schema: TableSchema) -> list[str]:
@@ -52,7 +51,7 @@ def read_chunks(
     edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, chunks: Sequence[Chunk]
 ) -> list[Patched]:
     """Read these chunks, and wait for it."""
-    source, server, patches = edges.config.source, table.progress.server_uuid, patch_folder(edges, table)
+    source, server, patches = edges.source.settings, table.progress.server_uuid, patch_folder(edges, table)
     epoch, since = binlog.spool.position.epoch, settled_position(edges, binlog)
     tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, since, Cap(), patches) for chunk in chunks]
     executors = edges.executors

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from lakeingest.errors import CatalogAway, NotOurTable, Retryable, SourceAway, SparkLost, StorageAway
-from lakeingest.mysql.connection import reopen
-from lakeingest.mysql.continuity import still_there
 from lakeingest.pipeline.binlog.boundaries import check_boundaries
 from lakeingest.pipeline.events import SourceLost
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -42,7 +40,7 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
     while True:
         began = time.monotonic()
         try:
-            with translate_errors(edges.config.source, edges.target):
+            with translate_errors(edges.source.settings, edges.target):
                 if isinstance(lost, SourceAway):
                     _reconnect(edges, run.binlog)
                 elif lost is not None:
@@ -68,10 +66,10 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
 
 def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
     """Connect to the source again; BinlogGone unless it still has the binlog after the spool."""
-    reopen(edges.connection)
-    still_there(edges.config.source, edges.connection, binlog.spool.position)
+    edges.source.reopen()
+    edges.source.assert_there(binlog.spool.position)
     binlog.forget_boundaries()
-    check_boundaries(edges.config.source, edges.connection, binlog.spool)
+    check_boundaries(edges.source, binlog.spool)
 
 
 def _load_all_again(run: OpenRun) -> None:

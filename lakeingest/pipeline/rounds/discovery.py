@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, SchemaChanged
-from lakeingest.mysql.schema_reader import list_tables
 from lakeingest.pipeline.joining.joining import join
 from lakeingest.pipeline.preconditions import joinable
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
@@ -38,7 +37,7 @@ class Discovery:
         run, now = self._run, time.monotonic()
         if self._is_due(now):
             self._listed_at, self._listed_to = now, run.binlog.spool.position.at
-            listed = run.edges.config.tables.select(list_tables(run.edges.connection))
+            listed = run.edges.config.tables.select(run.edges.source.tables())
             self._pause = min(LIST_SECONDS, (time.monotonic() - now) / LIST_SHARE)
             stop_hidden(run, listed)
             if new := [table for table in listed if run.takes_new and self._is_new(table, now)]:
@@ -64,7 +63,7 @@ class Discovery:
     def _admit(self, new: Sequence[TableId]) -> None:
         """Make the tables part of the run, those that cannot be copied as stopped tables."""
         run = self._run
-        found = joinable(run.edges.config, run.edges.connection, new)
+        found = joinable(run.edges.config, run.edges.source, new)
         for table in new:
             schema = found.schemas.get(table)
             error: LakeIngestError | None = found.refused.get(table)

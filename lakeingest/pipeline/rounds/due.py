@@ -35,7 +35,7 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
     standing = Standing(table.id, unseen, behind, has_changes, time.monotonic() - worked_at.get(table.id, 0.0))
     if not standing.is_quiet:
         return standing
-    return replace(standing, needs_commit=edges.quiet.needs_commit(table.id, table.staged, edges.connection))
+    return replace(standing, needs_commit=edges.quiet.needs_commit(table.id, table.staged, edges.source))
 
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:

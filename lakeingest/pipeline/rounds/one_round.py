@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
-from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.catch_up import merge_and_publish, trim_spool
 from lakeingest.pipeline.copying.beside import CopyingBeside
@@ -70,7 +69,7 @@ def _spool_and_publish(
         beside.discovery.look()
     elif incomplete(run) and not copy_missing(run, stopping):
         return True
-    if written_position(edges.connection) != binlog.spool.position.at:
+    if edges.source.written() != binlog.spool.position.at:
         spool_to_now(edges, binlog)
         stop_hidden(run)
     due = due_tables(run, worked_at)

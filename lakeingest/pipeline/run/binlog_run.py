@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from lakeingest.config import Source
 from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import ForeignKeys
 from lakeingest.core.position import FilePosition, is_before
 from lakeingest.core.prepared import Xid
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.mysql.continuity import file_began
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
+
+if TYPE_CHECKING:
+    from lakeingest.mysql.binlog_source import BinlogSource  # numba: it takes a second to import
 
 
 @dataclass(slots=True)
@@ -75,8 +77,8 @@ class BinlogRun:
         self.spool.append(segments)
         self._chunk_ends = [at for at in self._chunk_ends if is_before(self.spool.position.at, at)]
 
-    def second_of(self, file: str, source: Source) -> int:
+    def second_of(self, source: "BinlogSource", file: str) -> int:
         """The second (since 1970) in which a binlog file was begun; the source is asked once for each file."""
         if file not in self._file_seconds:
-            self._file_seconds[file] = file_began(source, file)
+            self._file_seconds[file] = source.file_began(file)
         return self._file_seconds[file]

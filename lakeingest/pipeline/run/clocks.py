@@ -7,29 +7,27 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core import clocks
 from lakeingest.core.schema import TableId
 from lakeingest.lake.target import Staged
-from lakeingest.mysql.connection import clock
+from lakeingest.mysql.source import Source
 
 
-def lead(connection: pymysql.Connection) -> timedelta:
+def lead(source: Source) -> timedelta:
     """By how much this machine's clock is ahead of the source's; zero where they are near each other."""
-    return clocks.lead(time.time(), clock(connection))
+    return clocks.lead(time.time(), source.clock())
 
 
-def disagreement(connection: pymysql.Connection, copies: Mapping[TableId, Staged | None]) -> str | None:
+def disagreement(source: Source, copies: Mapping[TableId, Staged | None]) -> str | None:
     """What is wrong with this machine's clock, compared with the source's and with the last changes of the copies."""
     changed = {table: staged.changed for table, staged in copies.items() if staged is not None}
-    return clocks.disagreement(time.time(), clock(connection), changed)
+    return clocks.disagreement(time.time(), source.clock(), changed)
 
 
-def patient(config: Config, connection: pymysql.Connection) -> Config:
+def patient(config: Config, source: Source) -> Config:
     """The config of a run that keeps what has an age for as much longer as this machine's clock is ahead."""
-    ahead = lead(connection)
+    ahead = lead(source)
     if not ahead:
         return config
     target, changelog = config.target, config.changelog

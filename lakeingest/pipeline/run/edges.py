@@ -1,16 +1,19 @@
-"""The edges of a run, as one frozen value: the source, the lake, the state folder, Spark, and whoever observes."""
+"""The edges of a run, as one frozen value: the source, the lake, the `state` folder, Spark, and whoever observes."""
 
 from dataclasses import dataclass, field
-
-import pymysql
+from typing import TYPE_CHECKING
 
 from lakeingest.config import Config
+from lakeingest.files.file import File
 from lakeingest.lake.target import Target
 from lakeingest.pipeline.events import Observer
 from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.pipeline.run.quiet_tables import QuietTables
 from lakeingest.state.lease import Lease
+
+if TYPE_CHECKING:
+    from lakeingest.mysql.binlog_source import BinlogSource  # numba: it takes a second to import
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +24,9 @@ class Edges:
     """
 
     config: Config
-    connection: pymysql.Connection
+    source: "BinlogSource"
     target: Target
+    state: File
     quiet: QuietTables
     lease: Lease
     executors: Executors

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import depth, family, signature
 from lakeingest.errors import OperatorNeeded, PreflightFailed
-from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, lacks, unlogged_keys
-from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, lacks
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.stopping import fail
@@ -23,7 +22,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     """
     needed = [place for table in binlog.tables.values() if (place := table.needed_from) is not None]
     binlog.logs_cascades = not (needed and binlog.spool.lacks_cascades(min(needed)))
-    found = unlogged_keys(Server.of(edges.connection), binlog.tables, are_logged=binlog.logs_cascades)
+    found = edges.source.unlogged_keys(binlog.tables, are_logged=binlog.logs_cascades)
     if found.keys != binlog.foreign_keys:
         binlog.foreign_keys, binlog.cascaded = found.keys, Cascaded()
     for table in binlog.tables.values():

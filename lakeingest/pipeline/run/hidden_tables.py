@@ -4,9 +4,6 @@ from collections.abc import Collection
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import PreflightFailed
-from lakeingest.mysql.rights import account_of, granting_select, has_patterns
-from lakeingest.mysql.schema_reader import is_system
-from lakeingest.mysql.visibility import is_hidden
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import fail
@@ -23,10 +20,10 @@ def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None
     edges, (met, run.binlog.met) = run.edges, (run.binlog.met, set())
     unseen = [] if listed is None else [table for table in run.going_on if table.copy and table.id not in listed]
     for table in unseen:
-        if is_hidden(edges.connection, table.id):
+        if edges.source.is_hidden(table.id):
             stop_as_hidden(edges, table)
     for name in edges.config.tables.select(met - run.tables.keys()) if run.takes_new else ():
-        if not is_system(name) and is_hidden(edges.connection, name):
+        if not edges.source.is_system(name) and edges.source.is_hidden(name):
             table = TableRun(name, edges.config.tables.of(name), None, requested=True, watch=Watch.UNWATCHED)
             run.tables[name] = table
             stop_as_hidden(edges, table, "the binlog has rows of it; ")
@@ -34,7 +31,6 @@ def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None
 
 def stop_as_hidden(edges: Edges, table: TableRun, why: str = "") -> None:
     """Stop a table that the user may not read."""
-    account = account_of(edges.connection)
-    grant = granting_select(account, table.id.database, names_are_patterns=has_patterns(edges.connection))
+    account, grant = edges.source.missing_right(table.id)
     reason = f"{account} may not read it: {grant}, or leave it out with tables.exclude"
     fail(edges, table, PreflightFailed(f"{table.id} is not ready: {why}{reason}"))

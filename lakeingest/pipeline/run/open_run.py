@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
-from lakeingest.mysql.connection import written_position
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.signal_run import SignalRun
@@ -44,7 +43,7 @@ class OpenRun:
 
     def written(self) -> Place:
         """The end of the source's binlog now."""
-        return replace(self.binlog.spool.position, at=written_position(self.edges.connection)).place
+        return replace(self.binlog.spool.position, at=self.edges.source.written()).place
 
     @property
     def failures(self) -> dict[TableId, Failure]:

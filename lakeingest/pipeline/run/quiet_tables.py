@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-import pymysql
-
 from lakeingest.config import Config
 from lakeingest.core.position import Position
 from lakeingest.core.quiet import Quiet
@@ -17,7 +15,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.lake import formats
 from lakeingest.lake.target import Staged, Target
-from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.source import Source
 from lakeingest.state.lease import Lease
 from lakeingest.state.quiet import read_quiet, store_quiet
 
@@ -55,13 +53,13 @@ class QuietTables:
         self._is_stored = False
         return replace(staged, progress=staged.progress.unchanged(position))
 
-    def needs_commit(self, table: TableId, staged: Staged, connection: pymysql.Connection) -> bool:
+    def needs_commit(self, table: TableId, staged: Staged, source: Source) -> bool:
         """Whether a quiet table is to be committed all the same, before the source drops what came after its commit."""
         quiet = self._known.get(table)
         if quiet is None or quiet.version != staged.version:
             return False
         if not self._is_asked:
-            self._retention, self._is_asked = Server.of(connection).retention_seconds, True
+            self._retention, self._is_asked = source.retention_seconds(), True
         return quiet.needs_commit(table, int(time.time()), self._retention)
 
     def keep(self, lease: Lease) -> None:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from lakeingest.core.recopying import TRIES_MAX
 from lakeingest.errors import LakeIngestError, SchemaChanged, Scope, StorageFailed, UnsupportedEvent
-from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import TableStopped
 from lakeingest.pipeline.run.edge_errors import translate_errors
 from lakeingest.pipeline.run.edges import Edges
@@ -18,7 +17,7 @@ from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
 def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
     """An error of the block that concerns only this table stops the table, and the run goes on after the block."""
     try:
-        with translate_errors(edges.config.source, edges.target):
+        with translate_errors(edges.source.settings, edges.target):
             yield
     except LakeIngestError as error:
         if error.scope is not Scope.TABLE:
@@ -61,7 +60,7 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
 def _record(edges: Edges, stopped: Stopped) -> None:
     """Store the reason, unless only this table's document cannot be written: the run says it at its end, too."""
     try:
-        record_stopped(state_of(edges.config), stopped)
+        record_stopped(edges.state, stopped)
     except StorageFailed as error:
         if error.scope is not Scope.TABLE:
             raise
@@ -70,4 +69,4 @@ def _record(edges: Edges, stopped: Stopped) -> None:
 def clear_failure(edges: Edges, table: TableRun) -> None:
     """The table is up to date: it has not stopped any more, and the stored reason of an earlier stop is removed."""
     table.clear_failure()
-    remove_stopped(state_of(edges.config), table.id)
+    remove_stopped(edges.state, table.id)

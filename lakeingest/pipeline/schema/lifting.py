@@ -25,11 +25,7 @@ from lakeingest.errors import (
     of_pipeline,
     of_table,
 )
-from lakeingest.files.file import state_of
 from lakeingest.lake.target import Rewriter, Staged
-from lakeingest.mysql.connection import file_sizes
-from lakeingest.mysql.default_values import with_default_values
-from lakeingest.mysql.schema_reader import read_settled_schema
 from lakeingest.pipeline.binlog.ingest import are_small, sized, spool_to_now
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.events import Lifted
@@ -83,7 +79,7 @@ def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
     """
     table.reload(staged)
     if staged.progress.fingerprint != table.schema.fingerprint and not table.is_joining:
-        known = definition_of(state_of(edges.config), table.id, staged.progress.fingerprint)
+        known = definition_of(edges.state, table.id, staged.progress.fingerprint)
         if known is None:
             raise SchemaChanged(f"{table.id}: the definition of its rows is not kept any more; copy the table again")
         table.reached_ddl(known)
@@ -116,7 +112,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
 
 def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *, empties: bool = False) -> None:
     """Lift the staged rows in one commit, which carries this progress; if the DDL `empties` the table, remove them."""
-    keep_next(state_of(edges.config), lift.before, lift.after)
+    keep_next(edges.state, lift.before, lift.after)
     with edges.profile.stage("lifts"):
         tasks = [] if empties else edges.target.rewriters(table.staged, lift)
         workers = edges.executors.for_tasks(small=len(tasks) <= 1)
@@ -177,8 +173,8 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) ->
     for _ in range(BRACKETS):
         since = binlog.spool.position.place
         with of_table():
-            now = read_settled_schema(edges.connection, table.id, table.options.choices)
-            now = with_default_values(edges.config.source, now, added(table.schema, _ahead(binlog, table, halt), now))
+            now = edges.source.stable_schema(table.id, table.options.choices)
+            now = edges.source.with_default_values(now, added(table.schema, _ahead(binlog, table, halt), now))
         with of_pipeline():
             spool_to_now(edges, binlog)
         if table.failure is not None and table.failure is not earlier:
@@ -194,7 +190,7 @@ def _fill(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None
     missing = unread(spool, table.id, since, stop)
     if not missing:
         return
-    sizes, schemas, source = file_sizes(edges.connection), {table.id: table.schema}, edges.config.source
+    sizes, schemas, source = edges.source.files(), {table.id: table.schema}, edges.source.settings
     tasks = [SpoolSegment(source, one, schemas, spool.folder, sized(one, sizes)) for one in missing.values()]
     workers = edges.executors.for_tasks(small=are_small(tasks))
     try:

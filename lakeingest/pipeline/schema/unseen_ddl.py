@@ -12,11 +12,6 @@ from typing import NoReturn
 from lakeingest.core.position import in_same_file
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import SchemaChanged, SplitUnstable
-from lakeingest.files.file import state_of
-from lakeingest.mysql.connection import query_row, written_position
-from lakeingest.mysql.schema_reader import read_schemas
-from lakeingest.mysql.visibility import is_hidden
-from lakeingest.pipeline.binlog.coverage import is_read_from_file_start
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
@@ -35,7 +30,7 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
     """
     differing = _differing(edges, tables)
     for table in differing:
-        if is_hidden(edges.connection, table.id):
+        if edges.source.is_hidden(table.id):
             stop_as_hidden(edges, table)
     differing = [table for table in differing if table.failure is None]
     if differing:
@@ -55,13 +50,12 @@ def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
 
 def suspect_unnamed(edges: Edges, table: TableRun) -> None:
     """Where rows in the binlog do not name their columns, the copy is suspect from now on."""
-    (metadata,) = query_row(edges.connection, "SELECT @@global.binlog_row_metadata", 1)
-    if str(metadata).upper() != "FULL":
-        keep_suspect(state_of(edges.config), table.schema)
+    if not edges.source.names_columns():
+        keep_suspect(edges.state, table.schema)
         table.doubt_rows()
-        now = read_schemas(edges.connection, {table.id: table.schema.choices})[table.id]
+        now = edges.source.schemas({table.id: table.schema.choices})[table.id]
         if isinstance(now, TableSchema):
-            keep_found(state_of(edges.config), now, written_position(edges.connection))
+            keep_found(edges.state, now, edges.source.written())
 
 
 def assert_not_suspect(table: TableRun) -> None:
@@ -79,10 +73,10 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
     Without GTIDs they begin with the source's binlog file. It has to be one that was begun after a run has found this
     definition.
     """
-    if table.trust is not Trust.SUSPECT or not is_read_from_file_start(edges.connection, binlog.spool.position):
+    if table.trust is not Trust.SUSPECT or not edges.source.reads_from_file_start(binlog.spool.position):
         return
-    at = written_position(edges.connection)
-    if in_same_file(at, keep_found(state_of(edges.config), schema, at)):
+    at = edges.source.written()
+    if in_same_file(at, keep_found(edges.state, schema, at)):
         raise SplitUnstable(
             f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: the binlog file {at.file}"
             " may have rows of another definition, which without GTIDs would be read by the one of now"
@@ -93,7 +87,7 @@ def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
     """The watched tables that the server defines in another way; of the others the whole layout is known then."""
     trusted = (table for table in tables if table.trust is not Trust.ALTERED_UNSEEN)
     watched = {table.id: table for table in trusted if table.watch is Watch.WATCHED}
-    now = read_schemas(edges.connection, {table.id: table.schema.choices for table in watched.values()})
+    now = edges.source.schemas({table.id: table.schema.choices for table in watched.values()})
     differing = []
     for table in watched.values():
         found = now[table.id]
@@ -102,5 +96,5 @@ def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
         elif table.schema.layout != found.layout:
             table.know_layout(table.schema.laid_out(found))
             with working_on(edges, table):
-                keep_layout(state_of(edges.config), table.schema)
+                keep_layout(edges.state, table.schema)
     return differing

@@ -6,7 +6,6 @@ from dataclasses import replace
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import Action, Agenda, Event, Signal, agenda
 from lakeingest.errors import ApprovalNeeded
-from lakeingest.files.file import state_of
 from lakeingest.pipeline.events import SignalMoved
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import clear_failure
@@ -82,7 +81,7 @@ def _remove_patches(run: OpenRun, signal: Signal) -> None:
     table = run.tables.get(signal.tables[0])
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return
-    PatchFolder.of(state_of(run.edges.config), table.schema).remove(signal.number)
+    PatchFolder.of(run.edges.state, table.schema).remove(signal.number)
 
 
 def note_on(run: OpenRun, numbers: Iterable[int], note: str) -> None:

@@ -66,5 +66,5 @@ def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
     with edges.profile.stage("maintenance"):
         table.advance(target.maintain(staged), sound=True)
     publish(edges, table)
-    removed, freed = target.remove_leftovers(table.id, LEFTOVER_AGE + lead(edges.connection))
+    removed, freed = target.remove_leftovers(table.id, LEFTOVER_AGE + lead(edges.source))
     return Upkeep(table.id, before, target.inventory(table.id), removed, freed)

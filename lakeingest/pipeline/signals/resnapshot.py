@@ -28,7 +28,6 @@ from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.target import Bounds, RowReader
 from lakeingest.mysql.chunk_reader import Cap
-from lakeingest.mysql.key_membership import keys_within
 from lakeingest.mysql.key_values import key_table, values_of
 from lakeingest.pipeline.binlog.coverage import cover_lows
 from lakeingest.pipeline.binlog.ingest import spool_to_now
@@ -176,7 +175,7 @@ def _begin(
     if scope.keys is None:
         keys = scope.range or EVERY_KEY
         if planner is None:
-            planner = Planner(edges.connection, schema, table.options, at_once, keys)
+            planner = Planner(edges.source, schema, table.options, at_once, keys)
         planned = [chunk.range for chunk in planner.next_wave(lower)]
         planned = planned if few else planned[:at_once]
         also = () if scope.where is None else (f"({scope.where})",)
@@ -189,7 +188,7 @@ def _begin(
         wave, is_last = EVERY_KEY, True
     cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
     position, patches, at = binlog.spool.position, patch_folder(edges, table), settled_position(edges, binlog)
-    source, signal = edges.config.source, request.number
+    source, signal = edges.source.settings, request.number
     compares = schema.ordered and scope.range is not None
     copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
     tasks = [
@@ -237,7 +236,7 @@ def _commit(
         last=reading.is_last,
         settled=settled,
         nulled=sum(part.nulled for part in patched),
-        read_to=read_up_to(edges.config.source, binlog, latest(part.high for part in patched)),
+        read_to=read_up_to(edges, binlog, latest(part.high for part in patched)),
     )
     binlog.add_boundaries(part.high for part in patched)
     edges.lease.assert_held()
@@ -254,7 +253,7 @@ def _absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) 
     """
     schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
     found = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
-    listed = found if scope == EVERY_KEY else keys_within(edges.connection, schema, found, scope)
+    listed = found if scope == EVERY_KEY else edges.source.keys_within(schema, found, scope)
     patched = read_keys(edges, binlog, table, signal, listed)
     return patches_of(edges, table, signal, patched, binlog.spool.position.epoch)
 

@@ -23,7 +23,6 @@ from lakeingest.errors import (
     StaleWriter,
     StorageFailed,
 )
-from lakeingest.files.file import state_of
 from lakeingest.lake.formats import open_rollbacks
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.joining.starting_over import hindrance
@@ -114,7 +113,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
         if run.signals.documents[first].signal.state is State.PENDING:
             move(run, first, Event.BEGIN)
     try:
-        with translate_errors(run.edges.config.source, run.edges.target):
+        with translate_errors(run.edges.source.settings, run.edges.target):
             done = resnapshot.step(run.edges, run.binlog, table, request, _settled(run, table), wait=wait)
     except Retryable as error:
         if error.scope is not Scope.TABLE:
@@ -182,7 +181,7 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
     """
     edges, folder = run.edges, run.signals.folder
     before = run.signals.documents[signal.number]
-    done = roll_back(open_rollbacks(edges.config), edges.lease, state_of(edges.config), folder, before, edges.observe)
+    done = roll_back(open_rollbacks(edges.config), edges.lease, edges.state, folder, before, edges.observe)
     run.signals.documents[signal.number] = done
     table = run.tables.get(signal.tables[0])
     if done.signal.state is State.DONE and table and table.failure and isinstance(table.failure.error, ForeignWrite):
@@ -214,7 +213,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
             done.append(Upkeep(name, left_out=reason))
             continue
         try:
-            with translate_errors(run.edges.config.source, run.edges.target):
+            with translate_errors(run.edges.source.settings, run.edges.target):
                 done.append(maintain(run.edges, run.binlog, table))
         except LakeIngestError as error:
             if error.scope is not Scope.TABLE:
@@ -236,11 +235,11 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
 
 def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
     """Delete the files of the state folder that killed runs have left; how many files and bytes."""
-    age = LEFTOVER_AGE + lead(run.edges.connection)
+    age = LEFTOVER_AGE + lead(run.edges.source)
     removed, freed = sweep(run.binlog.spool, age)
     needed = {number for number, one in run.signals.documents.items() if not one.ended}
     for table in tables:
         if table.definition is not None and not (table.copy and table.progress.patches):
-            more, bytes_ = PatchFolder.of(state_of(run.edges.config), table.definition).sweep(age, needed)
+            more, bytes_ = PatchFolder.of(run.edges.state, table.definition).sweep(age, needed)
             removed, freed = removed + more, freed + bytes_
     return removed, freed

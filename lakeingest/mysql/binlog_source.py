@@ -1,0 +1,103 @@
+"""The source with what only MySQL's bytes tell: its binlog, and the values of defaults."""
+
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from lakeingest.config import Source as Settings
+from lakeingest.core.history import Committed
+from lakeingest.core.keys import KeyRange
+from lakeingest.core.position import FilePosition, GtidSet, Position
+from lakeingest.core.prepared import PreparedAt, Xid
+from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.mysql import connection as connections
+from lakeingest.mysql import continuity, xa_list
+from lakeingest.mysql.binlog_reader import Part, SegmentFacts, read_segment
+from lakeingest.mysql.chunk_reader import ServerState, server_state
+from lakeingest.mysql.default_values import with_default_values
+from lakeingest.mysql.failover import ThisServer
+from lakeingest.mysql.key_membership import keys_within
+from lakeingest.mysql.last_ddl import last_ddl
+from lakeingest.mysql.source import Source
+
+
+def read_changes(
+    settings: Settings,
+    segment: Segment,
+    tables: Mapping[TableId, TableSchema],
+    facts: SegmentFacts | None = None,
+    waiting: Mapping[TableId, TableSchema] = NO_TABLES,
+    prepared: PreparedAt | None = None,
+) -> Generator[Part, None, None]:
+    """As `binlog_reader.read_segment`, on a connection of its own, which ends with the iterator. Executors do this."""
+    with connections.connect(settings) as connection:
+        server_id = connections.free_server_id(connection, settings)
+        yield from read_segment(connection, segment, tables, server_id, facts, waiting, prepared)
+
+
+class BinlogSource(Source):
+    """A source whose binlog is read, too: on connections of its own."""
+
+    def file_began(self, file: str) -> int:
+        """The second (since 1970) in which a binlog file was begun. After a reset the name is that of another file."""
+        return continuity.file_began(self.settings, file)
+
+    def state(self) -> ServerState:
+        """The server's identity and its executed GTIDs."""
+        return server_state(self.connection)
+
+    def executed_with(self, wanted: GtidSet, position: Position | None = None) -> ServerState:
+        """The state once these transactions are executed (`continuity.executed_with`).
+
+        BinlogGone where the server loses the history of the `position` meanwhile.
+        """
+
+        def look(state: ServerState) -> None:
+            if position is not None:
+                continuity.same_history(state, position)
+
+        return continuity.executed_with(self.connection, wanted, look)
+
+    def last_transaction(self, before: FilePosition) -> Committed | None:
+        """The last transaction with a GTID before a position (`continuity.last_transaction`)."""
+        return continuity.last_transaction(self.settings, self.connection, before)
+
+    def assert_there(self, position: Position) -> None:
+        """BinlogGone unless the binlog after the position is there; SourceReplaced where it is another server."""
+        continuity.still_there(self.settings, self.connection, position)
+
+    def assert_same_history(self, position: Position, files: Collection[str]) -> None:
+        """BinlogGone where the binlog, which has these files, contradicts the history of the position."""
+        continuity.prove(self.settings, position, files)
+
+    def settle(self, position: Position, known: Collection[Xid]) -> frozenset[Xid]:
+        """Wait until read views have every XA COMMIT before the position (`xa_list.settle`)."""
+        return xa_list.settle(self.settings, self.connection, position, known)
+
+    def last_ddl(
+        self, segment: Segment, tables: Mapping[TableId, TableSchema]
+    ) -> Mapping[TableId, FilePosition | None]:
+        """Where the last DDL of each of these tables ends in a segment (`last_ddl.last_ddl`)."""
+        return last_ddl(self.settings, segment, tables)
+
+    def changes(self, segment: Segment, tables: Mapping[TableId, TableSchema]) -> Iterator[Part]:
+        """The change rows of these tables in a segment (`read_changes`)."""
+        return read_changes(self.settings, segment, tables)
+
+    def here(self, epoch: int) -> ThisServer:
+        """What finds positions of other servers in this one's binlog, as places of this epoch."""
+        return ThisServer(self.settings, self.connection, epoch)
+
+    def wait_until_over(self, second: int) -> None:
+        """Wait until the server's clock has passed this second (`continuity.wait_until_over`)."""
+        continuity.wait_until_over(self.connection, second)
+
+    def with_default_values(self, schema: TableSchema, names: Collection[str]) -> TableSchema:
+        """The definition with the values of the defaults of these columns (`default_values.with_default_values`)."""
+        return with_default_values(self.settings, schema, names)
+
+    def keys_within(
+        self, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
+    ) -> list[Mapping[str, Any]]:
+        """Those of the keys that the server finds within the range."""
+        return keys_within(self.connection, schema, keys, within)

@@ -1,0 +1,179 @@
+"""The source as its server tells it in SQL: definitions, keys, settings, the end of its binlog.
+
+A run asks all that it wants to know of MySQL from here and from `binlog_source`, which also reads the binlog. That one
+takes a second to import, because it decodes rows.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Self
+
+import pymysql
+
+from lakeingest.config import Source as Settings
+from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
+from lakeingest.core.position import FilePosition, Position, is_before
+from lakeingest.core.schema import USUAL, Choices, TableId, TableSchema
+from lakeingest.errors import OperatorNeeded
+from lakeingest.mysql import connection as connections
+from lakeingest.mysql import key_space, schema_reader
+from lakeingest.mysql.dialect import dialect
+from lakeingest.mysql.driver import GREETING_SECONDS
+from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
+from lakeingest.mysql.preflight.server import Server
+from lakeingest.mysql.rights import account_of, granting_select, has_patterns
+from lakeingest.mysql.text_classes import text_classes
+from lakeingest.mysql.visibility import is_hidden
+
+
+class Source:
+    """A server, over one connection, which is opened anew in place after it broke.
+
+    Every method may raise what `connection.connect` says.
+    """
+
+    CONNECT_SECONDS = GREETING_SECONDS  # no longer than that to open a connection
+
+    def __init__(self, settings: Settings, connection: pymysql.Connection) -> None:
+        self.settings, self.connection = settings, connection
+
+    @classmethod
+    @contextmanager
+    def open(cls, settings: Settings) -> Iterator[Self]:
+        """The source, until the end of the block."""
+        with connections.connect(settings) as connection:
+            yield cls(settings, connection)
+
+    @contextmanager
+    def beside(self) -> Iterator[Self]:
+        """The same server on another connection, for a short time: another thread may use it."""
+        with connections.beside(self.settings) as connection:
+            yield type(self)(self.settings, connection)
+
+    def reopen(self) -> None:
+        """Connect again, after the connection broke."""
+        connections.reopen(self.connection)
+
+    def named_errors(self) -> AbstractContextManager[None]:
+        """Raise the server's errors inside the block as those of lakeingest."""
+        return connections.named_errors(self.settings)
+
+    # Where its binlog ends
+
+    def written(self) -> FilePosition:
+        """The end of the binlog as written (`connection.written_position`)."""
+        return connections.written_position(self.connection)
+
+    def files(self) -> dict[str, int]:
+        """The size in bytes of each binlog file, oldest first; the current file grows."""
+        return connections.file_sizes(self.connection)
+
+    def has_exact_lows(self) -> bool:
+        """Whether a low watermark is the place of its read view, which is never before a position read earlier."""
+        return dialect(self.connection).has_snapshot_position
+
+    def reads_from_file_start(self, position: Position) -> bool:
+        """Whether a low watermark is the start of a binlog file, since there are no GTIDs."""
+        return position.gtids is None and not self.has_exact_lows()
+
+    def has_low_at_file_start(self, position: Position) -> bool:
+        """Whether a low watermark that is read after now may be before the position."""
+        if not self.reads_from_file_start(position):
+            return False
+        return not is_before(position.at, self.written().start_of_file)
+
+    # The server
+
+    def uuid(self) -> str:
+        """The server's identity."""
+        return str(connections.query_row(self.connection, f"SELECT {dialect(self.connection).server}", 1)[0])
+
+    @property
+    def double_widths(self) -> tuple[int, int]:
+        """The greatest length of a DOUBLE's text without an exponent, of a column and of an expression."""
+        return dialect(self.connection).double_widths
+
+    def clock(self) -> int:
+        """The server's time, in seconds since 1970."""
+        return connections.clock(self.connection)
+
+    def retention_seconds(self) -> int | None:
+        """How long the server keeps its binlog; None where that is not bounded, or not known."""
+        return Server.of(self.connection).retention_seconds
+
+    def names_columns(self) -> bool:
+        """Whether rows in the binlog that is written now name their columns."""
+        (metadata,) = connections.query_row(self.connection, "SELECT @@global.binlog_row_metadata", 1)
+        return str(metadata).upper() == "FULL"
+
+    # Tables
+
+    def tables(self) -> list[TableId]:
+        """Every table that the user may see, without the server's own."""
+        return schema_reader.list_tables(self.connection)
+
+    @staticmethod
+    def is_system(table: TableId) -> bool:
+        """Whether the server made the table for itself."""
+        return schema_reader.is_system(table)
+
+    def schema(self, table: TableId, choices: Choices = USUAL) -> TableSchema:
+        """The definition of a table (`schema_reader.read_schema`)."""
+        return schema_reader.read_schema(self.connection, table, choices)
+
+    def stable_schema(self, table: TableId, choices: Choices = USUAL) -> TableSchema:
+        """The definition of a table while nobody alters it (`schema_reader.read_settled_schema`)."""
+        return schema_reader.read_settled_schema(self.connection, table, choices)
+
+    def schemas(self, tables: Mapping[TableId, Choices]) -> Mapping[TableId, TableSchema | OperatorNeeded]:
+        """The definition of each table, or why it is refused (`schema_reader.read_schemas`)."""
+        return schema_reader.read_schemas(self.connection, tables)
+
+    def unlogged_keys(self, tables: Iterable[TableId], *, are_logged: bool) -> Unlogged:
+        """The foreign keys that change rows of these tables outside the binlog."""
+        return unlogged_keys(Server.of(self.connection), tables, are_logged=are_logged)
+
+    def is_hidden(self, table: TableId) -> bool:
+        """Whether the user may not see a table that is there."""
+        return is_hidden(self.connection, table)
+
+    def missing_right(self, table: TableId) -> tuple[str, str]:
+        """The user's account, and the GRANT that lets it read the table."""
+        account = account_of(self.connection)
+        patterns = has_patterns(self.connection)
+        return account, granting_select(account, table.database, names_are_patterns=patterns)
+
+    def refusal_of(self, schema: TableSchema, condition: str) -> str | None:
+        """Why the server cannot ask for the rows that a condition in SQL holds for; None where it can."""
+        try:
+            connections.query(
+                self.connection, f"SELECT 1 FROM {connections.table_name(schema.table)} WHERE ({condition}) LIMIT 0"
+            )
+        except (pymysql.err.ProgrammingError, pymysql.err.OperationalError, pymysql.err.NotSupportedError) as error:
+            code, *text = error.args
+            if isinstance(error, pymysql.err.OperationalError) and code in range(2000, 3000):  # the connection's own
+                raise
+            return " ".join(map(str, text))
+        return None
+
+    # Keys
+
+    def estimated_rows(self, schema: TableSchema, keys: KeyRange = EVERY_KEY) -> int:
+        """The optimizer's estimate of the rows with these keys."""
+        return key_space.estimated_rows(self.connection, schema, keys)
+
+    def estimated_bytes(self, schema: TableSchema) -> int:
+        """The server's estimate of the bytes that the rows take on its disk."""
+        return key_space.estimated_bytes(self.connection, schema)
+
+    def key_bounds(self, schema: TableSchema, keys: KeyRange) -> tuple[int, int] | None:
+        """The least and the greatest key (`key_space.key_bounds`)."""
+        return key_space.key_bounds(self.connection, schema, keys)
+
+    def next_boundary(self, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> Key | None:
+        """The upper key of a chunk of so many rows (`key_space.next_boundary`)."""
+        return key_space.next_boundary(self.connection, schema, lower, rows, upper)
+
+    def text_classes(self, collation: str, texts: Collection[str]) -> dict[str, str]:
+        """Of each text one that the server finds equal (`text_classes.text_classes`)."""
+        return text_classes(self.connection, collation, texts)
