@@ -136,13 +136,13 @@ class Pipeline:
         return self._ask("resume", tables, wait=wait)
 
     def cancel(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Cancel the re-snapshots of tables that have not ended. What was read and merged already stays."""
+        """Cancel the re-snapshots of tables that have not ended. Merged rows stay."""
         return self._ask("cancel", tables, wait=wait)
 
     def rollback(self, table: str, *others: str, wait: bool = True) -> "SignalResults":
         """Let readers see the last commit of lakeingest again, after someone else has changed the tables.
 
-        `result` of each signal says what was dropped. The tables go on with the run that is at work, or the next one.
+        `result` of each signal lists the dropped commits. The tables go on with the run that is at work, or the next.
         """
         return self._ask("rollback", (table, *others), wait=wait)
 

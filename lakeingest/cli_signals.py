@@ -96,7 +96,7 @@ def cancel(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Cancel the re-snapshots of tables that have not ended; what was merged already stays."""
+    """Cancel the re-snapshots of tables that have not ended; merged rows stay."""
     _ask(loaded_config(config, overrides), "cancel", tables, no_wait=no_wait, as_json=as_json)
 
 

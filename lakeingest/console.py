@@ -106,7 +106,7 @@ def _turn(event: Event) -> str | None:
             return f"warning: {event.table} {event.reason}"
         case StartedOver():
             how = "rows are compared with the source" if event.compared else "copy is started over"
-            return f"{event.table}: its {how}; readers see the rows of before until that is complete"
+            return f"{event.table}: its {how}; readers see the old rows until that is complete"
         case Lifted():
             return f"{event.table}: its DDL is followed, up to {event.position}"
         case SignalMoved():

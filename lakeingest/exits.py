@@ -31,7 +31,7 @@ def message(error: BaseException) -> str:
         reason = error.format_message() or "no command given"  # type: ignore[attr-defined]
         text = f"{reason} (lakeingest --help)"
     elif code == EXIT_INTERRUPTED:
-        text = str(error) or "interrupted; what was committed stays, the same command goes on from there"
+        text = str(error) or "interrupted; the last commit stays, and the same command goes on from there"
     elif isinstance(error, LakeIngestError) and code != EXIT_INTERNAL:
         text = f"{error} (runbook: {error.runbook})"
     else:

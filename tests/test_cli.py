@@ -246,7 +246,7 @@ def test_a_wrong_config_is_one_line(lakeingest: Command, pipeline: Callable[...,
         (LakeIngestError("x"), "internal error: LakeIngestError: x (--debug shows the trace; runbook: InternalError)"),
         (OSError("x"), "internal error: OSError: x (--debug shows the trace; runbook: InternalError)"),
         (typer.BadParameter("x"), "Invalid value: x (lakeingest --help)"),
-        (KeyboardInterrupt(), "interrupted; what was committed stays, the same command goes on from there"),
+        (KeyboardInterrupt(), "interrupted; the last commit stays, and the same command goes on from there"),
     ],
 )
 def test_an_error_of_ours_ends_with_its_runbook(error: BaseException, answer: str) -> None:

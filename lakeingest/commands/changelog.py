@@ -65,7 +65,7 @@ class Changed:
 
 
 Part = Copied | Changed | Altered
-Begun = Generator[Part, None, tuple[ReadTo, bool]]  # what was read then, and whether the reader has the whole table
+Begun = Generator[Part, None, tuple[ReadTo, bool]]  # how far the reader is then, and whether it has the whole table
 
 
 class Changelog:
@@ -178,7 +178,7 @@ class Changelog:
         return None
 
     def _go_on(self, reader: Reader, read_to: ReadTo, *, whole: bool) -> Begun:
-        """The changes after what was read, and a copy where the reader has only a part of the table."""
+        """The changes that follow, and a copy where the reader has only a part of the table."""
         reader.has_read(read_to.place)
         while True:
             with self._changes(read_to) as changes:

@@ -300,7 +300,7 @@ def _status(
 
 
 def _shown(staged: Staged, said: Shown | None) -> Shown | None:
-    """What readers see; of a table without changes the position of now, which no publish has said."""
+    """What readers see; of a table without changes the current position, which no publish has said."""
     if staged.visible:
         progress = staged.progress
         return Shown(progress.position, progress.rows, None if said is None else said.published_at)

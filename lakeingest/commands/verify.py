@@ -130,7 +130,7 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
 def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
     """Compare the published rows of the given tables (none: all) with the source's; not those marked as deleted.
 
-    A table is `refused` that is not published, or not by its definition of now, or that was changed since its published
+    A table is `refused` that is not published by its current definition, or that was changed since its published
     position. Errors that concern all tables are raised.
     """
     target = open_target(config)

@@ -62,7 +62,7 @@ def credentials() -> dict[str, str]:
 
 @contextmanager
 def named(doing: str, key: str | None = None) -> Iterator[None]:
-    """Name the errors of requests: the message begins with what was being done.
+    """Name the errors of requests: the message begins with the name of the request.
 
     Raises:
         Retryable: the service does not answer, is throttling or fails.

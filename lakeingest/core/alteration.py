@@ -44,7 +44,7 @@ class Change:
 class Alteration:
     """All that one statement changed of a table, in its order.
 
-    `is_barrier`: it changed values, the key or the table itself, or nobody knows what; rows of before tell nothing.
+    `is_barrier`: it changed values, the key or the table itself, or nobody knows what; old rows tell nothing.
     `changes` then are those of names, as far as it could be read.
     `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it. `text` is
     all of it, for readers of the changelog alone: values are not for logs; '' of a barrier, and from older versions.
@@ -103,7 +103,7 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     """How the rows of a table come through each of its alterations, one after the other.
 
     `before` held before the first, and `now` holds after the last of them. NotLiftable where a definition in between
-    cannot be known, or where one changes values, the key, or a type to one that does not hold every value of before; or
+    cannot be known, or where one changes values, the key, or a type to one that does not hold every old value; or
     where one of them is a barrier. Unexplained where the statements do not lead to `now`.
     """
     table = before.table

@@ -19,7 +19,7 @@ SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server ends it
 BYTES_MAX = 4 * TARGET_BYTES  # then the executor gives up the chunk: estimates may be wrong, and rows differ in size
 FIRST_ROWS = 50_000  # before anything is measured: a second at most where rows are narrow
 ROWS_MAX = 200_000
-GROWTH = 4  # per wave: what was measured holds for neighbours, not for the whole table
+GROWTH = 4  # per wave: measurements hold for neighbours, not for the whole table
 SHRINK = 4  # after a chunk was given up; each try costs a wave
 
 

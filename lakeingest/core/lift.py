@@ -19,11 +19,11 @@ _COMPARED = {"source_type.members", "default", "charset", "collation", "generati
 
 
 class NotLiftable(ValueError):
-    """Rows of before cannot be made rows of after without the source."""
+    """Rows from before the DDL cannot be made rows from after it without the source."""
 
 
 class Unexplained(NotLiftable):
-    """The DDL in the binlog does not lead to the definition: rows of before may have been read by a wrong one."""
+    """The DDL in the binlog does not lead to the definition: older rows may have been read by a wrong one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Lift:
     `defined` are the columns of `after` that the statement defined anew; None: maybe all of them. `is_guess`: the rows
     are compared with the source afterwards, so the copy only has to be able to store them.
 
-    NotLiftable where it changes the key, a column to one that may not hold every value of before, or what a generated
-    column is computed from; and where nobody knows what rows of before have in a new column.
+    NotLiftable where it changes the key, a column to one that may not hold every old value, or what a generated
+    column is computed from; and where nobody knows the values of old rows in a new column.
     """
 
     before: TableSchema
@@ -95,12 +95,12 @@ class Lift:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The columns of before that are no more, in their order."""
+        """The dropped columns, in their order."""
         return tuple(name for name in self.before.names if name not in self.origins)
 
     @property
     def fills(self) -> Mapping[str, object]:
-        """What rows of before have in new columns, by their names; NULL in the others."""
+        """The values of old rows in new columns, by their names; NULL in the others."""
         new = (column for column, origin in zip(self.after.columns, self.origins, strict=True) if origin is None)
         return {column.name: value for column in new if (value := self._fill(column)) is not None}
 
@@ -125,7 +125,7 @@ class Lift:
 
 
 def _is_kept(column: Column, value: object) -> bool:
-    """Whether the default is the same after any later DDL that does not name the column, as it was for rows of before.
+    """Whether the default is the same after any later DDL that does not name the column, as it was for old rows.
 
     Other DDL writes each default as a text and reads it again (measured, MySQL 9.7 and MariaDB 11.4): a FLOAT with six
     digits, and a TIMESTAMP in the session's time zone, where an hour of autumn comes twice.
@@ -136,7 +136,7 @@ def _is_kept(column: Column, value: object) -> bool:
 
 
 def _implicit(column: Column) -> object:
-    """What rows of before get in a NOT NULL column without a default; None where that is not known here.
+    """The value of old rows in a NOT NULL column without a default; None where that is not known here.
 
     Source: MySQL manual, "Data Type Default Values".
     """

@@ -33,7 +33,7 @@ class Phase(enum.StrEnum):
 
 
 class Step(enum.StrEnum):
-    """What was just committed."""
+    """The kind of the last commit."""
 
     CREATED = "created"
     WAVE = "wave"

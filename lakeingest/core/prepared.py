@@ -84,7 +84,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class PreparedAt:
-    """What is prepared at a position, as far as it was seen: what was prepared before anyone looked is not in it."""
+    """The transactions prepared at a position, as far as they were seen: not those from before anyone looked."""
 
     at: FilePosition
     prepared: Mapping[Xid, Prepared]

@@ -77,7 +77,7 @@ class Progress:
     def needed_from(self) -> Place:
         """The table's next merge needs no change at or before this place.
 
-        That is its stop; else a place that all lows of what was read again contain; else where it was first watched.
+        That is its stop; else a place that all lows of rereads contain; else where it was first watched.
         """
         return self.stop or self.reread_since or self.covered_from
 
@@ -158,7 +158,7 @@ class Progress:
         if len(set(names)) < len(names):
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
-            raise SpoolGap(f"the spool begins at {self.covered_from}, what was read again needs it from {since}")
+            raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
         # until the first merge of all splits every change is needed that was spooled
         before = self.stop or self.reread_since
         # the views may lack later changes by foreign keys, and undo them
@@ -274,7 +274,7 @@ class Progress:
         """The same rows, at the same transactions: `position` is where another server has them.
 
         Patches are dropped, because their watermarks are places of the other server; the signals that were to be
-        answered are served again. ValueError unless all splits stand at the position of before.
+        answered are served again. ValueError unless all splits stand at the old position.
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
@@ -343,7 +343,7 @@ class Progress:
 
 
 def _contains(read: Read, place: Place) -> Read:
-    """What was read, whose view has all changes before a place: a low watermark that is a place is not before it."""
+    """The split or patch, whose view has all changes before a place: so a low that is a place is not before it."""
     return replace(read, low=max(read.low, place)) if isinstance(read.low, Place) else read
 
 

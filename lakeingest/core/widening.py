@@ -1,4 +1,4 @@
-"""Widening: whether a column of the next definition holds every value of before, as the very same value in the copy.
+"""Widening: whether a column of the next definition holds every old value, as the very same value in the copy.
 
 Each property of a column has a rule of its own, which knows when two of them leave values as they are, whatever the
 mode of the session was. A column is held only where each rule says so: what is not looked at is not held.
@@ -20,7 +20,7 @@ Rule = Callable[[Column, Column], bool]
 
 
 def holds(before: Column, after: Column) -> bool:
-    """Whether rows of before need no change."""
+    """Whether old rows need no change."""
     return not unheld(before, after)
 
 

@@ -1,6 +1,6 @@
 """A real REST catalog on this machine, for the demo and the tests: the reference server of Iceberg's protocol.
 
-Its jars are fetched from Maven Central by the Ivy that comes with PySpark, compared with what was released, and cached.
+Its jars are fetched from Maven Central by the Ivy of PySpark, compared with their released digests, and cached.
 """
 
 import hashlib

@@ -270,7 +270,7 @@ class Draft:
         self.drop()
 
     def drop(self) -> None:
-        """Remove what was written on the way to a store."""
+        """Remove the temporary file of an upload."""
         if isinstance(self.file, Stored):
             self.path.unlink(missing_ok=True)
 

@@ -136,7 +136,7 @@ class Stored:
         return replace(self, seen=self.look())
 
     def known(self) -> Seen:
-        """What was listed, else what the store says now; FileNotFoundError where the file is not there."""
+        """The answer of the listing, else what the store says now; FileNotFoundError where the file is not there."""
         found = self.seen or self.look()
         if found is None:
             raise FileNotFoundError(str(self))

@@ -24,7 +24,7 @@ class Rollback:
     restores: tuple[str, ...] = ()
 
     def after(self, begun: Any) -> Self:
-        """With what was dropped before by a rollback that was interrupted, and stored this document."""
+        """With the commits that an interrupted rollback had dropped, and stored in this document."""
         before = self.of_json(begun)
         if before is None or before.shows != self.shows:
             return self

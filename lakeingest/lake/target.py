@@ -198,14 +198,14 @@ class Target(Protocol):
         """Take out what staging got after the commit `version`, one of `earlier`; then as `mark`."""
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
-        """For the executors, if rows of before have to be written anew, with what the new columns have in them."""
+        """For the executors, if old rows have to be written anew, with their values in the new columns."""
 
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
         """Give all rows the table's next definition, in one staging commit with this progress.
 
         `rewritten` is what the rewriters of the same commit and lift have answered.
 
-        Columns are those of before by their identity, whatever their names are. Readers see neither rows nor columns of
+        A column stays the same one if its identity stays, whatever its name is. Readers see neither rows nor columns of
         it before the publish. SchemaChanged where the format cannot do that.
         """
 

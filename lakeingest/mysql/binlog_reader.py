@@ -148,7 +148,7 @@ def _parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterato
 
 
 class _Replay:
-    """Reads again what was prepared (XA) in the binlog. Each read opens a connection (`wire.xa.Replay`).
+    """Reads XA transactions again that were prepared in the binlog. Each read opens a connection (`wire.xa.Replay`).
 
     `known` says what is prepared at some place of it. If that is not after the segment's start, nothing older is read,
     and the segment has no transactions to skip, which may be prepared, too.

@@ -158,7 +158,7 @@ class LeftAsItIs:
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """All rows of a table are read again for staging; readers see the rows of before until that is done.
+    """All rows of a table are read again for staging; readers see the old rows until that is done.
 
     `compared`: the copy's rows stay where they are the same, else it begins empty.
     """

@@ -1,7 +1,7 @@
 """Rolling back: what a person asks for after someone else has changed a copy, carried out by the owner of the lease.
 
 It takes neither the source nor Spark. What is to be dropped is stored before it is dropped, so that a run may be killed
-anywhere: the next one finds what is left of it, or nothing, and the signal says what was done in all.
+anywhere: the next one finds what is left of it, or nothing, and the signal lists all that was dropped.
 """
 
 from dataclasses import replace

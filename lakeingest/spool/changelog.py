@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 class _Moved(Exception):
-    """What was listed has been moved or removed meanwhile."""
+    """A listed file has been moved or removed meanwhile."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class StoredChangelog:
         """What is held now, and the part of it that has every change of the table. ChangelogGone without a spool.
 
         Where the table is not watched up to the end, readers of the lake may see more of it than is held. Their version
-        is asked for first, and the segments are listed after it: so what was published meanwhile is no gap.
+        is asked for first, and the segments are listed after it: so a version that is published meanwhile is no gap.
         """
         held = self._found(table)
         found = held.stretch(table, lost=self._lost)
@@ -154,11 +154,11 @@ class StoredChangelog:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
                 parts.append(Stored(part, definition_of(part) or unmarked))
         try:
-            # after the segments: what was read again as of a place is here before any segment that begins there
+            # after the segments: rows that were read again as of a place are here before any segment that begins there
             rereads = RereadFolder.of(self.folder, table).listed(replace(since, log=name), found.end)
         except FileNotFoundError as error:
             raise _Moved from error
-        # a segment goes before what was read again as of its start: with the segment here, nothing of that was missed
+        # rows that were read again as of a segment's start are removed after it: with the segment here, all are here
         again, left = self.stretch(table)
         if again.name != name or left.lacks(since):
             raise _Moved
@@ -201,7 +201,7 @@ class StoredChangelog:
         `is_before` tells it of a whole segment.
         """
         place, moved = held.start, self.held()
-        # what was listed may have been put together meanwhile
+        # listed segments may have been joined meanwhile
         segments = held.segments if moved is None or moved.start > held.start else moved.segments
         for segment in segments:
             if segment.transactions in self._lost:

@@ -116,7 +116,7 @@ def _between(batch: pa.RecordBatch, since: ReadTo, stop: Place | None) -> Iterat
 
 
 def _is_after(batch: pa.RecordBatch, since: ReadTo) -> "np.ndarray":
-    """Which change rows come after what was read."""
+    """Which change rows the reader does not have yet."""
     epoch, file, pos, ordinal = (batch[name].to_numpy() for name in change.ORDER)
     place = since.place
     same = np.ones(batch.num_rows, bool) if since.ordinal is not None else np.zeros(batch.num_rows, bool)

@@ -29,7 +29,7 @@ from lakeingest.state.definition import schema_from_json, schema_to_json
 class Followed:
     """How the copy came over DDL, and the transaction that the DDL is.
 
-    `origins` has for each column of `after` its name before; None: it is new, and rows of before have in it what
+    `origins` has for each column of `after` its name before; None: it is new, and old rows have in it what
     `fills` says, else NULL.
     """
 

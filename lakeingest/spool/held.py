@@ -73,7 +73,7 @@ class Held:
 
     @property
     def gtids(self) -> GtidSet:
-        """All GTIDs up to `start`: those of before the spool without those of the archive."""
+        """All GTIDs up to `start`: the GTIDs before the spool, without those of the archive."""
         archived = GtidSet()
         for one in self.segments:
             if self._stop(one) <= self.opened.place:

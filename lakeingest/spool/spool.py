@@ -95,7 +95,7 @@ class Spool:
 
     @classmethod
     def open(cls, folder: File, opened: Position) -> Self:
-        """A new, empty spool that begins at `opened`; what was in the folder before is not part of it."""
+        """A new, empty spool that begins at `opened`; other files of the folder are not part of it."""
         archive.clear(folder)
         with store.storage_errors(folder):
             # last first: an interruption leaves a spool that ends earlier, without a gap
@@ -235,7 +235,7 @@ class Spool:
         self.put(number, wider)
 
     def reach_back(self, opened: Position, read: Manifest) -> None:
-        """Begin the spool earlier, at `opened`, with what was read from there up to its start for tables that join.
+        """Begin the spool earlier, at `opened`, with the changes from there up to its start, for tables that join.
 
         The other tables are not watched in that part: they need nothing that is so old. Their changelog begins after
         it, so that the archive has nothing any more that a reader could reach.

@@ -376,7 +376,7 @@ def test_the_spool_keeps_what_was_read_again_needs_and_what_readers_see_needs() 
     assert needed_by(staged, shown) == early
     assert needed_by(shown, None, [late]) == position(7).place
     assert needed_by(shown, None, [COVERED, late]) == COVERED
-    with pytest.raises(SpoolGap, match="what was read again needs it from"):
+    with pytest.raises(SpoolGap, match="rows that were read again need it from"):
         replace(shown, covered_from=early).reread_rows([PATCH], COVERED)
 
 

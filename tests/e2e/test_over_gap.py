@@ -118,7 +118,7 @@ def test_all_tables_go_on_after_the_binlog_is_purged_and_the_state_is_lost(
 @pytest.mark.formats
 @pytest.mark.long("a run for each step of a run")
 def test_a_run_that_dies_at_any_step_goes_on_over_the_gap(market: Pipe) -> None:
-    """Readers see the rows of before until all are compared. Every third step is tried."""
+    """Readers see the old rows until all are compared. Every third step is tried."""
     pipe, at, is_dead = market, 1, True
     while is_dead:
         lose_beans(pipe)

@@ -90,7 +90,7 @@ class Commit:
         files.write(self._markers / f"{name}.marker.{kind}", b"")
 
     def complete(self, operation: str, written: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> bool:
-        """Let readers see it: Hudi's name for what was done, and the `HoodieWriteStat` of each file that was written.
+        """Let readers see it: Hudi's name for the kind of commit, and the `HoodieWriteStat` of each written file.
 
         False where another run has rolled it back.
         """

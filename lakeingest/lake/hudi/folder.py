@@ -144,7 +144,7 @@ class TableFolder:
         self.settle(published)
 
     def make_durable(self, since: float) -> None:
-        """Let what was written since then outlive a loss of power; a store has it durable with its answer.
+        """Let the files that were written since then outlive a loss of power; a store has it durable with its answer.
 
         Of the data files only those are looked at that readers see: thousands of older ones may be there.
         """

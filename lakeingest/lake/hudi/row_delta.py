@@ -49,7 +49,7 @@ class RowDelta:
     def publish(self, properties: Mapping[str, str]) -> bool:
         """Commit it, with these properties; False, and readers see nothing of it, where only Hudi can.
 
-        What was written until then, Hudi rolls back. StaleWriter where another run has done that meanwhile.
+        Hudi rolls back the files that were written until then. StaleWriter where another run has done that meanwhile.
         """
         roll_back(self.folder)
         try:

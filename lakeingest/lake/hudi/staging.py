@@ -295,7 +295,7 @@ def tables_in(staging: File) -> Iterator[TableId]:
 def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The files of rows of these commits, and the files of changes by merge, in the order of the commits.
 
-    Those of before a commit that restarts are left out.
+    Entries from before a commit that restarts are left out.
     """
     counted = since_restart(commits)
     return [name for commit in counted for name in commit.rows], [one.changes for one in counted if one.changes]
@@ -307,7 +307,7 @@ def since_restart(commits: Sequence[StagingCommit]) -> Sequence[StagingCommit]:
 
 
 def is_started_over(commits: Iterable[StagingCommit]) -> bool:
-    """Whether one of these commits takes out all rows of before."""
+    """Whether one of these commits takes out all earlier rows."""
     return any(commit.restarts for commit in commits)
 
 

@@ -1,6 +1,6 @@
 """Recovery: after a loss of files, a table goes back to its newest commit whose files are complete.
 
-What was lost is merged again from the spool or from the binlog. Until then readers see an older commit, which is exact
+Lost changes are merged again from the spool or from the binlog. Until then readers see an older commit, which is exact
 at its recorded position. Only an unpublished table that lost its first files is copied again.
 """
 

@@ -1,4 +1,4 @@
-"""Rewriting: rows of before get the values that they have in new columns; version 2 of Iceberg has no defaults.
+"""Rewriting: old rows get their values in new columns; version 2 of Iceberg has no defaults.
 
 Executors write the rows with the schema of the future, which the table does not have before the commit. So that commit
 makes sure that its field ids are those which the files were written with.

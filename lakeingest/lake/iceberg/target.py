@@ -245,7 +245,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
-        """For the executors; none where all rows of before have NULL in every new column."""
+        """For the executors; none where all old rows have NULL in every new column."""
         loaded = self._with(staged.progress.table, staged.version)
         return rewriters(loaded, staged.version, lift, keeps_dropped=self._keeps_dropped)
 

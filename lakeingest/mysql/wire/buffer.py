@@ -12,7 +12,7 @@ UNPACKED_MAX = (1 << 31) - 1 - SLACK  # offsets into the buffer have 31 bits
 class Buffer:
     """`data[at:end]` was received and is not used yet. The code that uses bytes moves `at`.
 
-    It grows up to `most` bytes: what a server sends, or for what was unpacked, UNPACKED_MAX.
+    It grows up to `most` bytes: as many as a server sends, or UNPACKED_MAX for unpacked transactions.
     """
 
     def __init__(self, size: int, most: int = SENT_MAX) -> None:

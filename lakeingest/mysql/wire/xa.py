@@ -89,7 +89,7 @@ class Preparing:
             self._events += _bare(event)
 
     def state(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
-        """Handle a statement in the transaction that begins at `at`; what was prepared and is committed there.
+        """Handle a statement in the transaction that begins at `at`; the prepared transaction that it commits.
 
         UnsupportedEvent if that is not in the binlog any more.
         """

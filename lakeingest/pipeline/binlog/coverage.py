@@ -33,7 +33,7 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
 
     It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
     watermark of a joining table is the start of the source's current file; or the end of the table's last DDL in that
-    file, which has waited for all changes before it. The definitions are those of now, settled.
+    file, which has waited for all changes before it. The definitions are the current ones, of `stable_schema`.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):

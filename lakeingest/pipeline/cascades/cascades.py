@@ -43,7 +43,7 @@ from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
 from lakeingest.state.definition import begin_again
 
-TRIES = 20  # reads, each of what was touched since the last one
+TRIES = 20  # reads, each of the rows that were touched since the last one
 VALUES_AT_ONCE = 1_000  # of a SELECT
 COMPARED_MAX = 5  # comparisons of all rows, one after the other
 

@@ -95,7 +95,7 @@ class Planner:
         self._chunk_rows = max(1, self._chunk_rows // SHRINK)
 
     def _even(self) -> tuple[int, int, int] | None:
-        """Least key, step and greatest key of now; None where arithmetic is not bounded, or not possible."""
+        """The current least key, step and greatest key; None where arithmetic is not bounded, or not possible."""
         bounds = self._source.key_bounds(self._schema, self._keys) if self._schema.countable else None
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None

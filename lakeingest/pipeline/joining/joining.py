@@ -73,7 +73,7 @@ def join(run: OpenRun) -> None:
 
 
 def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
-    """Begin its rows again on staging, and say to readers of the changelog that what they see is of before."""
+    """Begin its rows again on staging, and note for readers of the changelog where the old copy ends."""
     edges, staged, state = run.edges, table.staged, run.edges.state
     signals = run.signals.waiting.get(table.id, ())
     is_complete = staged.progress.splits.complete

@@ -1,12 +1,12 @@
 """Going on over a gap: changes of a table are lost, or cannot be replayed, but most of its copy's rows are still right.
 
-The rows on staging are taken for those of now. Then all rows of the source are read, wave by wave, each chunk under its
+The rows on staging are taken for current ones. Then all rows of the source are read, wave by wave, each chunk under its
 own watermarks, and compared with them: those that differ are written, as a re-snapshot does it (`resnapshot`). Readers
-keep the rows of before until the last one is compared and the gates have passed.
+keep the old rows until the last one is compared and the gates have passed.
 
-    a swap of tables, a purged binlog -> position of now, one staging commit -> waves -> gates -> publish
+    a swap of tables, a purged binlog -> current position, one staging commit -> waves -> gates -> publish
 
-Where DDL is what was lost, the rows are lifted first: each column to the one that the known DDL says, else to the one
+Where DDL was lost, the rows are lifted first: each column to the one that the known DDL says, else to the one
 of its name. That is a guess: a wrong one costs time alone, because the values are compared. A copy that is not complete
 goes on like that, too, if that costs less than to begin it again: its rows are compared, and those that it lacks are
 written like those that differ.
@@ -34,14 +34,14 @@ from lakeingest.state.definition import definition_of
 
 
 def definition_before(config: Config, staged: Staged, schema: TableSchema) -> TableSchema | None:
-    """The definition that the copy's rows have, where `schema` is that of now; None: nobody knows it any more."""
+    """The definition that the copy's rows have, where `schema` is the current one; None: nobody knows it any more."""
     fingerprint = staged.progress.fingerprint
     before = definition_of(state_of(config), schema.table, fingerprint)
     return schema if before is None and fingerprint == schema.fingerprint else before
 
 
 def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableSchema) -> Origins:
-    """Which columns of the copy the columns of now are: by the DDL of the table that the spool has since its position.
+    """Which columns of the copy became the current ones: by the DDL of the table in the spool after its position.
 
     By their names where the spool begins later.
     """
@@ -53,10 +53,10 @@ def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableS
 def lift_over_gap(
     config: Config, source: BinlogSource, spool: Spool, staged: Staged, schema: TableSchema
 ) -> Lift | None:
-    """How the rows of a copy are lifted to the definition of now, to be compared by it.
+    """How the rows of a copy are lifted to the current definition, to be compared by it.
 
     None where they have to be copied again: there are none, patches of them wait, nobody knows their definition, or a
-    column became one that does not hold every value of before. Nor is anything gained where only the server knows the
+    column became one that does not hold every old value. Nor is anything gained where only the server knows the
     order of the keys, because no range can be compared then; except for deleted rows that stay.
     """
     progress = staged.progress

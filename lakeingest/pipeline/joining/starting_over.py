@@ -73,7 +73,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
         and lift_over_gap(edges.config, edges.source, run.binlog.spool, staged, schema) is None
     ):
         return SchemaChanged(
-            f"{table.id}: its rows cannot be compared with those of now; `lakeingest resnapshot {table.id}` copies it"
+            f"{table.id}: its rows cannot be compared with the source's; `lakeingest resnapshot {table.id}` copies it"
             " again, which takes out the rows that are marked as deleted"
         )
     run.signals.begun.pop(table.id, None)

@@ -21,7 +21,7 @@ from lakeingest.spool.collapse import Slice, collapsed, take
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The result of a slice: what was written to remove old rows, and the numbers of new rows in files of the spool.
+    """The result of a slice: the files that remove old rows, and the numbers of new rows in files of the spool.
 
     `reread` are rows of patches that no change comes after, also those of keys that are gone.
     """

@@ -29,7 +29,7 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """What becomes of copies on the server of now, whose places are of this `epoch`.
+    """What becomes of copies on the new server, whose places are of this `epoch`.
 
     `moved` has the progress of those that were made from another server, as it is to be committed. Of the copies that
     are not complete only those in `back` go on: with the commit of staging that it names, which may be an earlier one.

@@ -1,4 +1,4 @@
-"""The spool that a run begins with: the one of before, or a new one, which opens before the first low watermark."""
+"""The spool that a run begins with: the existing one, or a new one, which opens before the first low watermark."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

@@ -92,7 +92,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             know_foreign_keys(edges, run.binlog)
             go_on(edges, runs, start.moved, start.back)
             for table, staged in loaded.staged.items():
-                if staged is not None and table not in again:  # else its rows may have the definition of before
+                if staged is not None and table not in again:  # else its rows may have an older definition
                     with working_on(edges, runs[table]):
                         kept = keep_definition(state_of(config), loaded.schemas[table])
                         if kept.suspect and not staged.is_restarted:
@@ -105,7 +105,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
 
 
 def _tell(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
-    """Say what is remarkable in what was loaded: a clock that disagrees, and files that were lost."""
+    """Report what is remarkable about the copies: a clock that disagrees, and files that were lost."""
     if (wrong := disagreement(source, loaded)) is not None:
         observe(ClockWrong(wrong))
     for table, staged in loaded.items():

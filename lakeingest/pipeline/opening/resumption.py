@@ -32,7 +32,7 @@ class Resumption:
     """The run continues `spool`. If it is None, a new spool begins at `begins`, or now if that is None too.
 
     The tables in `again` are copied again: their copies are not complete, and cannot be continued. Readers have not
-    seen them; or they see the rows of before, and the copy was started over. The copies of the tables in `failed`
+    seen them; or they see the old rows, and the copy was started over. The copies of the tables in `failed`
     cannot be continued, for these reasons; the other tables can go on without them. Places of the source are of this
     `epoch`; copies that were made from another server have the progress in `moved`, which is to be committed (`back`:
     `failover.Failover`).

@@ -63,7 +63,7 @@ def publish(edges: Edges, table: TableRun) -> None:
 
 
 def _counted(edges: Edges, table: TableRun) -> int:
-    """The rows of the staged commit, where what was read again may have mended what was lost or doubled."""
+    """Count the rows of the staged commit, where rows read again may have mended lost or doubled ones."""
     version = table.staged.version
     count = edges.target.count(table.id, version)
     return edges.target.read(table.id, version, edges.executors.open()).count() if count is None else count

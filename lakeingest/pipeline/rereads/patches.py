@@ -59,7 +59,7 @@ def read_chunks(
 
 
 def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Patched], epoch: int) -> list[Patch]:
-    """What was read, as patches, and those of keys that the source has no row of."""
+    """The rows that were read, as patches, and a patch for the keys that the source has no row of."""
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
     for part in patched:
         patches += _absent_of_list(edges, table, signal, part, epoch)

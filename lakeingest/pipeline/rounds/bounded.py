@@ -1,4 +1,4 @@
-"""A bounded run: its tables are brought up to what was written when it began, and its signals are worked off."""
+"""A bounded run: it brings its tables up to the binlog's end when it began, and works off its signals."""
 
 import time
 from collections.abc import Callable

@@ -16,7 +16,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     """Ask the source for the foreign keys of all tables of the run.
 
     DDL that adds one is a barrier, after which the table joins again, and they are asked for anew. One that is dropped
-    meanwhile does no harm: too many rows are read again. Where they are others now, nothing is known of before.
+    meanwhile does no harm: too many rows are read again. Where they are others now, the earlier ones tell nothing.
     Also of a source that logs their changes now, where it did not for a part of the binlog that a table still needs. A
     table stops where the user may not see them, or where they cannot be read again.
     """

@@ -1,7 +1,7 @@
 """Quiet tables of a pipeline: their position advances in its state, without a commit.
 
-It is stated of the commit that readers see, and counts only while they see it: whoever rolls the table back, compacts
-it or restores an older state has the position of the commit again. What was stated is durable before the spool forgets.
+It is noted for the commit that readers see, and counts only while they see it: whoever rolls the table back, compacts
+it or restores an older state has the position of the commit again. It is durable before the spool forgets anything.
 """
 
 import time
@@ -63,7 +63,7 @@ class QuietTables:
         return quiet.needs_commit(table, int(time.time()), self._retention)
 
     def keep(self, lease: Lease) -> None:
-        """Make durable what was stated, if anything was."""
+        """Make noted positions durable, if there are new ones."""
         if not self._is_stored:
             lease.assert_held()
             store_quiet(self.state, self._known)

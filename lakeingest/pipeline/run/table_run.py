@@ -230,7 +230,7 @@ class TableRun:
         self.reading = reading
 
     def end_reading(self) -> None:
-        """What was read in the background is there."""
+        """The background read has ended."""
         self.reading = None
 
     def cancel_reading(self) -> None:

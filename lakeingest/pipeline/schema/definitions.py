@@ -17,9 +17,9 @@ def restore_from_lake(config: Config, target: Target, staged: Staged) -> None:
 
 
 def as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
-    """The definition that the rows of the copy have; SchemaChanged where the copy cannot follow to that of now.
+    """The definition that the rows of the copy have; SchemaChanged where the copy cannot follow to the current one.
 
-    Where the rows are not complete, and can have that of now, it is that one. The same definition has the layout of
+    Where the rows are not complete, and can have the current one, it is that one. The same definition has the layout of
     when they were read: without names in the binlog, the rows before DDL that changes only that are read by it.
     """
     if staged.progress.fingerprint == schema.fingerprint:

@@ -48,7 +48,7 @@ BRACKETS = 10  # tries to read a definition while nobody alters the table
 def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
-    SchemaChanged where its rows cannot be lifted: what was true before the DDL is published then, and all rows are to
+    SchemaChanged where its rows cannot be lifted: the table as of the DDL is published then, and all rows are to
     be read again (`recopying`). ApprovalNeeded, after the same publish, before DDL that waits for approval.
     """
     assert_not_suspect(table)

@@ -79,7 +79,7 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
     if in_same_file(at, keep_found(edges.state, schema, at)):
         raise SplitUnstable(
             f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: the binlog file {at.file}"
-            " may have rows of another definition, which without GTIDs would be read by the one of now"
+            " may have rows of another definition, which without GTIDs would be read by the current one"
         )
 
 

@@ -17,7 +17,7 @@ from lakeingest.state.signals import SignalDocument
 def look(run: OpenRun) -> Agenda:
     """Read the signals, carry out those that take no work on a table, and return what to do next about the others.
 
-    From then on `paused` is right for each table. What was being read for a signal that is cancelled is dropped.
+    From then on `paused` is right for each table. Reads for a signal that is cancelled are dropped.
     """
     signals = run.signals
     documents = signals.documents = {one.signal.number: one for one in signals.folder.read()}
@@ -77,7 +77,7 @@ def move(
 
 
 def _remove_patches(run: OpenRun, signal: Signal) -> None:
-    """Remove what was read for a signal that is not carried out, unless the next merge needs it."""
+    """Remove the patches of a signal that is not carried out, unless the next merge needs it."""
     table = run.tables.get(signal.tables[0])
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return

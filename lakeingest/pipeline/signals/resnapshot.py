@@ -140,7 +140,7 @@ def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
 
 
 def _result(table: TableRun, reading: Reading) -> list[Patched] | None:
-    """What was read; None where it has to be read once more."""
+    """The rows of the wave; None where it has to be read once more."""
     try:
         return reading.job.result()
     except (ChunkTooSlow, ChunkTooLarge) as error:

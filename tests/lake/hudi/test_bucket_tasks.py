@@ -111,7 +111,7 @@ def test_an_empty_table_is_lifted(lake: Lake) -> None:
 
 @pytest.mark.parametrize("step", IN_TASKS)
 def test_a_publish_that_dies_is_repeated(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Readers see the columns and rows of before until then, or all of the new ones; no file of the dead run stays."""
+    """Readers see the old columns and rows until then, or all of the new ones; no file of the dead run stays."""
     lift = lift_of(lake)
     staged = lifted(lake, lake.published(*((n, 10 * n) for n in range(20))), lift, 30)
     before, lake.schema = shown(lake), lift.after

@@ -136,7 +136,7 @@ def test_a_lift_that_hudi_cannot_have_is_refused(lake: Lake) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_lift_whose_publish_dies_is_published_again(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Readers see the columns and rows of before until then, or all of the new ones; no file of the dead run stays."""
+    """Readers see the old columns and rows until then, or all of the new ones; no file of the dead run stays."""
     lift = lift_of(lake)
     staged = lifted(lake, lake.published(*((n, 10 * n) for n in range(20))), lift, 30)
     before, lake.schema = shown(lake), lift.after
