@@ -133,7 +133,11 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
     A table is `refused` that is not published, or not by its definition of now, or that was changed since its published
     position. Errors that concern all tables are raised.
     """
-    target = open_target(config)
+
+    def open_spark() -> "SparkSession":
+        return spark or open_session(config)
+
+    target = open_target(config, open_spark)
     found, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, tuple[TableSchema, Staged]]()
     with BinlogSource.open(config.source) as source:
@@ -144,7 +148,7 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
                 prepared[table] = schema, _published(config, target, schema)
         read = [table for table in prepared if config.tables.of(table).cascades == "read"]
         keys = source.unlogged_keys(read, are_logged=True).keys
-    session = (spark or open_session(config)) if prepared else None
+    session = open_spark() if prepared else None
     for table, (schema, staged) in prepared.items():
         with (
             _refusing(config.source, refused, table),
@@ -197,7 +201,7 @@ def _verify_table(
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
     _assert_quiet(source, position, schema, parents)
-    rows = live(target.read(schema.table, staged.version, spark), schema)
+    rows = live(target.read(schema.table, staged.version), schema)
     found = compare(Sides(source, spark, schema, rows))
     _assert_quiet(source, position, schema, parents)
     seconds = time.monotonic() - began

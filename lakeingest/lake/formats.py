@@ -9,23 +9,30 @@ from lakeingest.files.file import at, exists, probe, state_of
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.rollbacks import Rollbacks
-from lakeingest.lake.target import Target
+from lakeingest.lake.target import OpenSpark, Target, no_spark
 from lakeingest.lake.versions import Versions
 
 
-def open_target(config: Config) -> Target:
-    """The target of the configured format."""
+def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
+    """The target of the configured format; without Spark for those who neither read its rows nor publish."""
     # imported where it is used: each takes long
     if config.target.format == "hudi":
         from lakeingest.lake.hudi.target import HudiTarget
 
         staging, owned = state_of(config) / "staging", ownership_of(config)
-        return HudiTarget(config.target, staging, keeps_dropped=config.keeps_dropped, ownership=owned)
+        return HudiTarget(
+            config.target, staging, keeps_dropped=config.keeps_dropped, ownership=owned, open_spark=open_spark
+        )
     from lakeingest.lake.iceberg.target import IcebergTarget
 
     waiting, owned = state_of(config) / "waiting", ownership_of(config)
     return IcebergTarget(
-        config.target, config.tables.of, keeps_dropped=config.keeps_dropped, waiting=waiting, ownership=owned
+        config.target,
+        config.tables.of,
+        keeps_dropped=config.keeps_dropped,
+        waiting=waiting,
+        ownership=owned,
+        open_spark=open_spark,
     )
 
 

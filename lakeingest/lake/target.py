@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+OpenSpark = Callable[[], "SparkSession"]  # answers the running session; starts one if none is running
+
+
+def no_spark() -> "SparkSession":
+    """The OpenSpark of commands that only ask what is there: whoever calls it asks for too much."""
+    raise RuntimeError("this target was opened without Spark")
+
+
 @dataclass(frozen=True, slots=True)
 class Staged:
     """A table of the lake as its last marked staging commit left it.
@@ -116,7 +124,10 @@ class Target(Protocol):
     Every commit asserts that staging is where the given `Staged` left it and
     carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
     A process may die anywhere: `recover` finds each step done or not begun. A failure of the storage is StorageFailed,
-    a missing file StateUnreadable. To open a target creates nothing.
+    a missing file StateUnreadable.
+
+    To open a target creates nothing, and starts no Spark. The target calls the OpenSpark that it was given only for
+    work that takes a job: to `read` rows, and where the format cannot merge, publish or have readers without one.
     """
 
     def exists(self) -> bool:
@@ -167,11 +178,10 @@ class Target(Protocol):
     def commit_merge(
         self,
         staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
-        """Commit everything that mergers have written; `open_spark` is called if that takes a Spark job.
+        """Commit everything that mergers have written.
 
         `after` answers the progress of that commit; it is called just before, when the effects are known.
         """
@@ -179,7 +189,6 @@ class Target(Protocol):
     def readers(
         self,
         staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
         names: Sequence[str],
         bounds: Sequence[Bounds | None],
     ) -> Sequence[Sequence[RowReader]]:
@@ -209,7 +218,7 @@ class Target(Protocol):
         it before the publish. SchemaChanged where the format cannot do that.
         """
 
-    def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
+    def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
 
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
@@ -222,10 +231,9 @@ class Target(Protocol):
         self,
         staged: Staged,
         schema: TableSchema,
-        open_spark: "Callable[[], SparkSession]",
         properties: Mapping[str, str],
     ) -> Staged:
-        """Let readers see the commit `staged.version` and its position, atomically; `open_spark` as in `commit_merge`.
+        """Let readers see the commit `staged.version` and its position, atomically.
 
         They also see the comments of `schema`, whose columns are those of the table.
 

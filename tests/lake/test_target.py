@@ -51,11 +51,11 @@ def test_rows_are_read_within_bounds(lake: Lake, bounds: Bounds | None, wanted: 
     """On either side; a format may also read keys beside them that are in the same file."""
     first = lake.wave(lake.created(), [(1, "a"), (2, None)], upper=(5,))
     staged = lake.wave(first, [(5, "e")])
-    readers, others = lake.open().readers(staged, lambda: lake.spark, ("id",), [bounds, (1, 2)])
+    readers, others = lake.open().readers(staged, ("id",), [bounds, (1, 2)])
     assert {1, 2} <= {key for reader in others for key in reader.read()["id"].to_pylist()}
     found = {key for reader in readers for key in reader.read()["id"].to_pylist()}
     assert wanted <= found
-    [alone] = lake.open().readers(staged, lambda: lake.spark, ("id",), [bounds])
+    [alone] = lake.open().readers(staged, ("id",), [bounds])
     found = {key for reader in alone for key in reader.read()["id"].to_pylist()}
     assert wanted <= found <= (wanted | {1, 2} if wanted & {1, 2} else wanted)
 

@@ -42,7 +42,7 @@ from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
-from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
+from lakeingest.lake.target import Bounds, Effects, Inventory, OpenSpark, Staged, no_spark
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.rows import lake_schema
 
@@ -60,8 +60,10 @@ class HudiTarget:
         *,
         keeps_dropped: bool = True,
         ownership: Ownership | None = None,
+        open_spark: OpenSpark = no_spark,
     ) -> None:
         self.settings, self._folder, self._keeps_dropped, self._ownership = settings, staging, keeps_dropped, ownership
+        self._open_spark = open_spark
         self._removals = staging.parent / "waiting"
         self._warehouse = files.at(settings.warehouse, settings.storage)
         self._metastore = Metastore(settings)
@@ -173,7 +175,6 @@ class HudiTarget:
     def commit_merge(
         self,
         staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
@@ -182,10 +183,8 @@ class HudiTarget:
         staging, effects = self._staging(table), Effects(0, 0, 0)
         if names:
             rows, merges = self._files(table, staged.version)
-            if rows:
-                columns = files.parquet_metadata(rows[0]).schema.names
-            else:  # an empty table
-                columns = self.read(table, staged.version, open_spark()).columns
+            # an empty table has no files
+            columns = files.parquet_metadata(rows[0]).schema.names if rows else self.read(table, staged.version).columns
             changes = [staging.path / name for name in names]
             effects = effects_of(changes, staging.last().key, rows, merges, keeps_deleted=DELETED in columns)
         added = effects.inserted - effects.deleted
@@ -195,13 +194,12 @@ class HudiTarget:
     def readers(
         self,
         staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
         names: Sequence[str],
         bounds: Sequence[Bounds | None],
     ) -> list[list[HudiRows]]:
         """For all bounds the same reader, of files that Spark has written the columns to."""
         table = staged.progress.table
-        rows, folder = self.read(table, staged.version, open_spark()), self._staging(table)
+        rows, folder = self.read(table, staged.version), self._staging(table)
         return [[HudiRows.written(rows, names, bounds, folder.new_compared())]] * len(bounds)
 
     @names_storage_errors
@@ -222,12 +220,16 @@ class HudiTarget:
         self._staging(progress.table).cut(staged.version, version)
         return self._commit(replace(staged, version=version), progress)
 
-    @names_storage_errors
-    def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
+    def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit: the visible rows, or those of the waves, with all later changes applied.
 
         They are those of the waves before the first publish, and where the copy was started over.
         """
+        spark = self._open_spark()  # outside of the block: why Spark does not start is no failure of the storage
+        with self.storage_errors():
+            return self._read(table, version, spark)
+
+    def _read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         published = self._published(table)
         if published is not None and published.version == version:
             return rows_at(self._folder_of(table).place, published.time, spark)
@@ -248,16 +250,15 @@ class HudiTarget:
         self,
         staged: Staged,
         schema: TableSchema,  # noqa: ARG002 - readers see no comments
-        open_spark: "Callable[[], SparkSession]",
         properties: Mapping[str, str],
     ) -> Staged:
         """One commit of the table. lakeingest writes it if `target.merge` is `row_delta` and it can, else Hudi does."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         if not self._write(staged, folder, properties, None):
-            self._write(staged, folder, properties, open_spark())
+            self._write(staged, folder, properties, self._open_spark())
             clean(folder.place, waiting_of(self._removals, table, self.settings.history))
         if self._metastore.is_there:
-            self._metastore.register(table, folder.final, open_spark())
+            self._metastore.register(table, folder.final, self._open_spark())
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -350,7 +351,7 @@ class HudiTarget:
             began = time.time()
             try:
                 if spark is not None:
-                    publication.by_spark(spark, lambda: self.read(table, staged.version, spark))
+                    publication.by_spark(spark, lambda: self._read(table, staged.version, spark))
                 elif not publication.by_files():
                     return False
             except Exception as error:

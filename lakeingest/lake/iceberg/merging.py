@@ -8,7 +8,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table, Transaction
@@ -30,10 +30,7 @@ from lakeingest.lake.iceberg.row_delta import FOR_EVER, NO_FILES
 from lakeingest.lake.iceberg.staged_schema import as_staged
 from lakeingest.lake.iceberg.statement import merge_on_branch, write_changes
 from lakeingest.lake.refusals import stale
-from lakeingest.lake.target import Effects
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from lakeingest.lake.target import Effects, OpenSpark
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class Merge:
     effects: Effects
     after: Callable[[Effects], Progress]
     load: Callable[[], Table]
-    open_spark: "Callable[[], SparkSession]"
+    open_spark: OpenSpark
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,11 @@ from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import assert_nameable, stale
-from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
+from lakeingest.lake.target import Bounds, Effects, Inventory, OpenSpark, Staged, no_spark
 from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 class IcebergTarget:
@@ -76,10 +76,12 @@ class IcebergTarget:
         keeps_dropped: bool = True,
         waiting: File | None = None,
         ownership: Ownership | None = None,
+        open_spark: OpenSpark = no_spark,
     ) -> None:
         """`waiting`: the folder of removals that wait; without it nothing old is removed."""
         self.settings, self._keeps_dropped, self._removals = settings, keeps_dropped, waiting
         self._options, self._owned = options or (lambda _: TableOptions()), ownership
+        self._open_spark = open_spark
         self._merging = WAYS[settings.way_of_merging]
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
@@ -200,7 +202,6 @@ class IcebergTarget:
     def commit_merge(
         self,
         staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
         merged: Sequence[bytes],
         after: Callable[[Effects], Progress],
     ) -> tuple[Staged, Effects]:
@@ -212,14 +213,13 @@ class IcebergTarget:
 
         loaded = load()
         way = self._way(loaded, staged.version)
-        prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, open_spark))
+        prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, self._open_spark))
         return self._commit(prepared.loaded, staged, prepared.progress, prepared.write), effects
 
     @names_storage_errors
     def readers(
         self,
         staged: Staged,
-        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose rows only Spark can read
         names: Sequence[str],
         bounds: Sequence[Bounds | None],
     ) -> list[list[IcebergRows]]:
@@ -257,12 +257,13 @@ class IcebergTarget:
         lifts = functools.partial(write_lift, keeps_dropped=self._keeps_dropped)
         return self._commit(loaded, staged, progress, lambda transaction: lifts(transaction, *asked))
 
-    @names_storage_errors
-    def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
+    def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
-        parts = (self.settings.catalog.name, *self._with(table, version).name())
-        # not `spark.read.load`, which takes a name with a slash in it for a path
-        return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
+        spark = self._open_spark()  # outside of the block: why Spark does not start is no failure of the storage
+        with self.storage_errors():
+            parts = (self.settings.catalog.name, *self._with(table, version).name())
+            # not `spark.read.load`, which takes a name with a slash in it for a path
+            return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
@@ -274,7 +275,6 @@ class IcebergTarget:
         self,
         staged: Staged,
         schema: TableSchema,
-        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose publish is a job
         properties: Mapping[str, str],
     ) -> Staged:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.

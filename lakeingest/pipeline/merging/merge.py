@@ -75,7 +75,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
 
     parts = [*(slice_.written for slice_ in replaced), *(part.files for part in written)]
     with edges.profile.stage("merges: commit"):
-        merged, effects = edges.target.commit_merge(staged, edges.executors.open, parts, after)
+        merged, effects = edges.target.commit_merge(staged, parts, after)
     table.advance(merged, sound=all(part.sound for part in written))
     for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
