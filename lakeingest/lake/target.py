@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
 
 import pyarrow as pa
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+MergesBy = Literal["rows", "changes"]
+Written = NewType("Written", bytes)  # what an executor has written, for the commit; only its format can read it
 OpenSpark = Callable[[], "SparkSession"]  # answers the running session; starts one if none is running
 
 
@@ -73,10 +75,21 @@ class Inventory:
     snapshots: int
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What callers must know of a target, because they give it other things for it.
+
+    `merges_by` is what its mergers write: `rows`, the new rows alone, since `replace` deletes the old ones; or
+    `changes`, the new rows and those of keys that are gone, told apart by `core.change.DELETED`.
+    """
+
+    merges_by: MergesBy
+
+
 class Writer(Protocol):
     """Writes rows as data files on an executor, to which it is pickled. Files are part of no table until committed."""
 
-    def write(self, rows: pa.Table) -> bytes:
+    def write(self, rows: pa.Table) -> Written:
         """Write the rows to new files; the answer is for `commit_wave`."""
 
 
@@ -89,15 +102,11 @@ class Merger(Protocol):
     The changes are cut into ranges of the key: for each range, `replace` comes first, then `write`.
     """
 
-    @property
-    def keeps_deletes(self) -> bool:
-        """Whether deleted keys are written as rows, too, marked in `core.change.DELETED`."""
-
-    def replace(self, changes: pa.Table) -> bytes:
+    def replace(self, changes: pa.Table) -> Written:
         """Delete the rows that these changes replace; the changes have the key's columns and `core.change.DELETED`."""
 
-    def write(self, rows: pa.Table) -> bytes:
-        """Write new rows; with `keeps_deletes` they have `core.change.DELETED`.
+    def write(self, rows: pa.Table) -> Written:
+        """Write what `Capabilities.merges_by` says; changes have `core.change.DELETED`.
 
         Where the table has that column, deleted rows stay: it is a column like the others, and no change removes a
         row.
@@ -114,7 +123,7 @@ class RowReader(Protocol):
 class Rewriter(Protocol):
     """Writes some rows of a commit anew, by their table's next definition, on an executor; pickled to get there."""
 
-    def rewrite(self) -> bytes:
+    def rewrite(self) -> Written:
         """Write the rows to new files; the answer is for `lift`."""
 
 
@@ -129,6 +138,10 @@ class Target(Protocol):
     To open a target creates nothing, and starts no Spark. The target calls the OpenSpark that it was given only for
     work that takes a job: to `read` rows, and where the format cannot merge, publish or have readers without one.
     """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The same as long as the target is open."""
 
     def exists(self) -> bool:
         """Whether the lake exists; it is opened then."""
@@ -169,17 +182,14 @@ class Target(Protocol):
     def writer(self, table: TableId) -> Writer:
         """For the executors."""
 
-    def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
+    def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
 
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> Merger:
         """For the executors. The first column of each changed key is within the bounds; None: it may have any value."""
 
     def commit_merge(
-        self,
-        staged: Staged,
-        merged: Sequence[bytes],
-        after: Callable[[Effects], Progress],
+        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Commit everything that mergers have written.
 
@@ -187,10 +197,7 @@ class Target(Protocol):
         """
 
     def readers(
-        self,
-        staged: Staged,
-        names: Sequence[str],
-        bounds: Sequence[Bounds | None],
+        self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]
     ) -> Sequence[Sequence[RowReader]]:
         """For each of the bounds, readers of these columns of all rows of a commit within them, and maybe of others.
 
@@ -209,7 +216,7 @@ class Target(Protocol):
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
         """For the executors, if rows of before have to be written anew, with what the new columns have in them."""
 
-    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """Give all rows the table's next definition, in one staging commit with this progress.
 
         `rewritten` is what the rewriters of the same commit and lift have answered.
@@ -227,12 +234,7 @@ class Target(Protocol):
         The quickest look is enough where it finds as many as are `expected`.
         """
 
-    def publish(
-        self,
-        staged: Staged,
-        schema: TableSchema,
-        properties: Mapping[str, str],
-    ) -> Staged:
+    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically.
 
         They also see the comments of `schema`, whose columns are those of the table.

@@ -117,7 +117,8 @@ class Lake:
         ends = [row[self.schema.names.index(key[0])] for row in rows]
         bounds = (int(min(ends)), int(max(ends))) if ends and self.schema.ordered else None
         merger = pickle.loads(pickle.dumps(target.merger(staged, key, bounds)))  # noqa: S301 - our own
-        new = changes if merger.keeps_deletes else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
+        is_whole = target.capabilities.merges_by == "changes"
+        new = changes if is_whole else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
         merged = [merger.replace(changes.select([*key, DELETED])), merger.write(new)]
         return target.commit_merge(staged, merged, lambda _: self.leveled(staged, pos))[0]
 

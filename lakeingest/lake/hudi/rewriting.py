@@ -19,6 +19,7 @@ from lakeingest.lake.hudi.base_files import META
 from lakeingest.lake.hudi.changes import in_groups, last_changes, read_all_rows
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.staging import StagingFolder
+from lakeingest.lake.target import Written
 from lakeingest.rows import constants, lake_schema
 
 _BYTES = 32 << 20  # of the files that one task reads
@@ -35,7 +36,7 @@ class HudiRewriter:
     merges: tuple[tuple[File, ...], ...]
     keeps_dropped: bool
 
-    def rewrite(self) -> bytes:
+    def rewrite(self) -> Written:
         """The name of a file of staging with the rows."""
         with storage_errors(str(self.folder.path)):
             changes = last_changes(self.merges, self.lift.before.key)
@@ -46,7 +47,8 @@ class HudiRewriter:
                 rows = lake_schema(self.lift.before).empty_table()
             else:
                 rows = changes if self.lift.before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
-            return self.folder.write(lifted(rows, self.lift, keeps_dropped=self.keeps_dropped)).encode()
+            name = self.folder.write(lifted(rows, self.lift, keeps_dropped=self.keeps_dropped))
+        return Written(name.encode())
 
 
 def rewriters(

@@ -42,7 +42,7 @@ from lakeingest.lake.hudi.writer import HudiMerger, HudiRows, HudiWriter
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import published_by_another, stale
-from lakeingest.lake.target import Bounds, Effects, Inventory, OpenSpark, Staged, no_spark
+from lakeingest.lake.target import Bounds, Capabilities, Effects, Inventory, OpenSpark, Staged, Written, no_spark
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.rows import lake_schema
 
@@ -67,6 +67,8 @@ class HudiTarget:
         self._removals = staging.parent / "waiting"
         self._warehouse = files.at(settings.warehouse, settings.storage)
         self._metastore = Metastore(settings)
+
+    capabilities = Capabilities(merges_by="changes")
 
     def exists(self) -> bool:
         """Whether the warehouse or staging exists, or there is a metastore; CatalogAway when that does not answer."""
@@ -145,7 +147,7 @@ class HudiTarget:
         return rewriters(staging, lift, *rows, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
-    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """A commit of staging, from which on only staging has rows."""
         return self._replace_rows(staged, lift.after, progress, rewritten)
 
@@ -157,7 +159,7 @@ class HudiTarget:
         return HudiWriter(staging)
 
     @names_storage_errors
-    def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
+    def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
         """One commit of staging with a wave's files and its progress."""
         return self._commit(staged, progress, rows=[name.decode() for name in files])
 
@@ -173,10 +175,7 @@ class HudiTarget:
 
     @names_storage_errors
     def commit_merge(
-        self,
-        staged: Staged,
-        merged: Sequence[bytes],
-        after: Callable[[Effects], Progress],
+        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """One commit of staging with the changes, which `read` applies from now on; the publish is a MERGE INTO."""
         table, names = staged.progress.table, [one.decode() for one in merged if one]
@@ -191,12 +190,7 @@ class HudiTarget:
         return self._commit(staged, after(effects), changes=names, added=added), effects
 
     @names_storage_errors
-    def readers(
-        self,
-        staged: Staged,
-        names: Sequence[str],
-        bounds: Sequence[Bounds | None],
-    ) -> list[list[HudiRows]]:
+    def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[HudiRows]]:
         """For all bounds the same reader, of files that Spark has written the columns to."""
         table = staged.progress.table
         rows, folder = self.read(table, staged.version), self._staging(table)
@@ -330,7 +324,7 @@ class HudiTarget:
         commit = staging.append(staged.version, progress, rows, changes, restarts=restarts, added=added, key=key)
         return Staged(progress, commit.version, staged.published)
 
-    def _replace_rows(self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[bytes]) -> Staged:
+    def _replace_rows(self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[Written]) -> Staged:
         """A commit of staging from which on these files have the rows."""
         names = [name.decode() for name in rows]
         return self._commit(staged, progress, rows=names, restarts=True, key=schema.key)

@@ -14,7 +14,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.staging import StagingFolder
-from lakeingest.lake.target import Bounds
+from lakeingest.lake.target import Bounds, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,21 +26,19 @@ class HudiWriter:
 
     folder: StagingFolder
 
-    def write(self, rows: pa.Table) -> bytes:
+    def write(self, rows: pa.Table) -> Written:
         """The file's name. Every call writes a new file, so retried and speculative tasks are harmless."""
         with storage_errors(str(self.folder.path)):
-            return self.folder.write(rows).encode()
+            return Written(self.folder.write(rows).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class HudiMerger(HudiWriter):
     """Writes the last change of each key; Hudi finds the old rows by its index."""
 
-    keeps_deletes: bool = True
-
-    def replace(self, changes: pa.Table) -> bytes:  # noqa: ARG002
+    def replace(self, changes: pa.Table) -> Written:  # noqa: ARG002
         """Write nothing: the publish replaces rows."""
-        return b""
+        return Written(b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import assert_nameable, stale
-from lakeingest.lake.target import Bounds, Effects, Inventory, OpenSpark, Staged, no_spark
+from lakeingest.lake.target import Bounds, Capabilities, Effects, Inventory, OpenSpark, Staged, Written, no_spark
 from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class IcebergTarget:
         self._options, self._owned = options or (lambda _: TableOptions()), ownership
         self._open_spark = open_spark
         self._merging = WAYS[settings.way_of_merging]
+        self.capabilities = Capabilities(self._merging.merges_by)
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
     @functools.cached_property
@@ -185,7 +186,7 @@ class IcebergTarget:
         return IcebergWriter(TableFiles.of(as_staged(loaded, tip(loaded, STAGING).snapshot_id)))
 
     @names_storage_errors
-    def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
+    def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
         added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
         return self._commit_files(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
@@ -200,29 +201,18 @@ class IcebergTarget:
 
     @names_storage_errors
     def commit_merge(
-        self,
-        staged: Staged,
-        merged: Sequence[bytes],
-        after: Callable[[Effects], Progress],
+        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """One marked commit, made as `target.merge` says."""
         files, effects = files_and_effects(merged)
-
-        def load() -> Table:
-            return self._with(staged.progress.table, staged.version)
-
+        load = functools.partial(self._with, staged.progress.table, staged.version)
         loaded = load()
         way = self._way(loaded, staged.version)
         prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, self._open_spark))
         return self._commit(prepared.loaded, staged, prepared.progress, prepared.write), effects
 
     @names_storage_errors
-    def readers(
-        self,
-        staged: Staged,
-        names: Sequence[str],
-        bounds: Sequence[Bounds | None],
-    ) -> list[list[IcebergRows]]:
+    def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[IcebergRows]]:
         """Readers of the columns of data files."""
         loaded = as_staged(self._with(staged.progress.table, staged.version), staged.version)
         return [row_readers(loaded, staged.version, names, one) for one in bounds]
@@ -250,7 +240,7 @@ class IcebergTarget:
         return rewriters(loaded, staged.version, lift, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
-    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """One marked commit with the next schema, which becomes current with its publish."""
         loaded = self._with(progress.table, staged.version)
         asked = loaded, staged.version, lift, progress, rewritten
@@ -271,12 +261,7 @@ class IcebergTarget:
         return counted(self._with(table, version), version, expected)
 
     @names_storage_errors
-    def publish(
-        self,
-        staged: Staged,
-        schema: TableSchema,
-        properties: Mapping[str, str],
-    ) -> Staged:
+    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.
 
         The same commit brings the comments of the source, and the properties that users ask for.
