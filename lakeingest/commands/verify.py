@@ -32,7 +32,7 @@ from lakeingest.errors import (
     UsageError,
 )
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Publishing, Staged, Tables
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import named_errors
 from lakeingest.pipeline.opening.absent_tables import known_tables
@@ -174,7 +174,7 @@ def _refusing(source: Source, refused: dict[TableId, LakeIngestError], table: Ta
         refused[table] = error
 
 
-def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
+def _published(config: Config, target: Tables, schema: TableSchema) -> Staged:
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         target.types(schema)  # a table that the lake cannot have is never published
@@ -191,7 +191,7 @@ def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
 
 def _verify_table(
     source: BinlogSource,
-    target: Target,
+    target: Publishing,
     spark: "SparkSession",
     schema: TableSchema,
     staged: Staged,

@@ -1,4 +1,4 @@
-"""What the pipeline asks of a lake format. Each format implements it in one file, its functions in this order."""
+"""What the pipeline asks of a lake format, as four protocols by who asks. `Target` is all of them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -127,30 +127,14 @@ class Rewriter(Protocol):
         """Write the rows to new files; the answer is for `lift`."""
 
 
-class Target(Protocol):
-    """Tables that carry their own progress.
-
-    Every commit asserts that staging is where the given `Staged` left it and
-    carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
-    A process may die anywhere: `recover` finds each step done or not begun. A failure of the storage is StorageFailed,
-    a missing file StateUnreadable.
-
-    To open a target creates nothing, and starts no Spark. The target calls the OpenSpark that it was given only for
-    work that takes a job: to `read` rows, and where the format cannot merge, publish or have readers without one.
-    """
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The same as long as the target is open."""
+class Tables(Protocol):
+    """The tables that the lake has: what is found of them, how they begin and end. Preflight and opening ask."""
 
     def exists(self) -> bool:
         """Whether the lake exists; it is opened then."""
 
     def names(self) -> Collection[tuple[str, str]]:
         """The namespace and name of every table, whoever made it; of ours also before their first publish."""
-
-    def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the tables' storage within the block; Spark reads rows only when they are used."""
 
     def recover(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
@@ -171,13 +155,22 @@ class Target(Protocol):
     def discard(self, table: TableId) -> None:
         """Drop a table that was never published; StaleWriter when it was, or is gone."""
 
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The format's names of the types that hold every value of the columns exactly.
 
-        What is published next are the rows of later commits, with the columns of `schema`. `known` has the
-        origin of each column; None: columns are matched by name. SchemaChanged where the format cannot give the table
-        another key.
+        UnsupportedTable when the format does not allow such a column or such a key.
         """
+
+    def storage_errors(self) -> AbstractContextManager[None]:
+        """Names a failure of the tables' storage within the block; Spark reads rows only when they are used."""
+
+
+class Staging(Protocol):
+    """Commits that no reader sees. Whoever copies, merges, reads rows again or follows DDL asks."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The same as long as the target is open."""
 
     def writer(self, table: TableId) -> Writer:
         """For the executors."""
@@ -213,6 +206,14 @@ class Target(Protocol):
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
         """Take out what staging got after the commit `version`, one of `earlier`; then as `mark`."""
 
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
+        """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
+
+        What is published next are the rows of later commits, with the columns of `schema`. `known` has the
+        origin of each column; None: columns are matched by name. SchemaChanged where the format cannot give the table
+        another key.
+        """
+
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
         """For the executors, if rows of before have to be written anew, with what the new columns have in them."""
 
@@ -224,6 +225,10 @@ class Target(Protocol):
         Columns are those of before by their identity, whatever their names are. Readers see neither rows nor columns of
         it before the publish. SchemaChanged where the format cannot do that.
         """
+
+
+class Publishing(Protocol):
+    """The rows of a commit, and how readers come to see it. Gates, publishes and `verify` ask."""
 
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
@@ -244,6 +249,13 @@ class Target(Protocol):
         changed its rows, StaleWriter if another run of ours published.
         """
 
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """The properties of the last publish."""
+
+
+class Upkeep(Protocol):
+    """The same rows in fewer files. Maintenance asks."""
+
     def maintain(self, staged: Staged) -> Staged:
         """The rows that readers see in fewer files, without old snapshots: one marked commit on staging.
 
@@ -256,11 +268,14 @@ class Target(Protocol):
     def inventory(self, table: TableId) -> Inventory:
         """What the table that readers see consists of."""
 
-    def properties(self, table: TableId) -> Mapping[str, str]:
-        """The properties of the last publish."""
 
-    def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The format's names of the types that hold every value of the columns exactly.
+class Target(Tables, Staging, Publishing, Upkeep, Protocol):
+    """All that a run asks of a lake format, whose tables carry their own progress.
 
-        UnsupportedTable when the format does not allow such a column or such a key.
-        """
+    Every commit asserts that staging is where the given `Staged` left it and carries the complete progress;
+    StaleWriter when another writer moved it, and nothing of ours is visible then. A process may die anywhere: `recover`
+    finds each step done or not begun. A failure of the storage is StorageFailed, a missing file StateUnreadable.
+
+    To open a target creates nothing, and starts no Spark. The target calls the OpenSpark that it was given only for
+    work that takes a job: to `read` rows, and where the format cannot merge, publish or have readers without one.
+    """
