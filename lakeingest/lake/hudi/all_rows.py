@@ -23,7 +23,7 @@ from lakeingest.lake.hudi.avro_schema import avro_schema
 from lakeingest.lake.hudi.base_files import META, FileGroup, WrittenFile, groups_of
 from lakeingest.lake.hudi.bucket_tasks import write_in_tasks
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
-from lakeingest.lake.hudi.changes import bucket_numbers, in_groups, last_changes, read_rows
+from lakeingest.lake.hudi.by_bucket import bucket_numbers
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.options import RECORD_KEY_MARK
@@ -32,6 +32,7 @@ from lakeingest.lake.hudi.record_texts import record_key_for
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of, write_form
 from lakeingest.lake.hudi.timeline import PREFIX, Instant
 from lakeingest.lake.refusals import stale
+from lakeingest.lake.staged.changes import in_groups, last_changes, read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

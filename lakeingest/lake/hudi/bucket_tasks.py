@@ -15,8 +15,9 @@ from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.base_files import WrittenFile
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
-from lakeingest.lake.hudi.changes import bucket_numbers, by_number, last_changes, read_all_rows
+from lakeingest.lake.hudi.by_bucket import bucket_numbers, by_number
 from lakeingest.lake.hudi.table_form import Unfit
+from lakeingest.lake.staged.changes import last_changes, read_all_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeingest.lake.hudi.base_files import Contents, FileGroup, WrittenFile, stored, write_next
-from lakeingest.lake.hudi.changes import by_bucket
+from lakeingest.lake.hudi.by_bucket import by_bucket
 from lakeingest.lake.hudi.commit import Commit
 
 

@@ -216,7 +216,7 @@ STEPS = {
     "between two files": ("lakeingest.lake.hudi.commit.Commit.mark", 1),
     "before the commit": ("lakeingest.lake.hudi.commit.Commit.complete", 0),
     "before the markers are gone": ("lakeingest.files.folder.delete_all", 1),  # the first call makes room for ours
-    "before staging is swept": ("lakeingest.lake.hudi.staging.StagingFolder.sweep", 0),
+    "before staging is swept": ("lakeingest.lake.staged.staging.StagingFolder.sweep", 0),
 }
 
 

@@ -23,10 +23,10 @@ from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnrea
 from lakeingest.lake.hudi import lock
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.publication import Publication
-from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
 from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Effects, Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Crash, Lake

@@ -1,4 +1,4 @@
-"""What executors write for a Hudi table: files in staging, which the publish hands to Hudi."""
+"""What executors write and read for a table that is staged in a folder: files in staging."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from lakeingest.config.place import Place
 from lakeingest.core.keys import quote
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
-from lakeingest.lake.hudi.folder import location
-from lakeingest.lake.hudi.staging import StagingFolder
+from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Bounds, Written
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class HudiWriter:
+class StagedWriter:
     """Writes Parquet files into staging."""
 
     folder: StagingFolder
@@ -33,8 +33,8 @@ class HudiWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class HudiMerger(HudiWriter):
-    """Writes the last change of each key; Hudi finds the old rows by its index."""
+class StagedMerger(StagedWriter):
+    """Writes the last change of each key; the publish finds the old rows."""
 
     def replace(self, changes: pa.Table) -> Written:  # noqa: ARG002
         """Write nothing: the publish replaces rows."""
@@ -42,7 +42,7 @@ class HudiMerger(HudiWriter):
 
 
 @dataclass(frozen=True, slots=True)
-class HudiRows:
+class StagedRows:
     """`lake.target.RowReader` of rows that Spark has written to the files of a folder."""
 
     path: File
@@ -54,7 +54,7 @@ class HudiRows:
         for is_within, outermost, ends in zip((ge, le), (min, max), zip(*known, strict=True), strict=True):
             if None not in ends:
                 rows = rows.where(is_within(first, outermost(ends)))
-        rows.select(*map(quote, names)).write.parquet(location(path))
+        rows.select(*map(quote, names)).write.parquet(Place.of(str(path)).hadoop)
         return cls(path)
 
     def read(self) -> pa.Table:
