@@ -80,10 +80,6 @@ class HudiTarget(StagedTarget[Instant]):
             *map(self.settings.identifier, tables_in(self._folder)),
         }
 
-    def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the warehouse."""
-        return storage_errors(str(self.settings.warehouse))
-
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
         """The last commit of staging; an interrupted first publish is finished.
@@ -117,6 +113,14 @@ class HudiTarget(StagedTarget[Instant]):
         made = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
         return Staged(progress, made.version, None)
 
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such name."""
+        return hudi_types(self.settings, schema)
+
+    def storage_errors(self) -> AbstractContextManager[None]:
+        """Names a failure of the warehouse."""
+        return storage_errors(str(self.settings.warehouse))
+
     @names_storage_errors
     def publish(
         self,
@@ -135,6 +139,12 @@ class HudiTarget(StagedTarget[Instant]):
         return Staged(staged.progress, staged.version, staged.version)
 
     @names_storage_errors
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """The properties of the commit that readers see."""
+        published = self._published(table)
+        return {} if published is None else published.properties
+
+    @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
         """A commit of progress alone, at whose publish Hudi archives commits; none while the clock is behind."""
         return staged if behind(self._folder_of(staged.progress.table).place) else self.mark(staged, staged.progress)
@@ -150,16 +160,6 @@ class HudiTarget(StagedTarget[Instant]):
         place = self._folder_of(table).place
         sizes = [files.size(file) for file in files.listed(place, "*.parquet")]
         return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
-
-    @names_storage_errors
-    def properties(self, table: TableId) -> Mapping[str, str]:
-        """The properties of the commit that readers see."""
-        published = self._published(table)
-        return {} if published is None else published.properties
-
-    def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such name."""
-        return hudi_types(self.settings, schema)
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
         """As `_staged`.

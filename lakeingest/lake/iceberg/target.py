@@ -105,10 +105,6 @@ class IcebergTarget:
         """All names in the catalog."""
         return self._entries.all_names()
 
-    def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the warehouse or the catalog."""
-        return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
-
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
         """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
@@ -171,13 +167,14 @@ class IcebergTarget:
         """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
         self._entries.discard(table)
 
-    @names_storage_errors
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
-        loaded = self._with(progress.table, staged.version)
-        asked = loaded, staged.version, schema, known, progress
-        begins = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
-        return self._commit(loaded, staged, progress, lambda transaction: begins(transaction, *asked))
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The names of the Iceberg types; UnsupportedTable where the catalog cannot have the table's name."""
+        assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
+        return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
+
+    def storage_errors(self) -> AbstractContextManager[None]:
+        """Names a failure of the warehouse or the catalog."""
+        return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
@@ -234,6 +231,14 @@ class IcebergTarget:
         return self._commit(self._with(progress.table, version), staged, progress, go_back)
 
     @names_storage_errors
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
+        """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
+        loaded = self._with(progress.table, staged.version)
+        asked = loaded, staged.version, schema, known, progress
+        begins = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
+        return self._commit(loaded, staged, progress, lambda transaction: begins(transaction, *asked))
+
+    @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
         """For the executors; none where all rows of before have NULL in every new column."""
         loaded = self._with(staged.progress.table, staged.version)
@@ -280,6 +285,11 @@ class IcebergTarget:
         return Staged(staged.progress, staged.version, staged.version)
 
     @names_storage_errors
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """The table's properties."""
+        return self._table(table).properties
+
+    @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
         """Small files and deletes are put together, and snapshots that are due removed, in one commit."""
         loaded = self._with(staged.progress.table, staged.version)
@@ -300,16 +310,6 @@ class IcebergTarget:
     def inventory(self, table: TableId) -> Inventory:
         """By the summary of the snapshot that readers see."""
         return leftovers.inventory(self._table(table))
-
-    @names_storage_errors
-    def properties(self, table: TableId) -> Mapping[str, str]:
-        """The table's properties."""
-        return self._table(table).properties
-
-    def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Iceberg types; UnsupportedTable where the catalog cannot have the table's name."""
-        assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
-        return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def _way(self, loaded: Table, version: int) -> WayOfMerging:
         """How changes are merged: a statement knows only the schema that readers see, and refuses a clock behind."""
