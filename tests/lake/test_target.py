@@ -7,11 +7,13 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeingest.config import Config
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.phases import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter
+from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Bounds
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import START, Crash, Lake, Row
@@ -189,6 +191,19 @@ def test_publishing_shows_exactly_the_audited_commit(lake: Lake) -> None:
     lake.publish(staged)
     assert lake.seen() == [(1, "a"), (2, "b")]
     assert lake.loaded() == replace(later, published=staged.version)
+
+
+def test_a_target_without_spark_tells_what_is_there(lake: Lake, lake_config: Config) -> None:
+    """As commands open it that only look; they cannot read the rows, and start no Spark by it."""
+    staged = lake.published((1, "a"), (2, "b"))
+    looking = open_target(lake_config)
+    found = looking.inspect(lake.table)
+    assert found is not None
+    assert (found.version, found.visible) == (staged.version, True)
+    assert looking.count(lake.table, staged.version) == 2
+    assert looking.properties(lake.table)["lakeingest.gate"] == "{}"
+    with pytest.raises(RuntimeError, match="opened without Spark"):
+        looking.read(lake.table, staged.version)
 
 
 def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:
