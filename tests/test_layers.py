@@ -61,7 +61,8 @@ ARROWS: dict[str, set[str]] = {
     "mysql.wire": {"rows", "core", "disk"},  # bytes in, Arrow out: it opens no socket
     "lake": {"lake.iceberg", "lake.hudi"} | BELOW,
     "lake.iceberg": {"lake"} | BELOW,  # one format knows nothing of the other
-    "lake.hudi": {"lake"} | BELOW,
+    "lake.hudi": {"lake", "lake.staged"} | BELOW,
+    "lake.staged": {"lake"} | BELOW,  # staging for any format without branches: it knows none of them
     "rows": {"core"},
     "config": {"core"},
     "files": {"config", "disk"},
@@ -174,7 +175,9 @@ def test_files_and_functions_stay_small() -> None:
         ("lakeingest.spark.session", "ENTRY = 'lakeingest.mysql.connection:connect'"),
         ("lakeingest.spark.session", "ROOM = 'lakeingest.mysql'"),
         ("lakeingest.lake.hudi.target", "from lakeingest.lake.iceberg.commit import commit"),
-        ("lakeingest.lake.iceberg.target", "from lakeingest.lake.hudi import staging"),
+        ("lakeingest.lake.iceberg.target", "from lakeingest.lake.hudi import timeline"),
+        ("lakeingest.lake.staged.staging", "from lakeingest.lake.hudi.timeline import Instant"),
+        ("lakeingest.lake.target", "from lakeingest.lake.staged.target import StagedTarget"),
         ("lakeingest.pipeline.opening.opening", "from lakeingest.commands.check import check"),
         ("lakeingest.pipeline.run.table_run", "from lakeingest.pipeline.signals.resnapshot import Reading"),
         (
@@ -211,6 +214,7 @@ def test_a_wrong_arrow_is_found(module: str, source: str) -> None:
             "from lakeingest import config, mysql\nfrom lakeingest.lake.target import Target",
         ),
         ("lakeingest.mysql.chunk_reader", "import time, pymysql\nfrom lakeingest.errors import Retryable"),
+        ("lakeingest.lake.hudi.target", "from lakeingest.lake.staged.target import StagedTarget"),
         ("lakeingest.core.wave", "import enum\nfrom . import keys\nfrom lakeingest import errors"),
         ("lakeingest.core.__init__", "from .keys import Key"),
         ("lakeingest.cli", "from lakeingest import __version__"),

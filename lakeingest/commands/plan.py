@@ -15,7 +15,7 @@ from lakeingest.core.position import FIRST_EPOCH
 from lakeingest.core.schema import NULL_DATES, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.lake.preflight import Copies, copies
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Staged, Tables
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.chunk_reader import read_chunk
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, cascades, unlogged_keys
@@ -120,7 +120,7 @@ def _plan(
     config: Config,
     source: BinlogSource,
     server: Server,
-    target: Target,
+    target: Tables,
     table: TableId,
     held: Copies,
     unlogged: Unlogged,

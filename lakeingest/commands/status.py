@@ -17,7 +17,7 @@ from lakeingest.core.shown import SHOWN, Shown
 from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Staged, Tables, Target
 from lakeingest.mysql.preflight.foreign_keys import cascading
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.source import Source
@@ -224,7 +224,7 @@ def _failed(stopped: Stopped | None) -> dict[str, Any] | None:
     return {"success": False, "message": stopped.message}
 
 
-def _is_ours(target: Target, table: TableId) -> bool:
+def _is_ours(target: Tables, table: TableId) -> bool:
     """Whether nobody else has made a table with the target's name."""
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 

@@ -32,7 +32,7 @@ from lakeingest.errors import (
     UsageError,
 )
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Publishing, Staged, Tables
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import named_errors
 from lakeingest.pipeline.opening.absent_tables import known_tables
@@ -133,7 +133,11 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
     A table is `refused` that is not published by its current definition, or that was changed since its published
     position. Errors that concern all tables are raised.
     """
-    target = open_target(config)
+
+    def open_spark() -> "SparkSession":
+        return spark or open_session(config)
+
+    target = open_target(config, open_spark)
     found, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, tuple[TableSchema, Staged]]()
     with BinlogSource.open(config.source) as source:
@@ -144,7 +148,7 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
                 prepared[table] = schema, _published(config, target, schema)
         read = [table for table in prepared if config.tables.of(table).cascades == "read"]
         keys = source.unlogged_keys(read, are_logged=True).keys
-    session = (spark or open_session(config)) if prepared else None
+    session = open_spark() if prepared else None
     for table, (schema, staged) in prepared.items():
         with (
             _refusing(config.source, refused, table),
@@ -170,7 +174,7 @@ def _refusing(source: Source, refused: dict[TableId, LakeIngestError], table: Ta
         refused[table] = error
 
 
-def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
+def _published(config: Config, target: Tables, schema: TableSchema) -> Staged:
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         target.types(schema)  # a table that the lake cannot have is never published
@@ -187,7 +191,7 @@ def _published(config: Config, target: Target, schema: TableSchema) -> Staged:
 
 def _verify_table(
     source: BinlogSource,
-    target: Target,
+    target: Publishing,
     spark: "SparkSession",
     schema: TableSchema,
     staged: Staged,
@@ -197,7 +201,7 @@ def _verify_table(
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
     _assert_quiet(source, position, schema, parents)
-    rows = live(target.read(schema.table, staged.version, spark), schema)
+    rows = live(target.read(schema.table, staged.version), schema)
     found = compare(Sides(source, spark, schema, rows))
     _assert_quiet(source, position, schema, parents)
     seconds = time.monotonic() - began

@@ -26,8 +26,8 @@ class Format:
     are the types of catalog, the default first, the second for a Spark on a cluster. `by_line` are the Maven
     coordinates of the format for each line of Spark, `jars` those of all that a session needs. `extension` is its
     extension of a session, `settings` are all settings of one. `table_name` is the name that users query, or the folder
-    that they load. `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every
-    other tool.
+    that they load. `keeps_by_age`: commits are kept for `target.history.keep` also where the user does not set it.
+    `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every other tool.
     """
 
     stores: tuple[str, ...]
@@ -37,6 +37,7 @@ class Format:
     extension: str
     jars: Callable[[Target], tuple[str, ...]]
     settings: Callable[[Target], dict[str, str]]
+    keeps_by_age: bool
     table_name: Callable[[Target, TableId], str]
     sample_queries: Callable[[Target, TableId], Mapping[str, str]]
 
@@ -141,6 +142,7 @@ FORMATS: Mapping[FormatName, Format] = {
         extension=_ICEBERG_EXTENSION,
         jars=_iceberg_jars,
         settings=_iceberg_settings,
+        keeps_by_age=True,
         table_name=_iceberg_name,
         sample_queries=_iceberg_queries,
     ),
@@ -155,6 +157,7 @@ FORMATS: Mapping[FormatName, Format] = {
         extension=_HUDI_EXTENSION,
         jars=lambda target: (FORMATS["hudi"].jar, *(() if target.warehouse.scheme is None else S3A_JARS)),
         settings=_hudi_settings,
+        keeps_by_age=False,
         table_name=_hudi_name,
         sample_queries=_hudi_queries,
     ),

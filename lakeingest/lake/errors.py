@@ -19,7 +19,7 @@ from lakeingest.errors import (
     StorageAway,
     StorageFailed,
 )
-from lakeingest.lake.target import Target
+from lakeingest.lake.target import Tables
 
 _ICEBERG = "org.apache.iceberg.exceptions."
 _REFUSED = {
@@ -42,7 +42,7 @@ _OF_METASTORES_DATABASE = re.compile(r"JDO|SQLException|TransactionException|[Tt
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
-Format = TypeVar("Format", bound=Target)
+Format = TypeVar("Format", bound=Tables)
 
 
 def names_storage_errors(

@@ -1,32 +1,45 @@
-"""The target of each format, by its name in pipeline.yml. `config.formats` has all other facts about a format."""
+"""The ports of the configured lake format. `config.formats` has all other facts about a format."""
 
 import importlib
+from collections.abc import Callable, Mapping
 
 from lakeingest.config import Config
+from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
-from lakeingest.files.file import at, exists, probe, state_of
+from lakeingest.files.file import exists, state_of
+from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.rollbacks import Rollbacks
-from lakeingest.lake.target import Target
+from lakeingest.lake.target import OpenSpark, Target, no_spark
 from lakeingest.lake.versions import Versions
 
 
-def open_target(config: Config) -> Target:
-    """The target of the configured format."""
-    # imported where it is used: each takes long
-    if config.target.format == "hudi":
-        from lakeingest.lake.hudi.target import HudiTarget
+def _iceberg() -> FormatPackage:
+    from lakeingest.lake.iceberg.package import ICEBERG
 
-        staging, owned = state_of(config) / "staging", ownership_of(config)
-        return HudiTarget(config.target, staging, keeps_dropped=config.keeps_dropped, ownership=owned)
-    from lakeingest.lake.iceberg.target import IcebergTarget
+    return ICEBERG
 
-    waiting, owned = state_of(config) / "waiting", ownership_of(config)
-    return IcebergTarget(
-        config.target, config.tables.of, keeps_dropped=config.keeps_dropped, waiting=waiting, ownership=owned
-    )
+
+def _hudi() -> FormatPackage:
+    from lakeingest.lake.hudi.package import HUDI
+
+    return HUDI
+
+
+# functions, because the import of each package takes long
+_PACKAGES: Mapping[FormatName, Callable[[], FormatPackage]] = {"iceberg": _iceberg, "hudi": _hudi}
+
+
+def package_of(config: Config) -> FormatPackage:
+    """The package of the configured format."""
+    return _PACKAGES[config.target.format]()
+
+
+def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
+    """The target of the configured format; without Spark for those who neither read its rows nor publish."""
+    return package_of(config).target(config, ownership_of(config), open_spark)
 
 
 def ownership_of(config: Config) -> Ownership:
@@ -37,55 +50,22 @@ def ownership_of(config: Config) -> Ownership:
 
 def open_adoptions(config: Config) -> Adoptions:
     """The adoptions of the configured format's tables, by the pipeline of this state folder."""
-    if config.target.format == "hudi":
-        from lakeingest.lake.hudi.adoptions import HudiAdoptions
-        from lakeingest.lake.hudi.target import HudiTarget
-
-        return HudiAdoptions(HudiTarget(config.target, state_of(config) / "staging"), owner_here(config))
-    from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
-    from lakeingest.lake.iceberg.target import IcebergTarget
-
-    return IcebergAdoptions(IcebergTarget(config.target), owner_here(config))
+    return package_of(config).adoptions(config, owner_here(config))
 
 
 def open_versions(config: Config) -> Versions:
     """The versions of the configured format's tables."""
-    if config.target.format == "hudi":
-        from lakeingest.lake.hudi.target import HudiTarget
-        from lakeingest.lake.hudi.versions import HudiVersions
-
-        return HudiVersions(HudiTarget(config.target, state_of(config) / "staging"))
-    from lakeingest.lake.iceberg.target import IcebergTarget
-    from lakeingest.lake.iceberg.versions import IcebergVersions
-
-    return IcebergVersions(IcebergTarget(config.target))
+    return package_of(config).versions(config)
 
 
 def open_rollbacks(config: Config) -> Rollbacks:
     """The rollbacks of the configured format's tables."""
-    if config.target.format == "hudi":
-        from lakeingest.lake.hudi.rollbacks import HudiRollbacks
-        from lakeingest.lake.hudi.target import HudiTarget
-
-        owned = ownership_of(config)
-        return HudiRollbacks(HudiTarget(config.target, state_of(config) / "staging", ownership=owned))
-    from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
-    from lakeingest.lake.iceberg.target import IcebergTarget
-
-    return IcebergRollbacks(IcebergTarget(config.target, config.tables.of, ownership=ownership_of(config)))
+    return package_of(config).rollbacks(config, ownership_of(config))
 
 
 def unwritable(config: Config) -> str | None:
     """Why the warehouse, which is in an object store, cannot be written to; None when it can."""
-    if config.target.format == "hudi":
-        try:
-            probe(at(config.target.warehouse, config.target.storage))
-        except (LakeIngestError, OSError) as error:
-            return f"the warehouse {config.target.warehouse} cannot be written: {error}"
-        return None
-    from lakeingest.lake.iceberg import store
-
-    return store.unwritable(config.target)
+    return package_of(config).unwritable(config.target)
 
 
 def governed(config: Config) -> tuple[str, ...] | None:

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import NotOurTable
+from lakeingest.lake.formats import package_of
 
 
 def nested(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
     """Of these tables without a copy, those whose folder would be that of another one, or would contain it."""
-    if config.target.format == "hudi":  # a table's folder has its name, which is of one part
-        return {}
-    from lakeingest.lake.iceberg.location import place
-
+    place = package_of(config).new_place
     found = {table: at for table in tables if (at := place(config.target, config.tables.of(table), table)) is not None}
     places = {table: re.sub("/+", "/", at).rstrip("/") for table, at in found.items()}
     there, below = dict[str, TableId](), dict[str, TableId]()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from lakeingest import config
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Staged, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Copies:
     unopened: LakeIngestError | None = None
 
 
-def copied(target: Target, settings: config.Target) -> list[TableId]:
+def copied(target: Tables, settings: config.Target) -> list[TableId]:
     """The source tables whose copies the lake names, whether the source still has them or not."""
     if not target.exists():
         return []
@@ -29,7 +29,7 @@ def copied(target: Target, settings: config.Target) -> list[TableId]:
     return sorted(table for table in found if table is not None)
 
 
-def copies(target: Target, tables: Iterable[TableId]) -> Copies:
+def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
     """What the lake holds of the tables; nothing if the lake does not exist yet."""
     try:
         if not target.exists():

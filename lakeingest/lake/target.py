@@ -1,10 +1,10 @@
-"""What the pipeline asks of a lake format. Each format implements it in one file, its functions in this order."""
+"""What the pipeline asks of a lake format, as four protocols by who asks. `Target` is all of them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol
 
 import pyarrow as pa
 
@@ -15,6 +15,16 @@ from lakeingest.core.schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+MergesBy = Literal["rows", "changes"]
+Written = NewType("Written", bytes)  # what an executor has written, for the commit; only its format can read it
+OpenSpark = Callable[[], "SparkSession"]  # answers the running session; starts one if none is running
+
+
+def no_spark() -> "SparkSession":
+    """The OpenSpark of commands that only ask what is there: whoever calls it asks for too much."""
+    raise RuntimeError("this target was opened without Spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +75,21 @@ class Inventory:
     snapshots: int
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What callers must know of a target, because they give it other things for it.
+
+    `merges_by` is what its mergers write: `rows`, the new rows alone, since `replace` deletes the old ones; or
+    `changes`, the new rows and those of keys that are gone, told apart by `core.change.DELETED`.
+    """
+
+    merges_by: MergesBy
+
+
 class Writer(Protocol):
     """Writes rows as data files on an executor, to which it is pickled. Files are part of no table until committed."""
 
-    def write(self, rows: pa.Table) -> bytes:
+    def write(self, rows: pa.Table) -> Written:
         """Write the rows to new files; the answer is for `commit_wave`."""
 
 
@@ -81,15 +102,11 @@ class Merger(Protocol):
     The changes are cut into ranges of the key: for each range, `replace` comes first, then `write`.
     """
 
-    @property
-    def keeps_deletes(self) -> bool:
-        """Whether deleted keys are written as rows, too, marked in `core.change.DELETED`."""
-
-    def replace(self, changes: pa.Table) -> bytes:
+    def replace(self, changes: pa.Table) -> Written:
         """Delete the rows that these changes replace; the changes have the key's columns and `core.change.DELETED`."""
 
-    def write(self, rows: pa.Table) -> bytes:
-        """Write new rows; with `keeps_deletes` they have `core.change.DELETED`.
+    def write(self, rows: pa.Table) -> Written:
+        """Write what `Capabilities.merges_by` says; changes have `core.change.DELETED`.
 
         Where the table has that column, deleted rows stay: it is a column like the others, and no change removes a
         row.
@@ -106,27 +123,18 @@ class RowReader(Protocol):
 class Rewriter(Protocol):
     """Writes some rows of a commit anew, by their table's next definition, on an executor; pickled to get there."""
 
-    def rewrite(self) -> bytes:
+    def rewrite(self) -> Written:
         """Write the rows to new files; the answer is for `lift`."""
 
 
-class Target(Protocol):
-    """Tables that carry their own progress.
-
-    Every commit asserts that staging is where the given `Staged` left it and
-    carries the complete progress; StaleWriter when another writer moved it, and nothing of ours is visible then.
-    A process may die anywhere: `recover` finds each step done or not begun. A failure of the storage is StorageFailed,
-    a missing file StateUnreadable. To open a target creates nothing.
-    """
+class Tables(Protocol):
+    """The tables that the lake has: what is found of them, how they begin and end. Preflight and opening ask."""
 
     def exists(self) -> bool:
         """Whether the lake exists; it is opened then."""
 
     def names(self) -> Collection[tuple[str, str]]:
         """The namespace and name of every table, whoever made it; of ours also before their first publish."""
-
-    def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the tables' storage within the block; Spark reads rows only when they are used."""
 
     def recover(self, table: TableId) -> Staged | None:
         """The table's last marked commit, after staging was reset to it; None where there is no such table.
@@ -147,41 +155,42 @@ class Target(Protocol):
     def discard(self, table: TableId) -> None:
         """Drop a table that was never published; StaleWriter when it was, or is gone."""
 
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The format's names of the types that hold every value of the columns exactly.
 
-        What is published next are the rows of later commits, with the columns of `schema`. `known` has the
-        origin of each column; None: columns are matched by name. SchemaChanged where the format cannot give the table
-        another key.
+        UnsupportedTable when the format does not allow such a column or such a key.
         """
+
+    def storage_errors(self) -> AbstractContextManager[None]:
+        """Names a failure of the tables' storage within the block; Spark reads rows only when they are used."""
+
+
+class Staging(Protocol):
+    """Commits that no reader sees. Whoever copies, merges, reads rows again or follows DDL asks."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The same as long as the target is open."""
 
     def writer(self, table: TableId) -> Writer:
         """For the executors."""
 
-    def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
+    def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
 
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> Merger:
         """For the executors. The first column of each changed key is within the bounds; None: it may have any value."""
 
     def commit_merge(
-        self,
-        staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
-        merged: Sequence[bytes],
-        after: Callable[[Effects], Progress],
+        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
-        """Commit everything that mergers have written; `open_spark` is called if that takes a Spark job.
+        """Commit everything that mergers have written.
 
         `after` answers the progress of that commit; it is called just before, when the effects are known.
         """
 
     def readers(
-        self,
-        staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
-        names: Sequence[str],
-        bounds: Sequence[Bounds | None],
+        self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]
     ) -> Sequence[Sequence[RowReader]]:
         """For each of the bounds, readers of these columns of all rows of a commit within them, and maybe of others.
 
@@ -197,10 +206,18 @@ class Target(Protocol):
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
         """Take out what staging got after the commit `version`, one of `earlier`; then as `mark`."""
 
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
+        """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
+
+        What is published next are the rows of later commits, with the columns of `schema`. `known` has the
+        origin of each column; None: columns are matched by name. SchemaChanged where the format cannot give the table
+        another key.
+        """
+
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
         """For the executors, if old rows have to be written anew, with their values in the new columns."""
 
-    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """Give all rows the table's next definition, in one staging commit with this progress.
 
         `rewritten` is what the rewriters of the same commit and lift have answered.
@@ -209,7 +226,11 @@ class Target(Protocol):
         it before the publish. SchemaChanged where the format cannot do that.
         """
 
-    def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
+
+class Publishing(Protocol):
+    """The rows of a commit, and how readers come to see it. Gates, publishes and `verify` ask."""
+
+    def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
 
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
@@ -218,14 +239,8 @@ class Target(Protocol):
         The quickest look is enough where it finds as many as are `expected`.
         """
 
-    def publish(
-        self,
-        staged: Staged,
-        schema: TableSchema,
-        open_spark: "Callable[[], SparkSession]",
-        properties: Mapping[str, str],
-    ) -> Staged:
-        """Let readers see the commit `staged.version` and its position, atomically; `open_spark` as in `commit_merge`.
+    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
+        """Let readers see the commit `staged.version` and its position, atomically.
 
         They also see the comments of `schema`, whose columns are those of the table.
 
@@ -233,6 +248,13 @@ class Target(Protocol):
         When readers no longer see `staged.published`: MainMoved if someone compacted it, ForeignWrite if someone
         changed its rows, StaleWriter if another run of ours published.
         """
+
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """The properties of the last publish."""
+
+
+class Upkeep(Protocol):
+    """The same rows in fewer files. Maintenance asks."""
 
     def maintain(self, staged: Staged) -> Staged:
         """The rows that readers see in fewer files, without old snapshots: one marked commit on staging.
@@ -246,11 +268,14 @@ class Target(Protocol):
     def inventory(self, table: TableId) -> Inventory:
         """What the table that readers see consists of."""
 
-    def properties(self, table: TableId) -> Mapping[str, str]:
-        """The properties of the last publish."""
 
-    def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The format's names of the types that hold every value of the columns exactly.
+class Target(Tables, Staging, Publishing, Upkeep, Protocol):
+    """All that a run asks of a lake format, whose tables carry their own progress.
 
-        UnsupportedTable when the format does not allow such a column or such a key.
-        """
+    Every commit asserts that staging is where the given `Staged` left it and carries the complete progress;
+    StaleWriter when another writer moved it, and nothing of ours is visible then. A process may die anywhere: `recover`
+    finds each step done or not begun. A failure of the storage is StorageFailed, a missing file StateUnreadable.
+
+    To open a target creates nothing, and starts no Spark. The target calls the OpenSpark that it was given only for
+    work that takes a job: to `read` rows, and where the format cannot merge, publish or have readers without one.
+    """

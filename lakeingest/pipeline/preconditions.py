@@ -12,7 +12,7 @@ from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import unwritable as unwritable_store
 from lakeingest.lake.places import nested
 from lakeingest.lake.preflight import Copies, copies
-from lakeingest.lake.target import Target
+from lakeingest.lake.target import Tables
 from lakeingest.mysql.preflight import foreign_keys
 from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
@@ -139,7 +139,7 @@ class Preflight:
     config: Config
     server: conditions.Server
     replica: tuple[Checked, ...]
-    target: Target
+    target: Tables
     generated: GeneratedColumns
     held: Copies
 
@@ -181,7 +181,7 @@ class Preflight:
         ], schemas
 
 
-def _typed(target: Target, schemas: Iterable[TableSchema]) -> Checked:
+def _typed(target: Tables, schemas: Iterable[TableSchema]) -> Checked:
     """Every column has a type, and can have its name, in the target."""
     refused = []
     for schema in schemas:

@@ -31,7 +31,7 @@ def lake_named(
     """A table with an integer key and a text, under the name of the test, on another target than the session's."""
     config = lake_config.model_copy(update={"target": settings})
     schema = TableSchema(TableId(database, request.node.name.partition("[")[0][-40:]), PLAIN, ("id",))
-    return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
+    return Lake(settings, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def lake_of(lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
         schema = TableSchema(TableId("contract", f"t{next(numbers)}"), columns, key)
-        return Lake(lake_config.target, lambda: open_target(lake_config), spark, schema, BOUNDARIES)
+        return Lake(lake_config.target, lambda: open_target(lake_config, lambda: spark), spark, schema, BOUNDARIES)
 
     return make
 

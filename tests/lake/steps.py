@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
@@ -20,7 +21,7 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import plan_merge
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import OpenSpark, Staged, Target
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import table_schema
 from tests.shown import shown
@@ -65,6 +66,20 @@ class Lake:
         setattr(owner, method, crash)
         return target
 
+    def without_spark(self) -> Target:
+        """A process in which it is a failure to open Spark."""
+
+        def no_spark() -> NoReturn:
+            pytest.fail("Spark was started")
+
+        return self.opened_with(no_spark)
+
+    def opened_with(self, open_spark: OpenSpark) -> Target:
+        """A process that opens Spark in this way."""
+        target = self.open()
+        vars(target)["_open_spark"] = open_spark
+        return target
+
     def created(self) -> Staged:
         """The empty table."""
         progress = Progress(self.table, self.schema.fingerprint, UUID, 1, START)
@@ -102,9 +117,10 @@ class Lake:
         ends = [row[self.schema.names.index(key[0])] for row in rows]
         bounds = (int(min(ends)), int(max(ends))) if ends and self.schema.ordered else None
         merger = pickle.loads(pickle.dumps(target.merger(staged, key, bounds)))  # noqa: S301 - our own
-        new = changes if merger.keeps_deletes else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
+        is_whole = target.capabilities.merges_by == "changes"
+        new = changes if is_whole else changes.filter(pc.invert(changes[DELETED])).drop(DELETED)
         merged = [merger.replace(changes.select([*key, DELETED])), merger.write(new)]
-        return target.commit_merge(staged, lambda: self.spark, merged, lambda _: self.leveled(staged, pos))[0]
+        return target.commit_merge(staged, merged, lambda _: self.leveled(staged, pos))[0]
 
     def changes(self, rows: Sequence[Row]) -> pa.Table:
         """Changes (the columns, then whether the key is deleted) as a merge collapses them."""
@@ -125,11 +141,11 @@ class Lake:
     def publish(self, staged: Staged, target: Target | None = None) -> Staged:
         """Through the gates, and visible."""
         audited = replace(staged, progress=staged.progress.audited())
-        return (target or self.open()).publish(audited, self.schema, lambda: self.spark, {"lakeingest.gate": "{}"})
+        return (target or self.open()).publish(audited, self.schema, {"lakeingest.gate": "{}"})
 
     def rows(self, staged: Staged) -> list[Row]:
         """What a commit holds."""
-        found = self.open().read(self.table, staged.version, self.spark).collect()
+        found = self.open().read(self.table, staged.version).collect()
         return sorted(tuple(row) for row in found)
 
     def seen(self) -> list[Row]:

@@ -44,8 +44,13 @@ def pipelines(config: Config, lake_of: Callable[..., Lake], tmp_path: Path) -> C
             owned = Ownership(lambda: owner(number), lambda _: True)
             if config.target.format == "hudi":
                 staging = tmp_path / str(number)
-                return replace(lake, open=lambda: HudiTarget(config.target, staging, ownership=owned))
-            return replace(lake, open=lambda: IcebergTarget(config.target, ownership=owned))
+                return replace(
+                    lake,
+                    open=lambda: HudiTarget(config.target, staging, ownership=owned, open_spark=lambda: lake.spark),
+                )
+            return replace(
+                lake, open=lambda: IcebergTarget(config.target, ownership=owned, open_spark=lambda: lake.spark)
+            )
 
         return [of(number) for number in range(2)]
 

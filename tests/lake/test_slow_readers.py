@@ -63,7 +63,7 @@ def lake_in(lake_config: Config, target: Target, state: Place, spark: SparkSessi
     """The table of a pipeline."""
     config = lake_config.model_copy(update={"target": target, "state": state})
     schema = TableSchema(TableId("slow", f"t{time.time_ns()}"), PLAIN, ("id",))
-    return Lake(target, lambda: open_target(config), spark, schema, BOUNDARIES)
+    return Lake(target, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
 
 
 def sorted_rows(rows: pa.Table) -> list[Row]:

@@ -7,11 +7,13 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeingest.config import Config
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.phases import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter
+from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Bounds
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import START, Crash, Lake, Row
@@ -51,11 +53,11 @@ def test_rows_are_read_within_bounds(lake: Lake, bounds: Bounds | None, wanted: 
     """On either side; a format may also read keys beside them that are in the same file."""
     first = lake.wave(lake.created(), [(1, "a"), (2, None)], upper=(5,))
     staged = lake.wave(first, [(5, "e")])
-    readers, others = lake.open().readers(staged, lambda: lake.spark, ("id",), [bounds, (1, 2)])
+    readers, others = lake.open().readers(staged, ("id",), [bounds, (1, 2)])
     assert {1, 2} <= {key for reader in others for key in reader.read()["id"].to_pylist()}
     found = {key for reader in readers for key in reader.read()["id"].to_pylist()}
     assert wanted <= found
-    [alone] = lake.open().readers(staged, lambda: lake.spark, ("id",), [bounds])
+    [alone] = lake.open().readers(staged, ("id",), [bounds])
     found = {key for reader in alone for key in reader.read()["id"].to_pylist()}
     assert wanted <= found <= (wanted | {1, 2} if wanted & {1, 2} else wanted)
 
@@ -189,6 +191,19 @@ def test_publishing_shows_exactly_the_audited_commit(lake: Lake) -> None:
     lake.publish(staged)
     assert lake.seen() == [(1, "a"), (2, "b")]
     assert lake.loaded() == replace(later, published=staged.version)
+
+
+def test_a_target_without_spark_tells_what_is_there(lake: Lake, lake_config: Config) -> None:
+    """As commands open it that only look; they cannot read the rows, and start no Spark by it."""
+    staged = lake.published((1, "a"), (2, "b"))
+    looking = open_target(lake_config)
+    found = looking.inspect(lake.table)
+    assert found is not None
+    assert (found.version, found.visible) == (staged.version, True)
+    assert looking.count(lake.table, staged.version) == 2
+    assert looking.properties(lake.table)["lakeingest.gate"] == "{}"
+    with pytest.raises(RuntimeError, match="opened without Spark"):
+        looking.read(lake.table, staged.version)
 
 
 def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:

@@ -15,9 +15,9 @@ from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.lake.hudi.commit import roll_back
 from lakeingest.lake.hudi.folder import TableFolder
-from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.iceberg.expiry import trim
 from lakeingest.lake.iceberg.leftovers import is_below
+from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.spool import leftovers
 
 TABLE = TableId("shop", "orders")

@@ -17,7 +17,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files import local
-from lakeingest.lake.hudi.staging import StagingCommit, StagingFolder, tables_in
+from lakeingest.lake.staged.staging import StagingCommit, StagingFolder, tables_in
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.mysql.connection import query
 from lakeingest.spool import archive, reread_files

@@ -20,10 +20,10 @@ from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.avro_schema import avro_schema
-from lakeingest.lake.hudi.base_files import META, FileGroup, Written, groups_of
+from lakeingest.lake.hudi.base_files import META, FileGroup, WrittenFile, groups_of
 from lakeingest.lake.hudi.bucket_tasks import write_in_tasks
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
-from lakeingest.lake.hudi.changes import bucket_numbers, in_groups, last_changes, read_rows
+from lakeingest.lake.hudi.by_bucket import bucket_numbers
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.options import RECORD_KEY_MARK
@@ -32,6 +32,7 @@ from lakeingest.lake.hudi.record_texts import record_key_for
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of, write_form
 from lakeingest.lake.hudi.timeline import PREFIX, Instant
 from lakeingest.lake.refusals import stale
+from lakeingest.lake.staged.changes import in_groups, last_changes, read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,14 +109,14 @@ class AllRows:
         groups = groups_of(newest, self.buckets)
         return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
 
-    def _write(self, writer: BucketWriter) -> list[Written]:
+    def _write(self, writer: BucketWriter) -> list[WrittenFile]:
         """Write the files of all buckets in this process; the changes are in memory together."""
         changes = last_changes(self.merges, self.key)
         changed = {} if changes is None else writer.by_bucket(changes)
         keys = (read_rows(file, self.key) for file in self.rows)
         numbers = [bucket_numbers(one, self.key, writer.record_key, self.buckets) for one in keys]
 
-        def write(within: range) -> list[Written]:
+        def write(within: range) -> list[WrittenFile]:
             return writer.write(within, self._rows_within(within, numbers), changed)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -76,7 +76,7 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """The next file of a group: its length in bytes, its rows, and how many of them are new, changed and gone."""
 
     group: FileGroup
@@ -106,7 +106,7 @@ class Written:
         }
 
 
-def write_next(commit: Commit, group: FileGroup, before: Contents, changes: pa.Table | None) -> Written:
+def write_next(commit: Commit, group: FileGroup, before: Contents, changes: pa.Table | None) -> WrittenFile:
     """Write the next file of a group: these contents under these changes, which have RECORD and DELETED.
 
     Where the rows have DELETED too, it is a column like the others. `before` are the contents of the newest file, or
@@ -128,9 +128,9 @@ def write_next(commit: Commit, group: FileGroup, before: Contents, changes: pa.T
         pq.write_table(whole.replace_schema_metadata(footer), path, compression="zstd", store_schema=False)
         size = path.stat().st_size
     if group.newest is None:
-        return Written(group, name, size, len(whole), len(whole), 0, 0)
+        return WrittenFile(group, name, size, len(whole), len(whole), 0, 0)
     gone = len(before.rows) - len(kept) - updated
-    return Written(group, name, size, len(whole), len(rows) - updated, updated, gone)
+    return WrittenFile(group, name, size, len(whole), len(rows) - updated, updated, gone)
 
 
 def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:

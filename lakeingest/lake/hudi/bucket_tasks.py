@@ -13,10 +13,11 @@ import pyarrow as pa
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
-from lakeingest.lake.hudi.base_files import Written
+from lakeingest.lake.hudi.base_files import WrittenFile
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
-from lakeingest.lake.hudi.changes import bucket_numbers, by_number, last_changes, read_all_rows
+from lakeingest.lake.hudi.by_bucket import bucket_numbers, by_number
 from lakeingest.lake.hudi.table_form import Unfit
+from lakeingest.lake.staged.changes import last_changes, read_all_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ def write_in_tasks(
     rows: Sequence[Sequence[File]],
     merges: Sequence[Sequence[File]],
     passes: Sequence[range],
-) -> list[Written]:
+) -> list[WrittenFile]:
     """Write the rows of these files under the changes of these merges, the oldest first.
 
     A task reads some of the files together; the last one reads all changes. Unfit where only Hudi can write them.
@@ -48,7 +49,7 @@ def write_in_tasks(
         except (Unfit, LakeIngestError) as error:
             yield 0, error.with_traceback(None)  # as a value, so that Spark does not repeat the task
 
-    def write(at: int, dealt: Iterable[tuple[int, _Part | Exception]]) -> Iterator[Written | Exception]:
+    def write(at: int, dealt: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
         try:
             parts = {number: _unpacked(part) for number, part in _unless_failed(part for _, part in dealt)}
             changes = parts.pop(of_changes, None)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeingest.lake.hudi.base_files import Contents, FileGroup, Written, stored, write_next
-from lakeingest.lake.hudi.changes import by_bucket
+from lakeingest.lake.hudi.base_files import Contents, FileGroup, WrittenFile, stored, write_next
+from lakeingest.lake.hudi.by_bucket import by_bucket
 from lakeingest.lake.hudi.commit import Commit
 
 
@@ -20,7 +20,7 @@ class BucketWriter:
     key: tuple[str, ...]
     record_key: tuple[str, ...]
 
-    def write(self, within: range, rows: pa.Table | None, changed: Mapping[int, pa.Table]) -> list[Written]:
+    def write(self, within: range, rows: pa.Table | None, changed: Mapping[int, pa.Table]) -> list[WrittenFile]:
         """Write the files of these buckets: their `rows`, and what is `changed` of each bucket.
 
         It may be repeated: the files have the same names and rows. Unfit as `write_next`.

@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping
 
 from lakeingest.core.schema import TableId
-from lakeingest.lake.hudi.staging import StagingCommit
 from lakeingest.lake.hudi.timeline import BUCKETS, KEY, PREFIX, VERSION, Instant
 from lakeingest.lake.marks import OWNER, progress_marks
+from lakeingest.lake.staged.staging import StagingCommit
 
 RECORD_KEY_MARK = "lakeingest.record_key"  # its columns, since the last commit that wrote all rows
 _BUCKETS_MIN = 4

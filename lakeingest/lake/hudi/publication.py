@@ -13,23 +13,23 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.all_rows import AllRows
 from lakeingest.lake.hudi.commit import await_clock, behind
-from lakeingest.lake.hudi.effects import rows_in
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.hudi.options import buckets_for, marks_of, most_commits, write_options
 from lakeingest.lake.hudi.row_delta import RowDelta
-from lakeingest.lake.hudi.staging import StagingCommit, files_of, is_started_over, since_restart
 from lakeingest.lake.hudi.statement import (
     GONE,
     completed,
     configured,
     insert_into,
-    last_changes,
     merge_folder,
     no_changes,
     replacing,
     rows_at,
 )
 from lakeingest.lake.hudi.timeline import Instant, retained, writes
+from lakeingest.lake.staged.effects import rows_in
+from lakeingest.lake.staged.rows import last_changes
+from lakeingest.lake.staged.staging import StagingCommit, files_of, is_started_over, since_restart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

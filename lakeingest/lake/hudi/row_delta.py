@@ -15,15 +15,16 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parsed
-from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, Written, groups_of, write_next
+from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, WrittenFile, groups_of, write_next
 from lakeingest.lake.hudi.buckets import buckets_of
-from lakeingest.lake.hudi.changes import by_bucket, last_changes
+from lakeingest.lake.hudi.by_bucket import by_bucket
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.record_texts import record_texts
 from lakeingest.lake.hudi.table_form import Unfit, record_key_of
 from lakeingest.lake.hudi.timeline import Instant, metadata_of, writes
 from lakeingest.lake.refusals import stale
+from lakeingest.lake.staged.changes import last_changes
 
 MOST_BYTES = 4 << 30  # of the files that are written anew, one by one; a large cluster is faster with more
 MOST_CHANGES_BYTES = 128 << 20  # of the files of changes, which are in memory together
@@ -64,7 +65,7 @@ class RowDelta:
             _assert_small([group.newest for group in touched if group.newest is not None], MOST_BYTES)
             commit, some = Commit.begin(self.folder), next(iter(groups.values()))
 
-            def write(group: FileGroup) -> Written:
+            def write(group: FileGroup) -> WrittenFile:
                 before = _contents(some).without_rows() if group.newest is None else _contents(group)
                 self._assert_alike(before.rows, group.bucket, record_key)
                 return write_next(commit, group, before, changed[group.bucket])

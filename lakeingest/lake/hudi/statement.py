@@ -1,21 +1,17 @@
-"""MERGE INTO, with which Hudi publishes: the rows that it leaves, and how it runs.
+"""MERGE INTO, with which Hudi publishes: what it is given, and how it runs.
 
-Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others; else it
-says which changes remove the row. Where all rows are replaced, GONE says that instead, in either case.
+Which changes remove the row, DELETED says (`lake.staged.rows`). Where all rows are replaced, GONE says it instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from lakeingest.core.change import DELETED
 from lakeingest.core.keys import quote
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.hudi.record_key import RECORD_KEY, record_key, with_record_key
-from lakeingest.lake.hudi.staging import StagingCommit, files_of, is_started_over
 from lakeingest.lake.merge_into import merge_into
 
 if TYPE_CHECKING:
@@ -26,34 +22,10 @@ GONE = "_lakeingest_gone"
 _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 
 
-def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The rows after the changes, as the statement will leave them."""
-    unchanged = rows.join(changes.select(*map(quote, key)), on=list(key), how="left_anti")
-    if DELETED not in rows.columns:
-        changes = changes.where(f"NOT {DELETED}").drop(DELETED)
-    return unchanged.unionByName(changes, allowMissingColumns=True).select(*map(quote, rows.columns))
-
-
 def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
     """The rows of the Hudi table in a folder as of an instant."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
     return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META), RECORD_KEY)
-
-
-def rows_with(
-    folder: File, instant: str | None, staging: File, commits: Sequence[StagingCommit], spark: "SparkSession"
-) -> "DataFrame":
-    """The rows of the table as of an instant after these commits of staging; None: staging has all rows.
-
-    So it is, too, where one of the commits starts over.
-    """
-    names, merges = files_of(commits)
-    if instant is not None and not is_started_over(commits):
-        rows = rows_at(folder, instant, spark)
-    else:
-        rows = staged_rows(staging, names, spark)
-    changes = last_changes(staging, merges, commits[-1].key, spark)
-    return rows if changes is None else changed(rows, changes, commits[-1].key)
 
 
 def completed(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
@@ -125,28 +97,3 @@ def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[N
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
-
-
-def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":
-    """The rows of files of staging. All have the same columns, so Spark need not look for them by a job."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    with files.parquet(folder / names[0]) as first:
-        columns = from_arrow_schema(first.schema_arrow, prefer_timestamp_ntz=True)
-    return spark.read.schema(columns).parquet(*(location(folder / name) for name in names))
-
-
-def last_changes(
-    folder: File, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
-) -> "DataFrame | None":
-    """The last change of each key in the files of these merges, which stand in the order of their commits."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
-
-    parts = [staged_rows(folder, names, spark) for names in merges]
-    if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
-        return parts[0] if parts else None
-    numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
-    keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
-    last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
-    return last.select("change.*")

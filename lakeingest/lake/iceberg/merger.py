@@ -30,7 +30,7 @@ from lakeingest.lake.iceberg.data_files import (
 )
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.target import Bounds, Effects
+from lakeingest.lake.target import Bounds, Effects, Written
 
 NO_EFFECTS = Effects(0, 0, 0)
 _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
@@ -43,16 +43,20 @@ class IcebergMerger:
     table: TableFiles
     key: tuple[str, ...]
     files: tuple[FileScanTask, ...]
-    keeps_deletes: bool = False
 
-    def replace(self, changes: pa.Table) -> bytes:
+    def replace(self, changes: pa.Table) -> Written:
         """Position deletes of the rows with these keys; each key has at most one row."""
         places, effects = self.find(changes)
-        return pickle.dumps((write_deletes(self.table, places), effects))
+        return Written(pickle.dumps((write_deletes(self.table, places), effects)))
 
-    def write(self, rows: pa.Table) -> bytes:
-        """Data files with the table's field ids and statistics."""
-        return pickle.dumps((write_rows(self.table, rows), NO_EFFECTS))
+    def write(self, rows: pa.Table) -> Written:
+        """Data files with the table's field ids and statistics.
+
+        Of changes, which a target that merges by statements is given, only the new rows.
+        """
+        if DELETED in rows.column_names and DELETED not in self.table.metadata.schema().column_names:
+            rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)
+        return Written(pickle.dumps((write_rows(self.table, rows), NO_EFFECTS)))
 
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
         """The places of the rows with these keys, and what the changes do; StateUnreadable for a key with two rows."""
@@ -104,7 +108,7 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     return tuple(scan.plan_files())
 
 
-def files_and_effects(merged: Iterable[bytes]) -> tuple[list[Any], Effects]:
+def files_and_effects(merged: Iterable[Written]) -> tuple[list[Any], Effects]:
     """All files that mergers of one way have written, and the sum of their effects."""
     parts = [pickle.loads(one) for one in merged]  # noqa: S301 - written by our own executors
     counts = [(one.inserted, one.updated, one.deleted) for _, one in parts]
@@ -117,6 +121,6 @@ class IcebergWriter:
 
     table: TableFiles
 
-    def write(self, rows: pa.Table) -> bytes:
+    def write(self, rows: pa.Table) -> Written:
         """Pickled DataFiles."""
-        return pickle.dumps(write_rows(self.table, rows))
+        return Written(pickle.dumps(write_rows(self.table, rows)))

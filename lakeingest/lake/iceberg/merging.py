@@ -8,7 +8,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import Table, Transaction
@@ -30,10 +30,7 @@ from lakeingest.lake.iceberg.row_delta import FOR_EVER, NO_FILES
 from lakeingest.lake.iceberg.staged_schema import as_staged
 from lakeingest.lake.iceberg.statement import merge_on_branch, write_changes
 from lakeingest.lake.refusals import stale
-from lakeingest.lake.target import Effects
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class Merge:
     effects: Effects
     after: Callable[[Effects], Progress]
     load: Callable[[], Table]
-    open_spark: "Callable[[], SparkSession]"
+    open_spark: OpenSpark
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +59,7 @@ class Prepared:
 class WayOfMerging:
     """What executors write with, and how that becomes a commit."""
 
+    merges_by: MergesBy
     merger: type[IcebergMerger]
     prepare: Callable[[Merge], Prepared]
 
@@ -70,16 +68,14 @@ class WayOfMerging:
 class StatementMerger(IcebergMerger):
     """Stores the changes for the statement, and counts what it will do."""
 
-    keeps_deletes: bool = True
-
-    def replace(self, changes: pa.Table) -> bytes:
+    def replace(self, changes: pa.Table) -> Written:
         """Write nothing: the statement replaces rows."""
         _, effects = self.find(changes)
-        return pickle.dumps(([], effects))
+        return Written(pickle.dumps(([], effects)))
 
-    def write(self, rows: pa.Table) -> bytes:
+    def write(self, rows: pa.Table) -> Written:
         """A file of changes."""
-        return pickle.dumps((write_changes(self.table, self.key, rows), NO_EFFECTS))
+        return Written(pickle.dumps((write_changes(self.table, self.key, rows), NO_EFFECTS)))
 
 
 def _by_row_delta(merge: Merge) -> Prepared:
@@ -130,6 +126,6 @@ def _made_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
 
 
 WAYS: Mapping[MergeName, WayOfMerging] = {
-    "row_delta": WayOfMerging(IcebergMerger, _by_row_delta),
-    "statement": WayOfMerging(StatementMerger, _by_statement),
+    "row_delta": WayOfMerging("rows", IcebergMerger, _by_row_delta),
+    "statement": WayOfMerging("changes", StatementMerger, _by_statement),
 }

@@ -25,6 +25,7 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, begun_again, future
 from lakeingest.lake.refusals import stale
+from lakeingest.lake.target import Written
 from lakeingest.rows import constants
 
 _ROWS = 1_000_000  # of the files that one task rewrites
@@ -38,7 +39,7 @@ class IcebergRewriter:
     fills: Mapping[str, pa.Scalar]
     files: tuple[FileScanTask, ...]
 
-    def rewrite(self) -> bytes:
+    def rewrite(self) -> Written:
         """Pickled DataFiles, and the field ids that they have."""
         schema = self.table.metadata.schema()
         names = [field.name for field in schema.fields if field.name not in self.fills]
@@ -50,7 +51,7 @@ class IcebergRewriter:
             )
             for name, value in self.fills.items():
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
-            return pickle.dumps((_ids(schema), write_rows(self.table, rows)))
+            return Written(pickle.dumps((_ids(schema), write_rows(self.table, rows))))
 
 
 def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -> list[IcebergRewriter]:
@@ -80,7 +81,7 @@ def write_lift(
     version: int,
     lift: Lift,
     progress: Progress,
-    rewritten: Sequence[bytes],
+    rewritten: Sequence[Written],
     *,
     keeps_dropped: bool,
 ) -> None:

@@ -58,11 +58,11 @@ from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.lake.iceberg.upkeep import remove_all_leftovers
 from lakeingest.lake.ownership import Ownership
 from lakeingest.lake.refusals import assert_nameable, stale
-from lakeingest.lake.target import Bounds, Effects, Inventory, Staged
+from lakeingest.lake.target import Bounds, Capabilities, Effects, Inventory, OpenSpark, Staged, Written, no_spark
 from lakeingest.lake.waiting import Waiting, waiting_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 class IcebergTarget:
@@ -76,11 +76,14 @@ class IcebergTarget:
         keeps_dropped: bool = True,
         waiting: File | None = None,
         ownership: Ownership | None = None,
+        open_spark: OpenSpark = no_spark,
     ) -> None:
         """`waiting`: the folder of removals that wait; without it nothing old is removed."""
         self.settings, self._keeps_dropped, self._removals = settings, keeps_dropped, waiting
         self._options, self._owned = options or (lambda _: TableOptions()), ownership
+        self._open_spark = open_spark
         self._merging = WAYS[settings.way_of_merging]
+        self.capabilities = Capabilities(self._merging.merges_by)
         self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
 
     @functools.cached_property
@@ -101,10 +104,6 @@ class IcebergTarget:
     def names(self) -> set[tuple[str, str]]:
         """All names in the catalog."""
         return self._entries.all_names()
-
-    def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the warehouse or the catalog."""
-        return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
@@ -168,13 +167,14 @@ class IcebergTarget:
         """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
         self._entries.discard(table)
 
-    @names_storage_errors
-    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
-        loaded = self._with(progress.table, staged.version)
-        asked = loaded, staged.version, schema, known, progress
-        begins = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
-        return self._commit(loaded, staged, progress, lambda transaction: begins(transaction, *asked))
+    def types(self, schema: TableSchema) -> tuple[str, ...]:
+        """The names of the Iceberg types; UnsupportedTable where the catalog cannot have the table's name."""
+        assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
+        return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
+
+    def storage_errors(self) -> AbstractContextManager[None]:
+        """Names a failure of the warehouse or the catalog."""
+        return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
@@ -183,7 +183,7 @@ class IcebergTarget:
         return IcebergWriter(TableFiles.of(as_staged(loaded, tip(loaded, STAGING).snapshot_id)))
 
     @names_storage_errors
-    def commit_wave(self, staged: Staged, files: Sequence[bytes], progress: Progress) -> Staged:
+    def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
         added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
         return self._commit_files(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
@@ -198,31 +198,18 @@ class IcebergTarget:
 
     @names_storage_errors
     def commit_merge(
-        self,
-        staged: Staged,
-        open_spark: "Callable[[], SparkSession]",
-        merged: Sequence[bytes],
-        after: Callable[[Effects], Progress],
+        self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """One marked commit, made as `target.merge` says."""
         files, effects = files_and_effects(merged)
-
-        def load() -> Table:
-            return self._with(staged.progress.table, staged.version)
-
+        load = functools.partial(self._with, staged.progress.table, staged.version)
         loaded = load()
         way = self._way(loaded, staged.version)
-        prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, open_spark))
+        prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, self._open_spark))
         return self._commit(prepared.loaded, staged, prepared.progress, prepared.write), effects
 
     @names_storage_errors
-    def readers(
-        self,
-        staged: Staged,
-        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose rows only Spark can read
-        names: Sequence[str],
-        bounds: Sequence[Bounds | None],
-    ) -> list[list[IcebergRows]]:
+    def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[IcebergRows]]:
         """Readers of the columns of data files."""
         loaded = as_staged(self._with(staged.progress.table, staged.version), staged.version)
         return [row_readers(loaded, staged.version, names, one) for one in bounds]
@@ -244,25 +231,34 @@ class IcebergTarget:
         return self._commit(self._with(progress.table, version), staged, progress, go_back)
 
     @names_storage_errors
+    def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
+        """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
+        loaded = self._with(progress.table, staged.version)
+        asked = loaded, staged.version, schema, known, progress
+        begins = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
+        return self._commit(loaded, staged, progress, lambda transaction: begins(transaction, *asked))
+
+    @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
         """For the executors; none where all old rows have NULL in every new column."""
         loaded = self._with(staged.progress.table, staged.version)
         return rewriters(loaded, staged.version, lift, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
-    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[bytes]) -> Staged:
+    def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """One marked commit with the next schema, which becomes current with its publish."""
         loaded = self._with(progress.table, staged.version)
         asked = loaded, staged.version, lift, progress, rewritten
         lifts = functools.partial(write_lift, keeps_dropped=self._keeps_dropped)
         return self._commit(loaded, staged, progress, lambda transaction: lifts(transaction, *asked))
 
-    @names_storage_errors
-    def read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
+    def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
-        parts = (self.settings.catalog.name, *self._with(table, version).name())
-        # not `spark.read.load`, which takes a name with a slash in it for a path
-        return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
+        spark = self._open_spark()  # outside of the block: why Spark does not start is no failure of the storage
+        with self.storage_errors():
+            parts = (self.settings.catalog.name, *self._with(table, version).name())
+            # not `spark.read.load`, which takes a name with a slash in it for a path
+            return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
@@ -270,13 +266,7 @@ class IcebergTarget:
         return counted(self._with(table, version), version, expected)
 
     @names_storage_errors
-    def publish(
-        self,
-        staged: Staged,
-        schema: TableSchema,
-        open_spark: "Callable[[], SparkSession]",  # noqa: ARG002 - for formats whose publish is a job
-        properties: Mapping[str, str],
-    ) -> Staged:
+    def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
         """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.
 
         The same commit brings the comments of the source, and the properties that users ask for.
@@ -293,6 +283,11 @@ class IcebergTarget:
         trim(loaded)
         self._entries.give_name(table, loaded)
         return Staged(staged.progress, staged.version, staged.version)
+
+    @names_storage_errors
+    def properties(self, table: TableId) -> Mapping[str, str]:
+        """The table's properties."""
+        return self._table(table).properties
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
@@ -315,16 +310,6 @@ class IcebergTarget:
     def inventory(self, table: TableId) -> Inventory:
         """By the summary of the snapshot that readers see."""
         return leftovers.inventory(self._table(table))
-
-    @names_storage_errors
-    def properties(self, table: TableId) -> Mapping[str, str]:
-        """The table's properties."""
-        return self._table(table).properties
-
-    def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Iceberg types; UnsupportedTable where the catalog cannot have the table's name."""
-        assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
-        return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def _way(self, loaded: Table, version: int) -> WayOfMerging:
         """How changes are merged: a statement knows only the schema that readers see, and refuses a clock behind."""

@@ -103,7 +103,7 @@ def _in_copy(edges: Edges, table: TableRun, columns: Sequence[str], wanted: With
     first = wanted.columns[0]  # bounds are those of the first column
     names = [first, *(name for name in columns if name != first)]
     executors = edges.executors
-    [readers] = edges.target.readers(table.staged, executors.open, names, [_bounds(table.schema, wanted)])
+    [readers] = edges.target.readers(table.staged, names, [_bounds(table.schema, wanted)])
     tasks = [FindVersions(reader, wanted) for reader in readers]
     parts = scatter(executors.for_tasks(small=len(tasks) <= 1), FindVersions.run, tasks, executors.at_once)
     return {row for part in parts for row in rows_of(part, columns)}

@@ -9,7 +9,7 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.splits import Split
 from lakeingest.errors import of_pipeline, of_table
-from lakeingest.lake.target import Writer
+from lakeingest.lake.target import Writer, Written
 from lakeingest.mysql.chunk_reader import Cap, read_chunk, read_stable
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.run.profile import Profile
@@ -25,7 +25,7 @@ class Copied:
     `sound`: the rows were checked, and are as the table's definition says.
     """
 
-    files: bytes
+    files: Written
     split: Split
     high: FilePosition
     cost: Cost

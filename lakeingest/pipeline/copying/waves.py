@@ -148,7 +148,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, co
             keys, rows = KeyRange(), progress.rows
 
         def staged_rows() -> "DataFrame":
-            staged_table = edges.target.read(table.id, table.staged.version, edges.executors.open())
+            staged_table = edges.target.read(table.id, table.staged.version)
             return staged_table.where(keys.predicate(table.schema.key))
 
         gate(edges, table, f"after wave {progress.wave}", staged_rows, rows, sound=sound)

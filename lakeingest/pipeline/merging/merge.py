@@ -22,7 +22,6 @@ from lakeingest.pipeline.merging.reread_rows import store_rereads
 from lakeingest.pipeline.merging.row_numbers import in_groups
 from lakeingest.pipeline.merging.tasks import Replaced, ReplaceRows, WriteRows, WrittenRows
 from lakeingest.pipeline.run.edges import Edges
-from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.collapse import bounds_of, cut
@@ -64,8 +63,8 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     changes = spool.backlog(table.id, plan.start) + patches.rows(patch.name for patch, _ in plan.patches)
     slices = max(1, changes // SLICE_ROWS)
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
-    replaced = _replace_rows(edges.executors, table.schema, plan, files, slices, merger)
-    written = _write_rows(edges.executors, table.schema, replaced, plan.stop, merger)
+    replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)
+    written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
     store_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
     def after(effects: Effects) -> Progress:
@@ -75,7 +74,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
 
     parts = [*(slice_.written for slice_ in replaced), *(part.files for part in written)]
     with edges.profile.stage("merges: commit"):
-        merged, effects = edges.target.commit_merge(staged, edges.executors.open, parts, after)
+        merged, effects = edges.target.commit_merge(staged, parts, after)
     table.advance(merged, sound=all(part.sound for part in written))
     for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
@@ -95,20 +94,21 @@ def _cascades(table: TableRun, stop: Place) -> Settled | None:
 
 
 def _replace_rows(
-    executors: Executors, schema: TableSchema, plan: MergePlan, files: Sequence[File], slices: int, merger: Merger
+    edges: Edges, schema: TableSchema, plan: MergePlan, files: Sequence[File], slices: int, merger: Merger
 ) -> list[Replaced]:
     """Collapse the changes slice by slice, and remove the rows that they replace."""
-    patches = tuple(place for _, place in plan.patches)
-    tasks = [
-        ReplaceRows(tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop, one, merger, patches)
-        for one in cut(files, schema.key[0], slices)
-    ]
+    patches, merges_by = tuple(place for _, place in plan.patches), edges.target.capabilities.merges_by
+    of_table = tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop
+    tasks = [ReplaceRows(*of_table, one, merger, merges_by, patches) for one in cut(files, schema.key[0], slices)]
+    executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
 
 
 def _write_rows(
-    executors: Executors, schema: TableSchema, replaced: Sequence[Replaced], stop: Place, merger: Merger
+    edges: Edges, schema: TableSchema, replaced: Sequence[Replaced], stop: Place, merger: Merger
 ) -> list[WrittenRows]:
     """Write the new rows of all slices."""
-    tasks = [WriteRows(rows, schema, stop, merger) for rows in in_groups([slice_.new for slice_ in replaced])]
+    executors, merges_by = edges.executors, edges.target.capabilities.merges_by
+    groups = in_groups([slice_.new for slice_ in replaced])
+    tasks = [WriteRows(rows, schema, stop, merger, merges_by) for rows in groups]
     return scatter(executors.for_tasks(small=len(tasks) <= 1), WriteRows.run, tasks, executors.at_once)

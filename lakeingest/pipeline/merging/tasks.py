@@ -11,7 +11,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import Mark
 from lakeingest.files.file import File
-from lakeingest.lake.target import Merger
+from lakeingest.lake.target import Merger, MergesBy, Written
 from lakeingest.pipeline.merging.row_numbers import RowNumbers, row_numbers
 from lakeingest.pipeline.run.profile import Profile
 from lakeingest.quality.row_checks import is_sound
@@ -26,7 +26,7 @@ class Replaced:
     `reread` are rows of patches that no change comes after, also those of keys that are gone.
     """
 
-    written: bytes
+    written: Written
     new: RowNumbers
     reread: RowNumbers
     read: int
@@ -48,6 +48,7 @@ class ReplaceRows:
     stop: Place
     slice: Slice
     merger: Merger
+    merges_by: MergesBy
     patches: tuple[Place, ...] = ()
 
     def run(self) -> Replaced:
@@ -56,7 +57,7 @@ class ReplaceRows:
         with profile.stage("merges: collapse"):
             found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
         changes = _without_deletes(found.changes) if self.keeps_deleted else found.changes
-        stays = ~changes[DELETED].to_numpy() | self.merger.keeps_deletes
+        stays = ~changes[DELETED].to_numpy() | (self.merges_by == "changes")
         new = row_numbers(self.files, found.files[stays], found.rows[stays])
         patched = found.files < len(self.patches)
         reread = row_numbers(self.files, found.files[patched], found.rows[patched])
@@ -69,7 +70,7 @@ class ReplaceRows:
 class WrittenRows:
     """The files of new rows, and whether these rows were checked and are as the table's definition says."""
 
-    files: bytes
+    files: Written
     sound: bool
     profile: Profile
 
@@ -82,13 +83,14 @@ class WriteRows:
     schema: TableSchema
     stop: Place
     merger: Merger
+    merges_by: MergesBy
 
     def run(self) -> WrittenRows:
         """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
             names = [column.name for column in self.schema.metadata]
-            deleted = self.merger.keeps_deletes and not self.schema.keeps_deleted  # else it is a metadata column
+            deleted = self.merges_by == "changes" and not self.schema.keeps_deleted  # else it is a metadata column
             rows = pa.concat_tables(
                 take(file, numbers, self.stop, deleted=deleted, metadata=names) for file, numbers in self.rows
             )

@@ -9,7 +9,7 @@ from lakeingest.core.position import FilePosition, GtidSet, Position, in_same_fi
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Target
+from lakeingest.lake.target import Tables
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.opening.loading import Loaded, is_kept
 from lakeingest.pipeline.opening.resumption import resumption
@@ -32,7 +32,7 @@ class Start:
 
 
 def open_spool(
-    config: Config, source: BinlogSource, target: Target, loaded: Loaded, asked: Collection[TableId]
+    config: Config, source: BinlogSource, target: Tables, loaded: Loaded, asked: Collection[TableId]
 ) -> Start:
     """Open the existing spool, or a new one.
 

@@ -37,7 +37,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
 from lakeingest.spark.scatter import warm_up
-from lakeingest.spark.session import is_due, open_session
+from lakeingest.spark.session import is_due
 from lakeingest.spool.halts import waits
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import keep_definition
@@ -68,7 +68,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             quiet = QuietTables.of(state_of(config))
             config = patient(config, source)
             roll_all_back(config, lease, observe)
-            target = open_target(config, quiet)
+            executors = Executors(config, spark, borrowed=spark is not None)
+            target = open_target(config, executors.open, quiet)
             found = load_tables(config, source, target, schemas)
             _tell(source, found.staged, observe)
             asked = asked_anew(config, requested, found.staged) - refused.keys()
@@ -78,8 +79,8 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 hand_over(state_of(config), ours)
             again = start.again | _copied_by_another_definition(loaded)
             check_boundaries(source, spool)
-            session = spark or (open_session(config) if is_due() else None)
-            executors = Executors(config, session, borrowed=spark is not None)
+            if is_due():
+                executors.open()
             edges = Edges(config, source, target, state_of(config), quiet, lease, executors, observe)
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config)))

@@ -36,7 +36,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
 
     def rows() -> "DataFrame":
-        return edges.target.read(table.id, staged.version, edges.executors.open())
+        return edges.target.read(table.id, staged.version)
 
     report = gate(edges, table, "before publish", rows, expected_rows, suites, sound=sound)
     asked = {
@@ -53,7 +53,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(asked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
     with edges.profile.stage("publishes"):
-        published = edges.target.publish(audited, table.schema, edges.executors.open, properties)
+        published = edges.target.publish(audited, table.schema, properties)
     published = replace(published, progress=audited.progress.published())
     table.advance(published)
     position = published.progress.position
@@ -66,4 +66,4 @@ def _counted(edges: Edges, table: TableRun) -> int:
     """Count the rows of the staged commit, where rows read again may have mended lost or doubled ones."""
     version = table.staged.version
     count = edges.target.count(table.id, version)
-    return edges.target.read(table.id, version, edges.executors.open()).count() if count is None else count
+    return edges.target.read(table.id, version).count() if count is None else count

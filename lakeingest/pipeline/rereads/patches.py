@@ -92,7 +92,7 @@ def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
     schema, executors = table.schema, edges.executors
     ends = pc.min_max(keys[schema.key[0]]).as_py()
     bounds = (ends["min"], ends["max"]) if schema.ordered else None
-    [readers] = edges.target.readers(table.staged, executors.open, compared_columns(schema), [bounds])
+    [readers] = edges.target.readers(table.staged, compared_columns(schema), [bounds])
     tasks = [FindPresent(reader, keys, schema) for reader in readers]
     found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
     return pa.concat_tables([table_schema(schema).empty_table(), *found])

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
-from lakeingest.config import Config
+from lakeingest.config import FORMATS, Config
 from lakeingest.core import clocks
 from lakeingest.core.schema import TableId
 from lakeingest.lake.target import Staged
@@ -31,7 +31,7 @@ def patient(config: Config, source: Source) -> Config:
     if not ahead:
         return config
     target, changelog = config.target, config.changelog
-    if target.format == "iceberg" or "keep" in target.history.model_fields_set:
+    if FORMATS[target.format].keeps_by_age or "keep" in target.history.model_fields_set:
         longer = target.history.model_copy(update={"keep": target.history.keep + ahead})
         target = target.model_copy(update={"history": longer})
     if changelog.keep:

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 from lakeingest.config import Source
 from lakeingest.errors import Retryable
-from lakeingest.lake.target import Target
+from lakeingest.lake.target import Tables
 from lakeingest.mysql.connection import named_errors
 from lakeingest.spark.loss import named_loss
 
 
 @contextmanager
-def translate_errors(source: Source, target: Target) -> Iterator[None]:
+def translate_errors(source: Source, target: Tables) -> Iterator[None]:
     """Raise what fails in the block as a `LakeIngestError`, unless only a bug of lakeingest explains it.
 
     Raises:

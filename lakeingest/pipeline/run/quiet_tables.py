@@ -14,7 +14,7 @@ from lakeingest.core.quiet import Quiet
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.lake import formats
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import OpenSpark, Staged, Target, no_spark
 from lakeingest.mysql.source import Source
 from lakeingest.state.lease import Lease
 from lakeingest.state.quiet import read_quiet, store_quiet
@@ -88,7 +88,7 @@ class _Advanced:
         return staged and self._quiet.advanced(table, staged)
 
 
-def open_target(config: Config, quiet: QuietTables | None = None) -> Target:
+def open_target(config: Config, open_spark: OpenSpark = no_spark, quiet: QuietTables | None = None) -> Target:
     """The target of the configured format, which also knows the positions of quiet tables."""
     known = quiet or QuietTables.of(state_of(config))
-    return cast("Target", _Advanced(formats.open_target(config), known))
+    return cast("Target", _Advanced(formats.open_target(config, open_spark), known))

@@ -4,12 +4,12 @@ from lakeingest.config import Config
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import SchemaChanged
 from lakeingest.files.file import state_of
-from lakeingest.lake.target import Staged, Target
+from lakeingest.lake.target import Publishing, Staged
 from lakeingest.pipeline.publishing.publish import DEFINITION
 from lakeingest.state.definition import definition_of, restore_definition
 
 
-def restore_from_lake(config: Config, target: Target, staged: Staged) -> None:
+def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> None:
     """Where the state folder was lost, the last publish tells how the rows were defined."""
     table, fingerprint = staged.progress.table, staged.progress.fingerprint
     if staged.published is not None and definition_of(state_of(config), table, fingerprint) is None:

@@ -25,7 +25,7 @@ from lakeingest.errors import (
     of_pipeline,
     of_table,
 )
-from lakeingest.lake.target import Rewriter, Staged
+from lakeingest.lake.target import Rewriter, Staged, Written
 from lakeingest.pipeline.binlog.ingest import are_small, sized, spool_to_now
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.events import Lifted
@@ -144,7 +144,7 @@ def _barrier(reason: str) -> SchemaChanged:
     return error
 
 
-def _rewritten(task: Rewriter) -> bytes:
+def _rewritten(task: Rewriter) -> Written:
     return task.rewrite()
 
 

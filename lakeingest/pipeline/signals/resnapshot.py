@@ -203,7 +203,7 @@ def _begin(
 def _copies(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
     """For each range, readers of the copy's rows with keys in it, and maybe of others."""
     names, bounds = compared_columns(table.schema), list(map(_bounds, ranges))
-    return list(map(tuple, edges.target.readers(table.staged, edges.executors.open, names, bounds)))
+    return list(map(tuple, edges.target.readers(table.staged, names, bounds)))
 
 
 def _chunk(schema: TableSchema, part: KeyRange, also: Sequence[str]) -> Chunk:
@@ -261,7 +261,7 @@ def _absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) 
 def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> pa.Table:
     """The keys that the copy has and the files have no row of."""
     key, types, executors = table.schema.key, key_table(table.schema, ()).schema, edges.executors
-    [readers] = edges.target.readers(table.staged, executors.open, key, [None])
+    [readers] = edges.target.readers(table.staged, key, [None])
     tasks = [FindAbsent(reader, tuple(files), key, types) for reader in readers]
     found = scatter(executors.for_key_tasks(len(tasks)), FindAbsent.run, tasks, executors.at_once)
     return pa.concat_tables([types.empty_table(), *found])

@@ -47,7 +47,7 @@ def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Calla
 
     def make() -> Lake:
         schema = TableSchema(TableId(DATABASE, f"t{next(numbers)}"), PLAIN, ("id",))
-        return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
+        return Lake(settings, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
 
     return make
 
@@ -58,7 +58,7 @@ def away(lake: Lake, lake_config: Config) -> Lake:
     catalog = {"type": "hive", "uri": "thrift://127.0.0.1:1"}
     doc = {"format": "hudi", "warehouse": str(lake.settings.warehouse), "catalog": catalog}
     config = lake_config.model_copy(update={"target": Target.model_validate(doc)})
-    return replace(lake, settings=config.target, open=lambda: open_target(config))
+    return replace(lake, settings=config.target, open=lambda: open_target(config, lambda: lake.spark))
 
 
 def client(lake: Lake) -> TimedClient:

@@ -167,4 +167,4 @@ def test_tables_with_keys_of_integers_have_no_other_column(lake_of: Callable[...
 
 def lake_columns(lake: Lake) -> list[str]:
     """The columns of a commit that we read."""
-    return lake.open().read(lake.table, lake.loaded().version, lake.spark).columns
+    return lake.open().read(lake.table, lake.loaded().version).columns

@@ -56,19 +56,15 @@ def having(lake_config: Config) -> With:
 
     def opened(lake: Lake, **settings: Any) -> Lake:
         config = lake_config.model_copy(update={"target": lake_config.target.model_copy(update=settings)})
-        return replace(lake, settings=config.target, open=lambda: open_target(config))
+        return replace(lake, settings=config.target, open=lambda: open_target(config, lambda: lake.spark))
 
     return opened
 
 
 def alone(lake: Lake, staged: Staged) -> Staged:
     """Publish in a process that has no Spark."""
-
-    def no_spark() -> NoReturn:
-        pytest.fail("Spark was started")
-
     audited = replace(staged, progress=staged.progress.audited())
-    return lake.open().publish(audited, lake.schema, no_spark, {"lakeingest.gate": "{}"})
+    return lake.without_spark().publish(audited, lake.schema, {"lakeingest.gate": "{}"})
 
 
 def folder(lake: Lake) -> Path:
@@ -220,7 +216,7 @@ STEPS = {
     "between two files": ("lakeingest.lake.hudi.commit.Commit.mark", 1),
     "before the commit": ("lakeingest.lake.hudi.commit.Commit.complete", 0),
     "before the markers are gone": ("lakeingest.files.folder.delete_all", 1),  # the first call makes room for ours
-    "before staging is swept": ("lakeingest.lake.hudi.staging.StagingFolder.sweep", 0),
+    "before staging is swept": ("lakeingest.lake.staged.staging.StagingFolder.sweep", 0),
 }
 
 
@@ -308,7 +304,7 @@ def publish_with(lake: Lake, staged: Staged) -> None:
     def ask() -> NoReturn:
         raise Sparked
 
-    lake.open().publish(replace(staged, progress=staged.progress.audited()), lake.schema, ask, {})
+    lake.opened_with(ask).publish(replace(staged, progress=staged.progress.audited()), lake.schema, {})
 
 
 def assert_hudi_publishes(lake: Lake, pos: int) -> None:

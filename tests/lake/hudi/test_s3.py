@@ -72,7 +72,7 @@ def lake_of(config: Config, spark: SparkSession) -> Callable[..., Lake]:
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",), name: str | None = None) -> Lake:
         schema = TableSchema(TableId("contract", name or f"t{next(_numbers)}"), columns, key)
-        return Lake(config.target, lambda: open_target(config), spark, schema, BOUNDARIES)
+        return Lake(config.target, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
 
     return make
 
@@ -158,7 +158,7 @@ def test_nothing_is_left_of_a_first_publish_and_of_staging(lake: Lake) -> None:
 def test_files_that_were_read_back_are_swept(lake: Lake) -> None:
     """Spark writes them as a folder; readers of them find the rows, and the next publish removes them."""
     staged = lake.merge(lake.published((1, "a"), (2, "b")), (2, "c", False), pos=30)
-    [readers] = lake.open().readers(staged, lambda: lake.spark, ("id", "v"), [None])
+    [readers] = lake.open().readers(staged, ("id", "v"), [None])
     found = [row for reader in readers for row in reader.read().to_pylist()]
     assert sorted(row["v"] for row in found) == ["a", "c"]
     assert lake.open().remove_leftovers(lake.table, timedelta(days=1)) == (0, 0)

@@ -57,6 +57,6 @@ def lake_of(lake_config: Config, spark: SparkSession) -> Callable[..., Lake]:
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
         schema = TableSchema(TableId("contract", f"t{next(numbers)}"), columns, key)
-        return Lake(target, lambda: open_target(config), spark, schema, BOUNDARIES)
+        return Lake(target, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
 
     return make

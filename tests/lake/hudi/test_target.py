@@ -23,10 +23,10 @@ from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnrea
 from lakeingest.lake.hudi import lock
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.publication import Publication
-from lakeingest.lake.hudi.staging import StagingFolder
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest
 from lakeingest.lake.marks import BUILDING
+from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Effects, Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Crash, Lake
@@ -113,13 +113,9 @@ def test_a_key_that_is_there_twice_is_named(lake: Lake) -> None:
 
 def counted(lake: Lake, staged: Staged, pos: int, *rows: tuple[Any, ...]) -> tuple[Staged, Effects]:
     """Merge changes in a process that has no Spark."""
-
-    def no_spark() -> NoReturn:
-        pytest.fail("Spark was started")
-
-    target = lake.open()
+    target = lake.without_spark()
     written = target.merger(staged, lake.schema.key, None).write(lake.changes(rows))
-    return target.commit_merge(staged, no_spark, [written], lambda _: lake.leveled(staged, pos))
+    return target.commit_merge(staged, [written], lambda _: lake.leveled(staged, pos))
 
 
 @pytest.mark.long("commits to Hudi many times")
@@ -504,7 +500,9 @@ def test_a_table_does_not_grow_with_its_publishes(lake: Lake) -> None:
     """The last commits that the history names stay, and as many more at most until Hudi removes them."""
     history = lake.settings.history.model_validate({"keep": "0s", "least": 2, "readers": "0s"})
     settings = lake.settings.model_copy(update={"history": history})
-    short = replace(lake, settings=settings, open=lambda: HudiTarget(settings, staging(lake).parent))
+    short = replace(
+        lake, settings=settings, open=lambda: HudiTarget(settings, staging(lake).parent, open_spark=lambda: lake.spark)
+    )
     short.published((1, "a"))
     for number in range(12):
         short.publish(short.merge(short.loaded(), (1, f"n{number}", False), pos=30 + number))

@@ -26,7 +26,7 @@ def having(lake: Lake, lake_config: Config) -> Callable[..., Lake]:
 
     def opened(**settings: Any) -> Lake:
         config = lake_config.model_copy(update={"target": lake_config.target.model_copy(update=settings)})
-        return replace(lake, settings=config.target, open=lambda: open_target(config))
+        return replace(lake, settings=config.target, open=lambda: open_target(config, lambda: lake.spark))
 
     return opened
 

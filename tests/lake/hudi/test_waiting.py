@@ -330,7 +330,7 @@ def test_readers_of_every_kind_go_on(
     history = History.model_validate({**HISTORY, "least": 2})
     target = lake_config.target.model_copy(update={"history": history})
     config = lake_config.model_copy(update={"target": target})
-    lake = replace(lake, settings=target, open=lambda: open_target(config), spark=spark)
+    lake = replace(lake, settings=target, open=lambda: open_target(config, lambda: spark), spark=spark)
     removals = waiting_of(config.state.path / "waiting", lake.table, target.history)
     start(lake)
     begun, place = Queries(), folder(lake)

@@ -52,7 +52,7 @@ def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Calla
 
     def make(columns: tuple[Column, ...] = PLAIN, key: tuple[str, ...] = ("id",)) -> Lake:
         schema = TableSchema(TableId("contract", f"t{next(_numbers)}"), columns, key)
-        return Lake(settings, lambda: open_target(config), spark, schema, BOUNDARIES)
+        return Lake(settings, lambda: open_target(config, lambda: spark), spark, schema, BOUNDARIES)
 
     return make
 

@@ -100,7 +100,7 @@ def test_a_superseded_run_leaves_a_later_build_alone(lake: Lake, catalog: Catalo
     for late in (
         lambda: zombie.discard(lake.table),
         lambda: zombie.mark(old, progress),
-        lambda: zombie.publish(old, lake.schema, lambda: lake.spark, {}),
+        lambda: zombie.publish(old, lake.schema, {}),
     ):
         with pytest.raises(StaleWriter, match=str(lake.table)):
             late()

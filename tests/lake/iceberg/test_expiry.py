@@ -33,7 +33,9 @@ def short(lake: Lake, tmp_path: Path) -> Lake:
     """A table that keeps its last three published commits, however young the others are."""
     history = lake.settings.history.model_validate({"keep": "0s", "least": 3, "readers": "0s"})
     settings = lake.settings.model_copy(update={"history": history})
-    return replace(lake, settings=settings, open=lambda: IcebergTarget(settings, waiting=tmp_path))
+    return replace(
+        lake, settings=settings, open=lambda: IcebergTarget(settings, waiting=tmp_path, open_spark=lambda: lake.spark)
+    )
 
 
 def publishes(lake: Lake, staged: Staged, numbers: range) -> dict[int, int]:
@@ -246,7 +248,9 @@ def test_not_more_than_the_most_are_retained(lake: Lake, raw: Raw, most: int, tm
     """However young they are: the list of them is written with each commit."""
     history = lake.settings.history.model_validate({"least": 2, "most": most, "readers": "0s"})
     settings = lake.settings.model_copy(update={"history": history})
-    few = replace(lake, settings=settings, open=lambda: IcebergTarget(settings, waiting=tmp_path))
+    few = replace(
+        lake, settings=settings, open=lambda: IcebergTarget(settings, waiting=tmp_path, open_spark=lambda: lake.spark)
+    )
     versions = publishes(few, few.published(*((key, "a") for key in range(7))), range(20))
     left = [version for version in versions if raw().metadata.snapshot_by_id(version) is not None]
     assert left == list(versions)[-len(left) :]

@@ -47,7 +47,10 @@ def asked(lake: Lake, options: Mapping[str, Any], **settings: Any) -> Lake:
         lake,
         settings=target,
         open=lambda: IcebergTarget(
-            target, lambda _: TableOptions.model_validate(options), waiting=target.warehouse.path / "waiting"
+            target,
+            lambda _: TableOptions.model_validate(options),
+            waiting=target.warehouse.path / "waiting",
+            open_spark=lambda: lake.spark,
         ),
     )
 

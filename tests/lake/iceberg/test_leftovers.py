@@ -25,7 +25,9 @@ def short(lake: Lake, tmp_path: Path) -> Lake:
     settings = lake.settings.model_copy(
         update={"history": lake.settings.history.model_validate({"keep": "0s", "least": 1, "readers": "0s"})}
     )
-    return replace(lake, settings=settings, open=lambda: IcebergTarget(settings, waiting=tmp_path))
+    return replace(
+        lake, settings=settings, open=lambda: IcebergTarget(settings, waiting=tmp_path, open_spark=lambda: lake.spark)
+    )
 
 
 def grown(lake: Lake, rounds: int) -> list[int]:

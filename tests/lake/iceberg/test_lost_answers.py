@@ -93,7 +93,7 @@ def _behind_tcp(
 def new_table(config: Config, straight: Target, spark: SparkSession) -> Lake:
     """A table that does not exist yet; the catalog is open."""
     schema = TableSchema(TableId("lost", f"t{next(_numbers)}"), PLAIN, ("id",))
-    target = open_target(config)
+    target = open_target(config, lambda: spark)
     assert target.recover(schema.table) is None
     return Lake(straight, lambda: target, spark, schema, BOUNDARIES)
 

@@ -39,7 +39,7 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
     with opened as doc:
         settings = Target.model_validate(doc)
         schema = TableSchema(TableId("race", f"t{next(_numbers)}"), PLAIN, ("id",))
-        yield Lake(settings, lambda: IcebergTarget(settings), spark, schema, BOUNDARIES)
+        yield Lake(settings, lambda: IcebergTarget(settings, open_spark=lambda: spark), spark, schema, BOUNDARIES)
 
 
 def _race(settings: Target, schema: TableSchema, barrier: Barrier, won: Any) -> None:
@@ -59,7 +59,7 @@ def _race(settings: Target, schema: TableSchema, barrier: Barrier, won: Any) -> 
     assert staged is not None
     barrier.wait(60)
     try:
-        target.publish(staged, schema, lambda: None, {})  # type: ignore[arg-type,return-value] # no job is needed
+        target.publish(staged, schema, {})
     except StaleWriter:
         wins += 1000
     won.put(wins)

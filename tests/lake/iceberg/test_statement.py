@@ -58,7 +58,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long("the other way to merge")]
 def by(way: str, lake_config: Config, spark: SparkSession, schema: TableSchema) -> Lake:
     """A table whose merges go this way."""
     target = lake_config.target.model_copy(update={"merge": way})
-    return Lake(target, lambda: IcebergTarget(target), spark, schema, BOUNDARIES)
+    return Lake(target, lambda: IcebergTarget(target, open_spark=lambda: spark), spark, schema, BOUNDARIES)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_both_ways_leave_the_same_rows_and_count_the_same(
         changes = [(*values(0)[:3], *values(7)[3:], False), (*values(1)[:3], *nulls, False), (*values(8), False)]
         changes += [(*values(2)[:3], *nulls, True), (*values(9)[:3], *nulls, True)]
         merged = lake.merge(staged, *changes)
-        rows = lake.open().read(lake.table, merged.version, spark).orderBy("id")
+        rows = lake.open().read(lake.table, merged.version).orderBy("id")
         found.append(([repr(row) for row in rows.collect()], lake.open().count(lake.table, merged.version)))
     assert found[0] == found[1]
     assert found[0][1] == 6
@@ -164,7 +164,7 @@ def test_deleted_rows_stay_where_the_table_keeps_them(lake_of: Callable[..., Lak
     rows = lake.arrow([(1, "a", True), (3, "c", False)])
     changes = rows.select(["id"]).append_column(DELETED, [[False, False]])
     merged, effects = target.commit_merge(
-        staged, lambda: lake.spark, [merger.replace(changes), merger.write(rows)], lambda one: noted(lake, counted, one)
+        staged, [merger.replace(changes), merger.write(rows)], lambda one: noted(lake, counted, one)
     )
     assert counted == [effects] == [Effects(1, 1, 0)]
     assert lake.rows(merged) == [(1, "a", True), (2, "b", False), (3, "c", False)]
@@ -318,7 +318,7 @@ def test_small_files_are_put_together_by_the_same_commit(lake: Lake, raw: Raw, m
 def test_a_pipeline_can_go_from_one_way_to_the_other(lake: Lake) -> None:
     """Each goes on from what the other has left."""
     target = Target.model_validate({"merge": "row_delta"}).model_copy(update={"warehouse": lake.settings.warehouse})
-    other = replace(lake, settings=target, open=lambda: IcebergTarget(target))
+    other = replace(lake, settings=target, open=lambda: IcebergTarget(target, open_spark=lambda: lake.spark))
     staged = lake.merge(lake.copied((1, "a"), (2, "b")), (1, "A", False), (3, "c", False))
     staged = other.merge(staged, (2, None, True), (3, "C", False), pos=30)
     staged = lake.merge(staged, (1, "last", False), (3, None, True), pos=40)

@@ -106,7 +106,7 @@ def test_a_publish_between_look_and_publish_is_noticed(
     current = lake.publish(lake.merge(stale, (3, "c", False), pos=40))
     monkeypatch.setattr(zombie, "_table", lambda _: early)
     with pytest.raises(StaleWriter, match=f"{lake.table}: another writer"):
-        zombie.publish(stale, lake.schema, lambda: lake.spark, {})
+        zombie.publish(stale, lake.schema, {})
     assert lake.loaded().published == current.version
     assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
 

@@ -122,12 +122,14 @@ def test_changes_are_merged_without_a_statement_while_the_clock_is_behind(lake_o
     """Iceberg's library for Java would refuse its own commit."""
     stated = lake_of()
     settings = stated.settings.model_copy(update={"merge": "statement"})
-    stated = replace(stated, settings=settings, open=lambda: IcebergTarget(settings))
+    stated = replace(stated, settings=settings, open=lambda: IcebergTarget(settings, open_spark=lambda: stated.spark))
     stated.published((1, "a"))
     for number, by in enumerate((timedelta(days=2), timedelta(0))):
         with clock_ahead(by):
             change(stated, number)
     assert stated.seen() == [(0, "v0"), (1, "v1")]
+    stated.publish(stated.merge(stated.loaded(), (0, None, True), (2, "new", False), pos=40))
+    assert stated.seen() == [(1, "v1"), (2, "new")]
 
 
 @pytest.mark.long("starts servers", only=("glue on s3", "rest", "sql", "hive"))

@@ -1,4 +1,4 @@
-"""What executors write for a Hudi table: files in staging, which the publish hands to Hudi."""
+"""What executors write and read for a table that is staged in a folder: files in staging."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,44 +7,42 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from lakeingest.config.place import Place
 from lakeingest.core.keys import quote
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
-from lakeingest.lake.hudi.folder import location
-from lakeingest.lake.hudi.staging import StagingFolder
-from lakeingest.lake.target import Bounds
+from lakeingest.lake.staged.staging import StagingFolder
+from lakeingest.lake.target import Bounds, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
-class HudiWriter:
+class StagedWriter:
     """Writes Parquet files into staging."""
 
     folder: StagingFolder
 
-    def write(self, rows: pa.Table) -> bytes:
+    def write(self, rows: pa.Table) -> Written:
         """The file's name. Every call writes a new file, so retried and speculative tasks are harmless."""
         with storage_errors(str(self.folder.path)):
-            return self.folder.write(rows).encode()
+            return Written(self.folder.write(rows).encode())
 
 
 @dataclass(frozen=True, slots=True)
-class HudiMerger(HudiWriter):
-    """Writes the last change of each key; Hudi finds the old rows by its index."""
+class StagedMerger(StagedWriter):
+    """Writes the last change of each key; the publish finds the old rows."""
 
-    keeps_deletes: bool = True
-
-    def replace(self, changes: pa.Table) -> bytes:  # noqa: ARG002
+    def replace(self, changes: pa.Table) -> Written:  # noqa: ARG002
         """Write nothing: the publish replaces rows."""
-        return b""
+        return Written(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class HudiRows:
+class StagedRows:
     """`lake.target.RowReader` of rows that Spark has written to the files of a folder."""
 
     path: File
@@ -56,7 +54,7 @@ class HudiRows:
         for is_within, outermost, ends in zip((ge, le), (min, max), zip(*known, strict=True), strict=True):
             if None not in ends:
                 rows = rows.where(is_within(first, outermost(ends)))
-        rows.select(*map(quote, names)).write.parquet(location(path))
+        rows.select(*map(quote, names)).write.parquet(Place.of(str(path)).hadoop)
         return cls(path)
 
     def read(self) -> pa.Table:

@@ -9,7 +9,7 @@ from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.changes import read_rows
+from lakeingest.lake.staged.changes import read_rows
 from lakeingest.lake.target import Effects
 
 _NUMBER = "_lakeingest_number"

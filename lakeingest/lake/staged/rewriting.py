@@ -1,7 +1,7 @@
 """Rewriting: all rows of a copy get the columns of the next definition, in files of staging.
 
-A table of Hudi has one schema at a commit, and its readers know a column by its name. So a lift takes all rows into
-staging, and its publish replaces the rows that readers see.
+The table has one schema at a commit, and its readers know a column by its name. So a lift takes all rows into staging,
+and its publish replaces the rows that readers see.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,9 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.lift import Lift
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
-from lakeingest.lake.hudi.base_files import META
-from lakeingest.lake.hudi.changes import in_groups, last_changes, read_all_rows
-from lakeingest.lake.hudi.record_key import RECORD_KEY
-from lakeingest.lake.hudi.staging import StagingFolder
+from lakeingest.lake.staged.changes import in_groups, last_changes, read_all_rows
+from lakeingest.lake.staged.staging import StagingFolder
+from lakeingest.lake.target import Written
 from lakeingest.rows import constants, lake_schema
 
 _BYTES = 32 << 20  # of the files that one task reads
@@ -26,16 +25,17 @@ _NUMBER = "_lakeingest_number"
 
 
 @dataclass(frozen=True, slots=True)
-class HudiRewriter:
+class StagedRewriter:
     """`lake.target.Rewriter` on some files of rows, without those that the changes replace; or on the changes alone."""
 
     folder: StagingFolder
     lift: Lift
     files: tuple[File, ...]
     merges: tuple[tuple[File, ...], ...]
+    added: frozenset[str]  # the columns that the format has of its own in the files that readers see
     keeps_dropped: bool
 
-    def rewrite(self) -> bytes:
+    def rewrite(self) -> Written:
         """The name of a file of staging with the rows."""
         with storage_errors(str(self.folder.path)):
             changes = last_changes(self.merges, self.lift.before.key)
@@ -46,21 +46,29 @@ class HudiRewriter:
                 rows = lake_schema(self.lift.before).empty_table()
             else:
                 rows = changes if self.lift.before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
-            return self.folder.write(lifted(rows, self.lift, keeps_dropped=self.keeps_dropped)).encode()
+            name = self.folder.write(lifted(rows, self.lift, self.added, keeps_dropped=self.keeps_dropped))
+        return Written(name.encode())
 
 
 def rewriters(
-    folder: StagingFolder, lift: Lift, rows: Sequence[File], merges: Sequence[Sequence[File]], *, keeps_dropped: bool
-) -> list[HudiRewriter]:
+    folder: StagingFolder,
+    lift: Lift,
+    rows: Sequence[File],
+    merges: Sequence[Sequence[File]],
+    added: frozenset[str],
+    *,
+    keeps_dropped: bool,
+) -> list[StagedRewriter]:
     """Rewriters that together write the rows of these files, under the changes of these merges; at least one."""
     changes = tuple(map(tuple, merges))
-    groups = in_groups(rows, _BYTES)
-    found = [HudiRewriter(folder, lift, tuple(group), changes, keeps_dropped) for group in groups]
-    return found if found and not changes else [*found, HudiRewriter(folder, lift, (), changes, keeps_dropped)]
+    groups: list[Sequence[File]] = [*in_groups(rows, _BYTES)]
+    if changes or not groups:
+        groups.append(())
+    return [StagedRewriter(folder, lift, tuple(group), changes, added, keeps_dropped) for group in groups]
 
 
-def lifted(rows: pa.Table, lift: Lift, *, keeps_dropped: bool = True) -> pa.Table:
-    """These rows with the columns of the next definition.
+def lifted(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
+    """These rows with the columns of the next definition, and without those that the format has `added`.
 
     One that was dropped goes, or stays, NULL in all rows, until its name is used.
     """
@@ -73,7 +81,7 @@ def lifted(rows: pa.Table, lift: Lift, *, keeps_dropped: bool = True) -> pa.Tabl
             columns[field.name] = rows[origin].cast(field.type)
         else:
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
-    known = {*META, RECORD_KEY, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
+    known = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
     for name in rows.column_names:
         if name not in known:
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)

@@ -8,7 +8,7 @@ the rows are those of the waves from there on, with the changes of later merges 
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,8 +27,6 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files import folder as folders
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.file_groups import visible_files
-from lakeingest.lake.hudi.timeline import Instant
 from lakeingest.lake.refusals import stale
 
 _COMPARED_SECONDS = 3_600  # that rows to compare are kept
@@ -95,26 +93,28 @@ class StagingFolder:
         start = next((index for index, commit in enumerate(found) if commit.version == after), len(found))
         return found[start:]
 
-    def between(self, published: Instant | None, version: int) -> list[StagingCommit]:
-        """The commits after what readers see, up to a version; StaleWriter when that is not one of them."""
-        commits = self.commits(None if published is None else published.version)
+    def between(self, published: int | None, version: int) -> list[StagingCommit]:
+        """The commits after the published one, up to a version; StaleWriter when that is not one of them."""
+        commits = self.commits(published)
         found = [commit.version for commit in commits]
         if version not in found:
             raise stale(self.table)
         return commits[0 if published is None else 1 : found.index(version) + 1]
 
-    def files_at(self, version: int, published: Instant | None, place: File) -> tuple[list[File], list[list[File]]]:
+    def files_at(
+        self, version: int, published: int | None, visible: Callable[[], list[File]]
+    ) -> tuple[list[File], list[list[File]]]:
         """The files that have the rows of a commit, and the files of the merges that change them.
 
-        `published` is what readers see in the table's folder, `place`.
+        `published` is the commit that readers see, whose rows are in the files that `visible` looks for.
         """
-        if published is not None and published.version == version:
-            return visible_files(place, published.time), []
+        if published == version:
+            return visible(), []
         commits = self.between(published, version)
         names, merges = files_of(commits)
         rows = [self.path / name for name in names]
         if published is not None and not is_started_over(commits):
-            rows = visible_files(place, published.time)
+            rows = visible()
         return rows, [[self.path / name for name in merge] for merge in merges]
 
     def last(self) -> StagingCommit:

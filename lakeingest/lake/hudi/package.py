@@ -1,0 +1,57 @@
+"""Hudi's ports."""
+
+from lakeingest import config as configuration
+from lakeingest.config import Config
+from lakeingest.config.tables import TableOptions
+from lakeingest.core.ownership import Owner
+from lakeingest.core.schema import TableId
+from lakeingest.errors import LakeIngestError
+from lakeingest.files.file import File, at, probe, state_of
+from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.hudi.adoptions import HudiAdoptions
+from lakeingest.lake.hudi.rollbacks import HudiRollbacks
+from lakeingest.lake.hudi.target import HudiTarget
+from lakeingest.lake.hudi.versions import HudiVersions
+from lakeingest.lake.ownership import Ownership
+from lakeingest.lake.target import OpenSpark
+
+
+def _target(config: Config, ownership: Ownership, open_spark: OpenSpark) -> HudiTarget:
+    return HudiTarget(
+        config.target,
+        _staging(config),
+        keeps_dropped=config.keeps_dropped,
+        ownership=ownership,
+        open_spark=open_spark,
+    )
+
+
+def _adoptions(config: Config, owner: Owner) -> HudiAdoptions:
+    return HudiAdoptions(HudiTarget(config.target, _staging(config)), owner)
+
+
+def _versions(config: Config) -> HudiVersions:
+    return HudiVersions(HudiTarget(config.target, _staging(config)))
+
+
+def _rollbacks(config: Config, ownership: Ownership) -> HudiRollbacks:
+    return HudiRollbacks(HudiTarget(config.target, _staging(config), ownership=ownership))
+
+
+def _staging(config: Config) -> File:
+    return state_of(config) / "staging"
+
+
+def _unwritable(settings: configuration.Target) -> str | None:
+    try:
+        probe(at(settings.warehouse, settings.storage))
+    except (LakeIngestError, OSError) as error:
+        return f"the warehouse {settings.warehouse} cannot be written: {error}"
+    return None
+
+
+def _new_place(settings: configuration.Target, options: TableOptions, table: TableId) -> None:
+    """A table's folder has its name, which is of one part."""
+
+
+HUDI = FormatPackage(_target, _adoptions, _versions, _rollbacks, _unwritable, _new_place)

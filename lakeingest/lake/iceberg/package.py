@@ -1,0 +1,40 @@
+"""Iceberg's ports."""
+
+from lakeingest.config import Config
+from lakeingest.core.ownership import Owner
+from lakeingest.files.file import state_of
+from lakeingest.lake.format_package import FormatPackage
+from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
+from lakeingest.lake.iceberg.location import place
+from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
+from lakeingest.lake.iceberg.store import unwritable
+from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.iceberg.versions import IcebergVersions
+from lakeingest.lake.ownership import Ownership
+from lakeingest.lake.target import OpenSpark
+
+
+def _target(config: Config, ownership: Ownership, open_spark: OpenSpark) -> IcebergTarget:
+    return IcebergTarget(
+        config.target,
+        config.tables.of,
+        keeps_dropped=config.keeps_dropped,
+        waiting=state_of(config) / "waiting",
+        ownership=ownership,
+        open_spark=open_spark,
+    )
+
+
+def _adoptions(config: Config, owner: Owner) -> IcebergAdoptions:
+    return IcebergAdoptions(IcebergTarget(config.target), owner)
+
+
+def _versions(config: Config) -> IcebergVersions:
+    return IcebergVersions(IcebergTarget(config.target))
+
+
+def _rollbacks(config: Config, ownership: Ownership) -> IcebergRollbacks:
+    return IcebergRollbacks(IcebergTarget(config.target, config.tables.of, ownership=ownership))
+
+
+ICEBERG = FormatPackage(_target, _adoptions, _versions, _rollbacks, unwritable, place)

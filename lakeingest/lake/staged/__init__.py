@@ -1,0 +1,1 @@
+"""Staging for formats without branches: a folder of ours, whose commits no reader of the table sees."""
