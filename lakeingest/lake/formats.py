@@ -5,7 +5,7 @@ import importlib
 from lakeingest.config import Config
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
-from lakeingest.files.file import at, exists, probe, state_of
+from lakeingest.files.file import at, state_of
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.ownership import Adoptions, Ownership
 from lakeingest.lake.rollbacks import Rollbacks
@@ -32,7 +32,7 @@ def open_target(config: Config) -> Target:
 def ownership_of(config: Config) -> Ownership:
     """The pipeline of this state folder, which knows the tables whose definitions it keeps."""
     definitions = state_of(config) / "definitions"
-    return Ownership(lambda: owner_here(config), lambda table: exists(definitions / f"{file_name(str(table))}.json"))
+    return Ownership(lambda: owner_here(config), lambda table: (definitions / f"{file_name(str(table))}.json").exists())
 
 
 def open_adoptions(config: Config) -> Adoptions:
@@ -79,7 +79,7 @@ def unwritable(config: Config) -> str | None:
     """Why the warehouse, which is in an object store, cannot be written to; None when it can."""
     if config.target.format == "hudi":
         try:
-            probe(at(config.target.warehouse, config.target.storage))
+            at(config.target.warehouse, config.target.storage).probe()
         except (LakeIngestError, OSError) as error:
             return f"the warehouse {config.target.warehouse} cannot be written: {error}"
         return None

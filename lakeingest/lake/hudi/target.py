@@ -22,7 +22,6 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.cleaning import clean
@@ -68,13 +67,13 @@ class HudiTarget:
 
     def exists(self) -> bool:
         """Whether the warehouse or staging exists, or there is a metastore; CatalogAway when that does not answer."""
-        return self._metastore.answers() or folders.is_there(self._warehouse) or folders.is_there(self._folder)
+        return self._metastore.answers() or self._warehouse.is_there() or self._folder.is_there()
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """The folders of all Hudi tables, and of staging."""
-        namespaces = folders.subfolders(self._warehouse)
-        found = ((one, name) for one in namespaces for name in folders.subfolders(self._warehouse / one))
+        namespaces = self._warehouse.subfolders()
+        found = ((one, name) for one in namespaces for name in (self._warehouse / one).subfolders())
         published = (one for one in found if is_table(self._warehouse / one[0] / one[1]))
         return {
             *((decode(namespace), decode(name.removesuffix(BUILDING))) for namespace, name in published),
@@ -97,7 +96,7 @@ class HudiTarget:
         if published is not None:
             self._folder_of(table).finish(published)
         if staged is None or not staging.commits(staged.version):
-            if folders.is_there(staging.path):
+            if staging.path.is_there():
                 staging.drop()
             if staged is not None and published is not None:
                 staging.resume(staged.progress, published.key, staged.version)
@@ -275,7 +274,7 @@ class HudiTarget:
     def inventory(self, table: TableId) -> Inventory:
         """All data files of the table's folder: those of older commits are among them until they are deleted."""
         place = self._folder_of(table).place
-        sizes = [files.size(file) for file in files.listed(place, "*.parquet")]
+        sizes = [file.size() for file in place.listed("*.parquet")]
         return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
 
     @names_storage_errors
