@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.position import Place, latest
+from lakeingest.core.position import Place
 from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Request
@@ -31,11 +31,11 @@ from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_values import key_table, values_of
 from lakeingest.pipeline.binlog.coverage import cover_lows
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.binlog.watermarks import read_up_to, settled_position
+from lakeingest.pipeline.binlog.watermarks import settled_position
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.copying.planner import Planner
-from lakeingest.pipeline.events import RowsReread
 from lakeingest.pipeline.merging.merge import merge
+from lakeingest.pipeline.rereads.committing import commit_reread
 from lakeingest.pipeline.rereads.patches import (
     KEYS_AT_ONCE,
     compared_columns,
@@ -228,21 +228,16 @@ def _commit(
     patches = patches_of(edges, table, signal, patched, epoch)
     if reading.request.scope.range is not None and not table.schema.ordered and reading.is_last:
         patches += _absent(edges, binlog, table, reading.request)
-    progress = table.progress.reread_rows(
+    reread = partial(
+        table.progress.reread_rows,
         patches,
         reading.since,
         signals=reading.request.signals,
         up_to=reading.keys.upper,
         last=reading.is_last,
         settled=settled,
-        nulled=sum(part.nulled for part in patched),
-        read_to=read_up_to(edges, binlog, latest(part.high for part in patched)),
     )
-    binlog.add_boundaries(part.high for part in patched)
-    edges.lease.assert_held()
-    table.advance(edges.target.mark(table.staged, progress), sound=True)
-    rows, seconds = sum(part.cost.rows for part in patched), time.monotonic() - reading.began
-    edges.observe(RowsReread(table.id, len(patched), rows, seconds, reading.is_last))
+    commit_reread(edges, binlog, table, patched, reread, reading.began, is_last=reading.is_last)
 
 
 def _absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:
