@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.spark.session import open_session
 from tests import lakes, lanes, pinned, stores
 from tests.catalog_servers import available, object_store
@@ -111,6 +113,12 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def any_folder(request: pytest.FixtureRequest) -> File:
     """A new folder of each kind of place that a state can be in, and of a store in memory."""
     return stores.new_folder(request)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Local:
+    """A new folder of this machine, as the product knows folders."""
+    return Local(tmp_path)
 
 
 @pytest.fixture(params=stores.SHARED)

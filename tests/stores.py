@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,11 @@ from lakeingest.config import Target
 from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
 from lakeingest.demo.s3 import LocalS3
-from lakeingest.files import file as files
+from lakeingest.files import kept
+from lakeingest.files.bucket import Bucket
 from lakeingest.files.file import File
-from lakeingest.files.stored import Bucket, Stored
+from lakeingest.files.local import Local
+from lakeingest.files.stored import Stored
 from tests.google import BUCKET
 
 GCS = pytest.param("gcs", marks=pytest.mark.long("builds a server of Google's protocol"))
@@ -59,7 +60,7 @@ def new_folder(request: pytest.FixtureRequest) -> File:
         return stored_in(request.getfixturevalue("s3"))
     if request.param == "gcs":
         return stored_in_gcs(request.getfixturevalue("gcs"))
-    folder: Path = request.getfixturevalue("tmp_path") / "folder"
+    folder: Local = request.getfixturevalue("tmp_path") / "folder"
     folder.mkdir()
     return folder
 
@@ -73,7 +74,7 @@ def hadoop_reaches(spark: SparkSession, target: Target) -> None:
 
 def forget_kept() -> None:
     """Let this process know no more of data files than another one."""
-    files._kept.clear()  # noqa: SLF001
+    kept._kept.clear()  # noqa: SLF001
 
 
 def on_disk(file: File) -> Path:
@@ -86,8 +87,7 @@ def everything(folder: File) -> list[File]:
     """All files of a folder, also of those in it."""
     if isinstance(folder, Path):
         return sorted(file for file in folder.rglob("*") if file.is_file())
-    pages = obstore.list(folder.bucket.store, f"{folder.key}/")
-    return sorted(replace(folder, key=str(meta["path"]), seen=None) for page in pages for meta in page)
+    return [file.parent / file.name for file in folder.tree()]  # a listing has told each of its state
 
 
 def remove(folder: File) -> None:
@@ -99,7 +99,7 @@ def remove(folder: File) -> None:
             shutil.rmtree(folder, ignore_errors=time.monotonic() < deadline)
     else:
         for file in everything(folder):
-            files.delete(file)
+            file.delete()
 
 
 @contextmanager

@@ -121,6 +121,7 @@ SOCKETS = {"pymysql", "ssl"}
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
+COMMITS = {"create", "start_over", "commit_wave", "mark", "lift", "go_back", "discard", "maintain"}  # of a target
 
 
 def test_imports_follow_the_arrows() -> None:
@@ -149,6 +150,12 @@ def test_a_table_run_alone_assigns_its_fields() -> None:
     pipeline = {name: source for name, source in SOURCES.items() if name.startswith("lakeingest.pipeline.")}
     owner = pipeline.pop("lakeingest.pipeline.run.table_run")
     assert [wrong for name, source in pipeline.items() for wrong in assigned(name, source, fields(owner))] == []
+
+
+def test_a_stage_commits_only_while_the_lease_is_held() -> None:
+    """By `edges.committing`. A merge asserts it by itself after its work, a publish before its first document."""
+    pipeline = {name: source for name, source in SOURCES.items() if name.startswith("lakeingest.pipeline.")}
+    assert [wrong for name, source in pipeline.items() for wrong in unguarded(name, source)] == []
 
 
 def test_files_and_functions_stay_small() -> None:
@@ -254,6 +261,12 @@ def test_an_assignment_from_outside_is_found() -> None:
     found = {f"a: {one}" for one in ("table.watch", "run.tables[0].copy", "table.copy", "other.watch")}
     assert set(assigned("a", source, names)) == found
     assert assigned("a", "watch = 1\nself.copy = table.copy\ntable.other = 2", names) == []
+
+
+def test_a_commit_without_the_lease_is_found() -> None:
+    """One that is guarded is right, and so is what commits nothing."""
+    source = "edges.target.mark(a, b)\nself._edges.target.lift(a)\nedges.committing.mark(a, b)\nedges.target.read(a)\n"
+    assert unguarded("a", source) == ["a: edges.target.mark", "a: self._edges.target.lift"]
 
 
 def test_a_thing_too_large_is_found() -> None:
@@ -384,6 +397,13 @@ def assigned(module: str, source: str, names: Collection[str]) -> list[str]:
     stored = (node for node in ast.walk(ast.parse(source, module)) if isinstance(node, ast.Attribute))
     outside = (node for node in stored if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) != "self")
     return [f"{module}: {ast.unparse(node)}" for node in outside if node.attr in names]
+
+
+def unguarded(module: str, source: str) -> list[str]:
+    """The calls of a source by which a target commits, and before which nobody asserts that the lease is held."""
+    called = (node.func for node in ast.walk(ast.parse(source, module)) if isinstance(node, ast.Call))
+    commits = (func for func in called if isinstance(func, ast.Attribute) and func.attr in COMMITS)
+    return [f"{module}: {ast.unparse(func)}" for func in commits if ast.unparse(func.value).endswith(".target")]
 
 
 def too_large(module: str, source: str) -> list[str]:

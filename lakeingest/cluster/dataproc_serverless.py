@@ -1,15 +1,13 @@
 """Dataproc without a cluster: a job is a batch; the request is that of Google's `create_batch`."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lakeingest.cluster import google_requests as google
-from lakeingest.cluster.objects import on_google
+from lakeingest.cluster.google_requests import GoogleJobs
 from lakeingest.cluster.service import Job, State
 from lakeingest.config.submit import DataprocServerless
-from lakeingest.files.stored import Stored
 
 DRIVER = "spark.dataproc.driverEnv"
 _REQUIRED = {
@@ -23,39 +21,18 @@ _KEY = "submit.dataproc-serverless"
 
 
 @dataclass(frozen=True, slots=True)
-class DataprocBatches:
-    """Batches of a project and a region; see `Service`."""
+class DataprocBatches(GoogleJobs[DataprocServerless]):
+    """Batches of a project and a region."""
 
-    config: DataprocServerless
-
-    key: ClassVar = DataprocServerless.key
-    operation: ClassVar = "create_batch"
-    extra: ClassVar[tuple[str, ...]] = ("google-auth", "requests")
-    provided: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    secrets: ClassVar[Mapping[str, str]] = {}
+    key: ClassVar[str] = DataprocServerless.key
+    operation: ClassVar[str] = "create_batch"
+    noun: ClassVar[str] = "batch"
+    api: ClassVar[str] = "BatchControllerClient"
 
     @property
     def title(self) -> str:
         """The service and its region."""
         return f"Dataproc Serverless in {self.config.region}"
-
-    @property
-    def region(self) -> str:
-        """The region of its jobs."""
-        return self.config.region
-
-    @property
-    def bucket(self) -> str:
-        """The folder of uploads."""
-        return self.config.bucket.rstrip("/")
-
-    def require_client(self) -> None:
-        """OperatorNeeded where Google's client is not installed."""
-        google.types()
-
-    def folder(self, uri: str) -> Stored:
-        """A folder of Cloud Storage."""
-        return on_google(uri)
 
     def request(self, job: Job) -> dict[str, Any]:
         """The batch and its id, by which it is found again."""
@@ -87,37 +64,24 @@ class DataprocBatches:
         google.assert_accepted("CreateBatchRequest", request, _REQUIRED)
         return request
 
-    def start(self, request: Mapping[str, Any]) -> str:
-        """There is one batch of an id."""
-        from google.api_core.exceptions import Conflict
-
-        with google.named("Dataproc does not start the batch", _KEY), suppress(Conflict):
-            self._client().create_batch(dict(request), timeout=google.SECONDS, retry=None)
-        run = str(request["batch_id"])
-        self._batch(run)  # a conflict with something else is none with this batch
-        return run
-
     def state(self, run: str) -> State:
         """What the service says."""
-        batch = self._batch(run)
+        batch = self._found(run)
         return State(batch.state.name, batch.state.name in _ENDED, batch.state.name == "SUCCEEDED", batch.state_message)
-
-    def log(self, run: str) -> str:
-        """The output of the driver."""
-        output = self._batch(run).runtime_info.output_uri
-        folder, _, prefix = output.rpartition("/")
-        return google.joined(self.folder(folder), prefix) if output else ""
 
     def cancel(self, run: str) -> None:
         """The operation that made the batch is cancelled, and with it the batch."""
-        operation = self._batch(run).operation
+        operation = self._found(run).operation
         with google.named(f"Dataproc does not cancel batch {run}", _KEY):
             self._client().cancel_operation({"name": operation}, timeout=google.SECONDS, retry=None)
 
-    def _batch(self, run: str) -> Any:
+    def _run(self, request: Mapping[str, Any]) -> str:
+        return str(request["batch_id"])
+
+    def _found(self, run: str) -> Any:
         name = f"projects/{self.config.project}/locations/{self.config.region}/batches/{run}"
         with google.named(f"Dataproc says nothing of batch {run}", _KEY):
             return self._client().get_batch({"name": name}, **google.limits())
 
-    def _client(self) -> Any:
-        return google.client("BatchControllerClient", self.config.region)
+    def _output(self, job: Any) -> str:
+        return str(job.runtime_info.output_uri)

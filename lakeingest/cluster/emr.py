@@ -4,53 +4,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lakeingest.cluster.emr_serverless import INTERPRETER, PROVIDED, unzipped
-from lakeingest.cluster.objects import on_amazon
+from lakeingest.cluster.amazon_jobs import INTERPRETER, AmazonJobs, unzipped
 from lakeingest.cluster.request_model import assert_accepted
 from lakeingest.cluster.service import YARN_DRIVER, Job, State
 from lakeingest.config import amazon
 from lakeingest.config.submit import Emr
 from lakeingest.errors import Retryable
-from lakeingest.files.stored import Stored
 
 _KEYS = {"JobFlowId": "submit.emr.cluster_id", "ExecutionRoleArn": "submit.emr.execution_role_arn"}
 _ENDED = {"COMPLETED", "CANCELLED", "FAILED", "INTERRUPTED"}
 
 
 @dataclass(frozen=True, slots=True)
-class EmrSteps:
-    """Steps of a cluster; see `Service`."""
+class EmrSteps(AmazonJobs[Emr]):
+    """Steps of a cluster."""
 
-    config: Emr
-
-    key: ClassVar = Emr.key
-    operation: ClassVar = "add_job_flow_steps"
-    extra: ClassVar[tuple[str, ...]] = ()
-    provided: ClassVar[Mapping[str, Mapping[str, str]]] = PROVIDED
-    secrets: ClassVar[Mapping[str, str]] = {}
+    key: ClassVar[str] = Emr.key
+    operation: ClassVar[str] = "add_job_flow_steps"
 
     @property
     def title(self) -> str:
         """The service, its cluster and its region."""
         return f"EMR cluster {self.config.cluster_id} in {self.config.region}"
-
-    @property
-    def region(self) -> str:
-        """The region of its jobs."""
-        return self.config.region
-
-    @property
-    def bucket(self) -> str:
-        """The folder of uploads."""
-        return self.config.bucket.rstrip("/")
-
-    def require_client(self) -> None:
-        """OperatorNeeded where AWS's client is not installed."""
-        amazon.require_client()
-
-    def folder(self, uri: str) -> Stored:
-        """A folder of S3."""
-        return on_amazon(uri, self.config.region)
 
     def request(self, job: Job) -> dict[str, Any]:
         """The arguments of spark-submit. The name of the step has the token: a step has no other way to find it."""

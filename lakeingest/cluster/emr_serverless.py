@@ -1,29 +1,19 @@
 """EMR Serverless: a job is the arguments of boto3's `start_job_run`."""
 
-import gzip
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lakeingest.cluster.archive import PYTHON
-from lakeingest.cluster.objects import on_amazon
+from lakeingest.cluster.amazon_jobs import INTERPRETER, AmazonJobs, unzipped
 from lakeingest.cluster.request_model import assert_accepted
 from lakeingest.cluster.service import Job, State
 from lakeingest.config import amazon
 from lakeingest.config.catalogs import SECRETS
 from lakeingest.config.submit import EmrServerless
-from lakeingest.errors import ConfigError, Retryable
-from lakeingest.files.stored import Stored
+from lakeingest.errors import ConfigError
 
-# Where the interpreter is on Amazon Linux 2023; EMR has it beside its own 3.9 since 7.1.
-INTERPRETER = f"/usr/bin/python{PYTHON}"
 DRIVER = "spark.emr-serverless.driverEnv"
-# Where EMR's images have the jars of the lake formats.
-PROVIDED = {
-    "iceberg": {"spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"},
-    "hudi": {"spark.jars": "/usr/lib/hudi/hudi-spark-bundle.jar"},
-}
 _KEYS = {
     "applicationId": "submit.emr-serverless.application_id",
     "executionRoleArn": "submit.emr-serverless.execution_role_arn",
@@ -35,15 +25,11 @@ _LOGS = "logs"
 
 
 @dataclass(frozen=True, slots=True)
-class EmrServerlessJobs:
-    """Jobs of an application; see `Service`."""
+class EmrServerlessJobs(AmazonJobs[EmrServerless]):
+    """Jobs of an application."""
 
-    config: EmrServerless
-
-    key: ClassVar = EmrServerless.key
-    operation: ClassVar = "start_job_run"
-    extra: ClassVar[tuple[str, ...]] = ()
-    provided: ClassVar[Mapping[str, Mapping[str, str]]] = PROVIDED
+    key: ClassVar[str] = EmrServerless.key
+    operation: ClassVar[str] = "start_job_run"
 
     @property
     def title(self) -> str:
@@ -51,27 +37,9 @@ class EmrServerlessJobs:
         return f"EMR Serverless in {self.config.region}"
 
     @property
-    def region(self) -> str:
-        """The region of its jobs."""
-        return self.config.region
-
-    @property
-    def bucket(self) -> str:
-        """The folder of uploads."""
-        return self.config.bucket.rstrip("/")
-
-    @property
     def secrets(self) -> Mapping[str, str]:
         """The variables that EMR fills in."""
         return self.config.secrets
-
-    def require_client(self) -> None:
-        """OperatorNeeded where AWS's client is not installed."""
-        amazon.require_client()
-
-    def folder(self, uri: str) -> Stored:
-        """A folder of S3."""
-        return on_amazon(uri, self.config.region)
 
     def request(self, job: Job) -> dict[str, Any]:
         """What Spark has to know before it starts are its parameters, and all other settings are its defaults.
@@ -141,19 +109,6 @@ class EmrServerlessJobs:
 
     def _client(self) -> Any:
         return amazon.client("emr-serverless", self.config.region)
-
-
-def unzipped(folder: Stored) -> str:
-    """What a driver wrote, in the files that AWS stores of it; empty before there are any."""
-    texts = []
-    for name in ("stderr.gz", "stdout.gz"):
-        try:
-            texts.append(gzip.decompress((folder / name).get()[0]).decode(errors="replace"))
-        except (FileNotFoundError, EOFError, gzip.BadGzipFile):
-            continue
-        except Retryable:
-            break
-    return "".join(texts)
 
 
 def _parameters(settings: Mapping[str, str]) -> str:

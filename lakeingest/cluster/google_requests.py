@@ -1,9 +1,13 @@
 """Requests to Dataproc: checked against Google's own types, sent by Google's client, with our names of errors."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from lakeingest.cluster.objects import on_google
+from lakeingest.cluster.service import C, JobService
 from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
 from lakeingest.files.stored import Stored
 
@@ -76,7 +80,52 @@ def named(doing: str, key: str | None = None) -> Iterator[None]:
         raise Retryable(f"{doing}: no answer: {error}; run the same command again") from error
 
 
-def joined(folder: Stored, prefix: str) -> str:
-    """The text of the files whose names begin so, in order: Dataproc stores a driver's output in pieces."""
-    pieces = [piece.get()[0].decode(errors="replace") for piece in folder.listed(f"{prefix}*")]
-    return "".join(pieces)
+@dataclass(frozen=True, slots=True)
+class GoogleJobs(JobService[C]):
+    """What the services of Dataproc have in common; a job is one of Google's values."""
+
+    extra: ClassVar[tuple[str, ...]] = ("google-auth", "requests")
+    noun: ClassVar[str]  # for a job, in messages
+    api: ClassVar[str]  # the client that knows the jobs
+
+    def require_client(self) -> None:
+        """OperatorNeeded where Google's client is not installed."""
+        types()
+
+    def folder(self, uri: str) -> Stored:
+        """A folder of Cloud Storage."""
+        return on_google(uri)
+
+    def start(self, request: Mapping[str, Any]) -> str:
+        """Of requests with one `request_id` the service carries out the first, and the id of the job is ours."""
+        from google.api_core.exceptions import Conflict
+
+        with named(f"Dataproc does not start the {self.noun}", f"submit.{self.key}"), suppress(Conflict):
+            getattr(self._client(), self.operation)(dict(request), timeout=SECONDS, retry=None)
+        run = self._run(request)
+        self._found(run)  # a conflict with something else is none with this job
+        return run
+
+    def log(self, run: str) -> str:
+        """What the service has stored of the driver's output, in the files whose names begin as it says."""
+        output = self._output(self._found(run))
+        if not output:
+            return ""
+        folder, _, prefix = output.rpartition("/")
+        pieces = self.folder(folder).listed(f"{prefix}*")
+        return "".join(piece.read().decode(errors="replace") for piece in pieces)
+
+    @abstractmethod
+    def _run(self, request: Mapping[str, Any]) -> str:
+        """The id that a request gives its job."""
+
+    @abstractmethod
+    def _found(self, run: str) -> Any:
+        """What the service says of a job."""
+
+    @abstractmethod
+    def _output(self, job: Any) -> str:
+        """How the URIs of a job's output begin; empty before there is any."""
+
+    def _client(self) -> Any:
+        return client(self.api, self.region)

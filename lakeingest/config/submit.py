@@ -1,6 +1,6 @@
 """The services that a pipeline can be submitted to, as frozen values of pipeline.yml."""
 
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from pydantic import Field
 
@@ -60,6 +60,9 @@ class DataprocServerless(Frozen):
     service_account: str | None = None
     subnetwork: str | None = None
     max_minutes: int | None = Field(default=None, ge=10)
+
+
+ServiceConfig: TypeAlias = EmrServerless | Emr | Dataproc | DataprocServerless
 
 
 class Submit(Frozen):

@@ -1,28 +1,20 @@
-"""The operations on a file of the state, in a folder or in an object store. Only the lease also tells them apart.
+"""A file or folder of the state: on this machine (`Local`), or in an object store (`Stored`), with the same operations.
 
-A file is a `Path` of this machine, or `Stored` in an object store. Both are values, and have `folder / name`,
-`name`, `stem`, `suffix`, `parent`, `with_suffix`. What is made is complete when it exists, also after a crash.
+A file is a value. A document is a file of JSON: it is complete when it exists, also after a crash.
 """
 
 import json
-import os
-import shutil
-import tempfile
-import time
-import uuid
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
 
-from lakeingest import disk
-from lakeingest.files import local
-from lakeingest.files.ranges import Ranges
-from lakeingest.files.stored import NONCE, Seen, Stored
+from lakeingest.files import kept
+from lakeingest.files.local import Local
+from lakeingest.files.stored import AT_ONCE, NONCE, Stored
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -31,14 +23,144 @@ if TYPE_CHECKING:
     from lakeingest.config.place import Place
     from lakeingest.config.storage import Storage
 
-File: TypeAlias = Path | Stored
 
-_DEPTH = 2  # of folders that are swept as one
-_AT_ONCE = 16  # documents of a store that are read at the same time
-SMALL_BYTES = 1 << 20  # a data file of a store that is read whole, and kept
-_KEPT_BYTES = 64 << 20
-_PIECE_BYTES = 16 << 20
-_kept: OrderedDict[Stored, bytes] = OrderedDict()  # of files that nobody replaces
+class File(Protocol):
+    """A file, or a folder. One that is not there is a FileNotFoundError, unless its operation says otherwise."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the name."""
+
+    @property
+    def stem(self) -> str:
+        """The last part of the name, without its suffix."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name, such as .json."""
+
+    @property
+    def parent(self) -> Self:
+        """The folder."""
+
+    def __truediv__(self, name: str, /) -> Self: ...
+
+    def __lt__(self, other: Any, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def with_suffix(self, suffix: str) -> Self:
+        """The file beside it with another suffix."""
+
+    # documents
+
+    def create(self, doc: Mapping[str, Any]) -> bool:
+        """Make a document; False, and nothing is changed, where the file exists. Of several writers one makes it."""
+
+    def put_document(self, doc: Mapping[str, Any]) -> Any:
+        """Make or replace a document: a reader sees the old or the new one. Returns the `seen` of `put_after`."""
+
+    def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
+        """Replace the document that was `seen`, like `put_document`. None if a store has another one, which stays."""
+
+    def read(self) -> bytes:
+        """The contents."""
+
+    def read_seen(self) -> tuple[bytes, Any]:
+        """The contents, and the `seen` of `put_after`."""
+
+    def read_together(self, files: Sequence[Self]) -> list[bytes]:
+        """The contents of several files of this place."""
+
+    def append(self, doc: Mapping[str, Any]) -> None:
+        """Add a line with a document to a log, durably."""
+
+    def lines(self) -> list[bytes]:
+        """The lines of a log, in order; none where there is no log."""
+
+    # files
+
+    def put(self, contents: bytes) -> None:
+        """Make or replace a file, durably: a reader sees the old or the new contents. Only this process writes it."""
+
+    def write(self, contents: bytes) -> None:
+        """Make or replace a file that no other process writes; a crash may leave a part of a local one."""
+
+    def delete(self) -> None:
+        """Remove the file if it exists."""
+
+    def delete_together(self, files: Sequence[Self]) -> None:
+        """Remove files of this place, and folders with all that is in them; none of them has to be there."""
+
+    def move_to(self, to: Self) -> None:
+        """Give the file another name, in the same place."""
+
+    def copy_to(self, to: Self) -> None:
+        """Make a copy, in the same place."""
+
+    def exists(self) -> bool:
+        """Whether the file is there; a folder of this machine, too."""
+
+    def looked_at(self) -> Self:
+        """The file as a listing has it: of one in a store it is known what the store says of it now."""
+
+    def size(self) -> int:
+        """How many bytes the file has."""
+
+    def changed(self) -> float:
+        """When the file was written, in seconds since 1970."""
+
+    def set_changed(self, moment: float, /) -> None:
+        """Say that the file was written at a moment. A store cannot say so."""
+
+    def version(self) -> Hashable:
+        """The same while the file has the same contents."""
+
+    # folders
+
+    def make_folder(self, *, private: bool = False) -> None:
+        """Make the folder and its missing parents, durably, perhaps for this user alone. A store needs none."""
+
+    def sync(self) -> None:
+        """Let the names in the folder be durable."""
+
+    def is_there(self) -> bool:
+        """Whether the folder exists; in a store, whether it has a file."""
+
+    def listed(self, pattern: str) -> list[Self]:
+        """The files of the folder whose names match, sorted; `*` is within one part of a name. No folder has none."""
+
+    def subfolders(self) -> list[str]:
+        """The names of the folders in the folder; none where there is no such folder."""
+
+    def tree(self) -> list[Self]:
+        """The files at any depth below the folder, sorted; none where there is no such folder."""
+
+    def is_behind_link(self) -> bool:
+        """Whether the file may belong to others, because a link leads to it."""
+
+    def now(self) -> float:
+        """The time now, by the clock that sets the times of files, in seconds since 1970."""
+
+    def probe(self) -> None:
+        """Make and remove something in the folder; OSError or our error where that fails."""
+
+    def free_bytes(self) -> int | None:
+        """The room for files of the folder; None where it has no end."""
+
+    # data files
+
+    def draft(self) -> Path:
+        """Where this machine writes the data file until `take`. Its name must be new: no other process may write it."""
+
+    def take(self, draft: Path) -> None:
+        """Let the draft be the file, durably."""
+
+    def source(self) -> Any:
+        """The file as PyArrow opens it."""
+
+    def lasting(self) -> BinaryIO:
+        """The open data file, which can still be read when it is removed."""
 
 
 def state_of(config: "Config") -> File:
@@ -48,22 +170,7 @@ def state_of(config: "Config") -> File:
 
 def at(place: "Place", storage: "Storage") -> File:
     """The folder at a place."""
-    return place.path if place.scheme is None else Stored.of(place, storage)
-
-
-def create(file: File, doc: Mapping[str, Any]) -> bool:
-    """Make a document; False, and nothing is changed, where the file exists. Of several writers one makes it."""
-    return local.create(file, doc) if isinstance(file, Path) else file.put_if(doc, None) is not None
-
-
-def replace(file: File, doc: Mapping[str, Any]) -> None:
-    """Make or replace a document: a reader sees the old or the new one."""
-    local.replace(file, doc) if isinstance(file, Path) else file.replace(doc)
-
-
-def put(file: File, contents: bytes) -> None:
-    """Make or replace a file, durably: a reader sees the old or the new contents. Only this process writes it."""
-    local.put(file, contents) if isinstance(file, Path) else file.put(contents)
+    return Local(place.path) if place.scheme is None else Stored.of(place, storage)
 
 
 class Head:
@@ -71,51 +178,27 @@ class Head:
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self._seen: Seen | None = None
+        self._seen: Any = None
 
     def read(self) -> Any:
         """The document, which is seen now."""
-        if isinstance(self._file, Path):
-            return document(self._file)
-        contents, self._seen = self._file.get()
+        contents, self._seen = self._file.read_seen()
         return parsed(contents)
 
     def begin(self, doc: Mapping[str, Any]) -> None:
         """Make or replace the document, whatever is there."""
-        if isinstance(self._file, Path):
-            local.replace(self._file, doc)
-        else:
-            self._seen = self._file.replace(doc)
+        self._seen = self._file.put_document(doc)
 
     def move(self, doc: Mapping[str, Any]) -> bool:
         """Replace the document that was seen; False, and nothing is changed, where another run has replaced it."""
-        if isinstance(self._file, Path):
-            local.replace(self._file, doc)
-            return True
-        put = self._file.put_if(doc, self._seen)
+        put = self._file.put_after(doc, self._seen)
         self._seen = put or self._seen
         return put is not None
 
 
-def append(file: File, doc: Mapping[str, Any]) -> None:
-    """Add a line with a document to a log. In a store the log is a folder, and the line a file that its time names."""
-    if isinstance(file, Path):
-        local.append(file, doc)
-    else:
-        line = file / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex}.json"
-        line.put(json.dumps(doc).encode() + b"\n")
-
-
-def logged(file: File) -> list[bytes]:
-    """The lines of a log, in order."""
-    if isinstance(file, Path):
-        return file.read_bytes().splitlines() if file.exists() else []
-    return [line.strip() for line in read_all(listed(file, "*.json"))]
-
-
 def document(file: File) -> Any:
     """The document that a file has. FileNotFoundError, OSError or ValueError where it does not exist or is damaged."""
-    return parsed(read(file))
+    return parsed(file.read())
 
 
 def parsed(contents: bytes) -> Any:
@@ -129,68 +212,21 @@ def parsed(contents: bytes) -> Any:
     return doc
 
 
-def read(file: File) -> bytes:
-    """The contents."""
-    return local.read(file) if isinstance(file, Path) else file.get()[0]
-
-
 def read_all(files: Sequence[File]) -> list[bytes]:
-    """The contents of several files."""
-    if not any(isinstance(file, Stored) for file in files) or len(files) == 1:
-        return [read(file) for file in files]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(read, files))
+    """The contents of several files of one place."""
+    return files[0].read_together(files) if files else []
 
 
-def write(file: File, contents: bytes) -> None:
-    """Make or replace a file that no other process writes; a crash may leave a part of a local one."""
-    if isinstance(file, Path):
-        file.write_bytes(contents)
-    else:
-        file.put(contents)
-
-
-def delete(file: File) -> None:
-    """Remove a file if it exists."""
-    file.unlink(missing_ok=True) if isinstance(file, Path) else file.delete()
-
-
-def move(file: File, to: File) -> None:
-    """Give a file another name, in the same place. In a store it has both names for a moment, and a new time."""
-    if isinstance(file, Path):
-        file.replace(str(to))
-    else:
-        copy(file, to)
-        file.delete()
-
-
-def copy(file: File, to: File) -> None:
-    """Make a copy, in the same place; FileNotFoundError where the file is not there."""
-    if isinstance(file, Stored) and isinstance(to, Stored):
-        file.copy(to)
-    else:
-        shutil.copyfile(str(file), str(to))
-
-
-def exists(file: File) -> bool:
-    """Whether the file is there; a folder of this machine, too."""
-    return file.exists() if isinstance(file, Path) else file.look() is not None
-
-
-def listed(folder: File, pattern: str) -> list[File]:
-    """The files of a folder whose names match, sorted; none where there is no folder."""
-    return list[File](sorted(folder.glob(pattern))) if isinstance(folder, Path) else list[File](folder.listed(pattern))
-
-
-def size(file: File) -> int:
-    """How many bytes a file has; FileNotFoundError where it is not there."""
-    return file.stat().st_size if isinstance(file, Path) else file.known().size
+def delete_all(files: Iterable[File]) -> None:
+    """Remove files of one place, and folders with all that is in them; those that are not there are passed over."""
+    if found := list(files):
+        found[0].delete_together(found)
 
 
 def looked_at(files: Iterable[File]) -> list[File]:
     """The files as a listing has them: of those in a store it is known what the store says of them now."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda one: one.looked_at() if isinstance(one, Stored) else one, files))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda file: file.looked_at(), files))
 
 
 def total(files: Iterable[File]) -> int:
@@ -199,48 +235,12 @@ def total(files: Iterable[File]) -> int:
 
 
 def _size(file: File) -> int:
-    if isinstance(file, Stored) and (found := _kept.get(file)) is not None:
-        return len(found)
+    if (contents := kept.contents_of(file)) is not None:
+        return len(contents)
     try:
-        return size(file)
+        return file.size()
     except FileNotFoundError:
         return 0
-
-
-def changed(file: File) -> float:
-    """When a file was written, in seconds since 1970; FileNotFoundError where it is not there."""
-    return file.stat().st_mtime if isinstance(file, Path) else file.known().changed.timestamp()
-
-
-def set_changed(file: File, moment: float) -> None:
-    """Say that a file was written at a moment. A store cannot: there it stays as young as it is."""
-    if isinstance(file, Path):
-        os.utime(file, (moment, moment))
-
-
-def version(file: File) -> Hashable:
-    """The same while a file has the same contents; FileNotFoundError where it is not there."""
-    if isinstance(file, Stored):
-        return file.known().version
-    stat = file.stat()
-    return stat.st_ino, stat.st_mtime_ns
-
-
-def now(folder: File) -> float:
-    """The time now, by the clock that sets the times of files, in seconds since 1970."""
-    return time.time() if isinstance(folder, Path) else folder.now().timestamp()
-
-
-def make_folder(folder: File, *, private: bool = False) -> None:
-    """Make a folder and its missing parents, durably, perhaps for this user alone. A store makes folders by itself."""
-    if isinstance(folder, Path):
-        disk.make_folder(folder, disk.PRIVATE) if private else disk.make_folder(folder)
-
-
-def sync(folder: File) -> None:
-    """Let the names in a folder be durable. In a store they are."""
-    if isinstance(folder, Path):
-        disk.sync(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,27 +251,18 @@ class Draft:
     path: Path
 
     @classmethod
-    def of(cls, file: File) -> "Draft":
-        """One that is not begun. The name of the file must be new: no other process may write it."""
-        if isinstance(file, Path):
-            return cls(file, file)
-        descriptor, path = tempfile.mkstemp(prefix="lakeingest-", suffix=file.suffix)
-        os.close(descriptor)
-        return cls(file, Path(path))
+    def of(cls, file: File) -> Self:
+        """One that is not begun."""
+        return cls(file, file.draft())
 
     def finish(self) -> None:
         """The contents are durable then; the name of a local file is once its folder is synced."""
-        if isinstance(self.file, Path):
-            disk.sync(self.file)
-            return
-        self.file.put(self.path)
-        if self.path.stat().st_size <= SMALL_BYTES:
-            _keep(self.file, self.path.read_bytes())
+        self.file.take(self.path)
         self.drop()
 
     def drop(self) -> None:
         """Remove the temporary file of an upload."""
-        if isinstance(self.file, Stored):
+        if str(self.path) != str(self.file):
             self.path.unlink(missing_ok=True)
 
 
@@ -286,90 +277,27 @@ def written(file: File) -> Iterator[Path]:
         draft.drop()
 
 
-def parquet(file: File | str) -> "pq.ParquetFile":
+def parquet(file: File) -> "pq.ParquetFile":
     """Open a data file; FileNotFoundError where it is not there. To be closed."""
     import pyarrow.parquet as pq  # not with the module: commands that only show a text import it
 
-    return pq.ParquetFile(_source(file))
+    return pq.ParquetFile(file.source())
 
 
-def parquet_metadata(file: File | str) -> "pq.FileMetaData":
+def parquet_metadata(file: File) -> "pq.FileMetaData":
     """The metadata of a data file."""
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(_source(file))
-
-
-def lasting(file: File) -> BinaryIO:
-    """An open data file that can still be read when it is removed."""
-    if isinstance(file, Path):
-        return file.open("rb")
-    source = _source(file)
-    with ExitStack() as stack:
-        copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
-        while part := source.read(_PIECE_BYTES):
-            copy.write(part)
-        copy.seek(0)
-        stack.pop_all()  # the caller closes it
-    return copy
+    return pq.read_metadata(file.source())
 
 
 def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
     """Delete those files that are older than `age`; how many files and bytes. What is behind a link is not ours."""
-    found, removed, freed = [file for file in files if not _is_behind_link(file)], 0, 0
-    oldest = now(found[0].parent) - age.total_seconds() if found else 0.0
+    found, removed, freed = [file for file in files if not file.is_behind_link()], 0, 0
+    oldest = found[0].parent.now() - age.total_seconds() if found else 0.0
     for file in found:
-        if changed(file) < oldest:
-            bytes_ = size(file)
-            delete(file)
+        if file.changed() < oldest:
+            bytes_ = file.size()
+            file.delete()
             removed, freed = removed + 1, freed + bytes_
     return removed, freed
-
-
-def _is_behind_link(file: File) -> bool:
-    """Whether it is a symbolic link, or in a folder that is one, or whose folder is one; a folder is no file either."""
-    return isinstance(file, Path) and (
-        file.is_dir() or any(one.is_symlink() for one in (file, *list(file.parents)[:_DEPTH]))
-    )
-
-
-def probe(folder: File) -> None:
-    """Make and remove something in a folder or its nearest existing parent; OSError or our error where that fails."""
-    if isinstance(folder, Stored):
-        file = folder / f".lakeingest-{uuid.uuid4().hex}"
-        if not create(file, {}):
-            raise FileExistsError(f"{file} exists already")
-        delete(file)
-    else:
-        with tempfile.TemporaryDirectory(prefix=".lakeingest-", dir=_nearest_existing(folder)) as made:
-            (Path(made) / "written").write_text("a file can be written")
-
-
-def free_bytes(folder: File) -> int | None:
-    """The room on the disk of a folder; None in a store, which has no end."""
-    return shutil.disk_usage(_nearest_existing(folder)).free if isinstance(folder, Path) else None
-
-
-def _nearest_existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.parents) if path.exists())
-
-
-def _source(file: File | str) -> Any:
-    """What PyArrow reads a file from."""
-    if not isinstance(file, Stored):
-        return file
-    import pyarrow as pa
-
-    if (found := _kept.get(file)) is not None:
-        return pa.BufferReader(found)
-    contents, bytes_ = file.get_small(SMALL_BYTES)
-    if contents is None:
-        return pa.PythonFile(Ranges(file, bytes_), mode="r")
-    _keep(file, contents)
-    return pa.BufferReader(contents)
-
-
-def _keep(file: Stored, contents: bytes) -> None:
-    _kept[file] = contents
-    while sum(map(len, _kept.values())) > _KEPT_BYTES:
-        _kept.popitem(last=False)

@@ -2,16 +2,18 @@
 
 import io
 import os
-
-from lakeingest.files.stored import Stored
+from collections.abc import Callable
 
 
 class Ranges(io.RawIOBase):
-    """An open file to read; FileNotFoundError from a read when it is removed meanwhile."""
+    """An open file to read; FileNotFoundError from a read when it is removed meanwhile.
 
-    def __init__(self, file: Stored, size: int) -> None:
+    `part` requests the bytes from one place up to another.
+    """
+
+    def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
         super().__init__()
-        self._file, self._size, self._at = file, size, 0
+        self._part, self._size, self._at = part, size, 0
 
     def readable(self) -> bool:
         """It can be read."""
@@ -35,6 +37,6 @@ class Ranges(io.RawIOBase):
         end = self._size if size is None or size < 0 else min(self._size, self._at + size)
         if end <= self._at:
             return b""
-        found = self._file.part(self._at, end)
+        found = self._part(self._at, end)
         self._at = end
         return found

@@ -5,31 +5,35 @@ the store has then says who put it: a success is never reported as a refusal, no
 """
 
 import json
+import os
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import obstore
 from obstore import exceptions
-from obstore.store import MemoryStore, ObjectStore, from_url
 
 from lakeingest.errors import StorageAway, StorageFailed
-from lakeingest.files.credentials import provider_of
+from lakeingest.files import kept
+from lakeingest.files.bucket import PATIENCE_SECONDS, Bucket, Seen, version_of
+from lakeingest.files.ranges import Ranges
 
 if TYPE_CHECKING:
     from lakeingest.config.place import Place
     from lakeingest.config.storage import Storage
 
 NONCE = "nonce"
+AT_ONCE = 16  # requests of several files that are sent at the same time
+_PIECE_BYTES = 16 << 20
 _PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-_PATIENCE_SECONDS = 15.0  # of all tries of one request: a lease is void after twice as long
 _TRIES = 20  # of replacing a document that others replace, too
 _FORBIDDEN = (
     exceptions.PermissionDeniedError,
@@ -41,40 +45,8 @@ _REFUSED = (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNot
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the store says of an object: `version` is another one after each put."""
-
-    version: tuple[tuple[str, str], ...]
-    size: int
-    changed: datetime
-
-    @classmethod
-    def of(cls, meta: Any) -> Self:
-        """What a listing, or the answer to a request, has."""
-        return cls(_version(meta), meta["size"], meta["last_modified"])
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Where objects are, and how the store is reached; pickled to use it on executors."""
-
-    uri: str
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # credentials may be among them
-
-    @property
-    def store(self) -> ObjectStore:
-        """The client. Its threads do not live on in a process that is forked from one that has used it."""
-        return _client(self.uri, self.options)
-
-    def delete(self, keys: list[str]) -> None:
-        """Remove those objects that are there, many with a request."""
-        with Stored(self, "")._errors(), suppress(FileNotFoundError):  # noqa: SLF001 - of the same module
-            obstore.delete(self.store, keys)
-
-
-@dataclass(frozen=True, slots=True)
 class Stored:
-    """A file or folder of an object store. A folder exists while it has files. `seen` is what a listing has said."""
+    """A file or folder of an object store; see `File` for its operations. `seen` is what a listing has said."""
 
     bucket: Bucket
     key: str
@@ -90,13 +62,13 @@ class Stored:
         options = tuple(sorted(store_of(scheme).obstore(storage, bucket).items()))
         return cls(Bucket(f"{scheme}://{bucket}", options), key.strip("/"))
 
-    def __truediv__(self, name: str) -> Self:
+    def __truediv__(self, name: str, /) -> Self:
         return replace(self, key=f"{self.key}/{name}".lstrip("/"), seen=None)
 
     def __str__(self) -> str:
         return f"{self.bucket.uri}/{self.key}"
 
-    def __lt__(self, other: Self) -> bool:
+    def __lt__(self, other: Self, /) -> bool:
         return self.key < other.key
 
     @property
@@ -131,8 +103,12 @@ class Stored:
         except FileNotFoundError:
             return None
 
+    def exists(self) -> bool:
+        """Only files do."""
+        return self.look() is not None
+
     def looked_at(self) -> Self:
-        """The file as a listing has it, with what the store says of it now."""
+        """The store is asked now."""
         return replace(self, seen=self.look())
 
     def known(self) -> Seen:
@@ -142,26 +118,71 @@ class Stored:
             raise FileNotFoundError(str(self))
         return found
 
+    def size(self) -> int:
+        """Of the version that is known."""
+        return self.known().size
+
+    def changed(self) -> float:
+        """By the clock of the store."""
+        return self.known().changed.timestamp()
+
+    def set_changed(self, moment: float) -> None:
+        """It stays as young as it is."""
+
+    def version(self) -> Hashable:
+        """The store gives each put another one."""
+        return self.known().version
+
     def get(self) -> tuple[bytes, Seen]:
         """The contents; FileNotFoundError where it is not there."""
         with self._errors():
             found = obstore.get(self.bucket.store, self.key)
             return bytes(found.bytes()), Seen.of(found.meta)
 
-    def get_small(self, most: int) -> tuple[bytes | None, int]:
-        """The contents if they are not larger than `most`, and the size; FileNotFoundError where it is not there."""
-        with self._errors():
-            found = obstore.get(self.bucket.store, self.key)
-            size = found.meta["size"]
-            return (bytes(found.bytes()) if size <= most else None), size
+    def read(self) -> bytes:
+        """With one request."""
+        return self.get()[0]
+
+    def read_seen(self) -> tuple[bytes, Seen]:
+        """The version comes with the contents."""
+        return self.get()
+
+    def read_together(self, files: Sequence[Self]) -> list[bytes]:
+        """Several at the same time."""
+        if len(files) == 1:
+            return [files[0].read()]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(Stored.read, files))
+
+    def lines(self) -> list[bytes]:
+        """The files of the folder, whose names begin with their time."""
+        found = self.listed("*.json")
+        return [line.strip() for line in self.read_together(found)]
 
     def part(self, start: int, end: int) -> bytes:
         """Some bytes of the contents."""
         with self._errors():
             return bytes(obstore.get_range(self.bucket.store, self.key, start=start, end=end))
 
+    def create(self, doc: Mapping[str, Any]) -> bool:
+        """The store takes the first one."""
+        return self.put_if(doc, None) is not None
+
+    def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
+        """The store compares the versions."""
+        return self.put_if(doc, seen)
+
+    def append(self, doc: Mapping[str, Any]) -> None:
+        """The log is a folder, and a line a file that its time names."""
+        line = self / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex}.json"
+        line.put(json.dumps(doc).encode() + b"\n")
+
+    def write(self, contents: bytes) -> None:
+        """A store has no part of a file."""
+        self.put(contents)
+
     def put(self, contents: bytes | Path) -> None:
-        """Make or replace the file. It is for names that only this process writes."""
+        """The contents, or those of a file of this machine."""
         with self._errors(), self._in_bucket():
             obstore.put(self.bucket.store, self.key, contents)
 
@@ -175,7 +196,7 @@ class Stored:
             refused = False
             try:
                 put = obstore.put(self.bucket.store, self.key, body, mode=mode, use_multipart=False)
-                return Seen(_version(put), len(body), datetime.now().astimezone())
+                return Seen(version_of(put), len(body), datetime.now().astimezone())
             except _REFUSED as error:
                 if isinstance(error, FileNotFoundError) and seen is None:  # there is no such bucket
                     raise self._failed(error) from error
@@ -189,33 +210,53 @@ class Stored:
                 return there[1]
             if refused or (there and there[1].version) != (seen and seen.version):
                 return None
-            if time.monotonic() - began > _PATIENCE_SECONDS:
+            if time.monotonic() - began > PATIENCE_SECONDS:
                 break
             time.sleep(pause)  # it was not done, unless it is still under way
         raise self._away(why)
 
-    def replace(self, doc: Mapping[str, Any]) -> Seen:
-        """Make or replace a document. A request that is still under way cannot undo what comes after it."""
+    def put_document(self, doc: Mapping[str, Any]) -> Seen:
+        """A request that is still under way cannot undo what comes after it."""
         for _ in range(_TRIES):
             if (put := self.put_if(doc, self.look())) is not None:
                 return put
         raise StorageAway(f"{self}: others replace it all the time; run the same command again")
 
     def delete(self) -> None:
-        """Remove the file if it is there."""
-        try:
-            with self._errors():
-                obstore.delete(self.bucket.store, self.key)
-        except FileNotFoundError:
-            pass
+        """Some stores say that it is not there."""
+        with self._errors(), suppress(FileNotFoundError):
+            obstore.delete(self.bucket.store, self.key)
 
-    def copy(self, to: Self) -> None:
-        """Make a copy within the bucket; FileNotFoundError where the file is not there."""
+    def delete_together(self, files: Sequence[Self]) -> None:
+        """Many with a request."""
+        for bucket in {file.bucket for file in files}:
+            place = replace(self, bucket=bucket, key="")
+            with place._errors(), suppress(FileNotFoundError):  # noqa: SLF001 - of the same class
+                obstore.delete(bucket.store, [file.key for file in files if file.bucket == bucket])
+
+    def move_to(self, to: Self) -> None:
+        """It has both names for a moment, and a new time."""
+        self.copy_to(to)
+        self.delete()
+
+    def copy_to(self, to: Self) -> None:
+        """The store copies it within the bucket."""
         with self._errors():
             obstore.copy(self.bucket.store, self.key, to.key)
 
+    def make_folder(self, *, private: bool = False) -> None:
+        """A folder exists while it has files."""
+
+    def sync(self) -> None:
+        """A name is durable with the answer of the store."""
+
+    def is_there(self) -> bool:
+        """Whether something is below the folder."""
+        with self._errors():
+            return any(True for page in obstore.list(self.bucket.store, self._prefix, chunk_size=1) for _ in page)
+
     def listed(self, pattern: str) -> list[Self]:
-        """The files of this folder whose names match; `*` is within one part of a name."""
+        """Folders are no files."""
         parts = pattern.split("/")
         if len(parts) == 1:
             with self._errors():
@@ -229,30 +270,78 @@ class Stored:
         ]
 
     def tree(self) -> list[Self]:
-        """The files at any depth below this folder."""
+        """Empty objects that stand for folders are among them."""
         with self._errors():
             pages = obstore.list(self.bucket.store, self._prefix)
             return sorted(self._found(meta) for page in pages for meta in page)
 
     def subfolders(self) -> list[str]:
-        """The names of the folders in this folder."""
+        """A name is a folder while files are below it."""
         with self._errors():
             found = obstore.list_with_delimiter(self.bucket.store, self._prefix)["common_prefixes"]
         return sorted(str(one).rpartition("/")[2] for one in found)
 
-    def has_files(self) -> bool:
-        """Whether something is below this folder."""
-        with self._errors():
-            return any(True for page in obstore.list(self.bucket.store, self._prefix, chunk_size=1) for _ in page)
+    def is_behind_link(self) -> bool:
+        """A store has no links."""
+        return False
 
-    def now(self) -> datetime:
-        """The store's clock: when it has written a file of this folder that is removed again."""
+    def now(self) -> float:
+        """When the store has written a file of this folder that is removed again."""
         probe = self / f"clock-{uuid.uuid4().hex}"
         probe.put(b"")
         try:
-            return probe.known().changed
+            return probe.changed()
         finally:
             probe.delete()
+
+    def probe(self) -> None:
+        """In the folder."""
+        file = self / f".lakeingest-{uuid.uuid4().hex}"
+        if not file.create({}):
+            raise FileExistsError(f"{file} exists already")
+        file.delete()
+
+    def free_bytes(self) -> int | None:
+        """A store has no end."""
+        return None
+
+    def draft(self) -> Path:
+        """A new file among the temporary ones."""
+        descriptor, path = tempfile.mkstemp(prefix="lakeingest-", suffix=self.suffix)
+        os.close(descriptor)
+        return Path(path)
+
+    def take(self, draft: Path) -> None:
+        """Upload it; a small one is kept in memory, too."""
+        self.put(draft)
+        if draft.stat().st_size <= kept.SMALL_BYTES:
+            kept.keep(self, draft.read_bytes())
+
+    def source(self) -> Any:
+        """A small file is read whole, and kept; of a large one PyArrow reads parts."""
+        import pyarrow as pa  # not with the module: commands that only show a text import it
+
+        contents = kept.contents_of(self)
+        if contents is None:
+            with self._errors():
+                found = obstore.get(self.bucket.store, self.key)
+                bytes_ = found.meta["size"]
+                if bytes_ > kept.SMALL_BYTES:
+                    return pa.PythonFile(Ranges(self.part, bytes_), mode="r")
+                contents = bytes(found.bytes())
+            kept.keep(self, contents)
+        return pa.BufferReader(contents)
+
+    def lasting(self) -> BinaryIO:
+        """A copy on this machine, without a name."""
+        source = self.source()
+        with ExitStack() as stack:
+            copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
+            while part := source.read(_PIECE_BYTES):
+                copy.write(part)
+            copy.seek(0)
+            stack.pop_all()  # the caller closes it
+        return copy
 
     @property
     def _prefix(self) -> str | None:
@@ -299,26 +388,6 @@ class Stored:
         )
 
 
-def _version(meta: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((key, str(meta[key])) for key in ("e_tag", "version") if meta.get(key) is not None)
-
-
 def _first_line(error: Exception | None) -> str:
     """What happened, without the dump of the client's own structures."""
     return str(error).partition("\n")[0]
-
-
-@lru_cache(maxsize=16)
-def _client(uri: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    if uri.startswith("memory://"):
-        return MemoryStore()
-    config: Any = dict(options)
-    client: Any = {"allow_http": True, "timeout": "30s", "connect_timeout": "5s"}
-    retries: Any = {
-        "max_retries": 20,  # the time is the limit
-        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
-        "retry_timeout": timedelta(seconds=_PATIENCE_SECONDS),
-    }
-    credentials = provider_of(uri, config)
-    more: Any = {} if credentials is None else {"credential_provider": credentials}
-    return from_url(uri, config=config, client_options=client, retry_config=retries, **more)

@@ -7,7 +7,7 @@ from lakeingest.config import Config
 from lakeingest.config.target import FormatName
 from lakeingest.core.file_names import file_name
 from lakeingest.errors import LakeIngestError
-from lakeingest.files.file import exists, state_of
+from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.identity import owner_here
 from lakeingest.lake.ownership import Adoptions, Ownership
@@ -45,7 +45,7 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
 def ownership_of(config: Config) -> Ownership:
     """The pipeline of this state folder, which knows the tables whose definitions it keeps."""
     definitions = state_of(config) / "definitions"
-    return Ownership(lambda: owner_here(config), lambda table: exists(definitions / f"{file_name(str(table))}.json"))
+    return Ownership(lambda: owner_here(config), lambda table: (definitions / f"{file_name(str(table))}.json").exists())
 
 
 def open_adoptions(config: Config) -> Adoptions:

@@ -39,7 +39,7 @@ def identify(config: Config) -> Owner:
         return Owner(config.name, number, here)
     if not number or _is_still_at(config, before, number):
         number = uuid.uuid4().hex
-    files.replace(state / NAME, {"id": number, "state": here})
+    (state / NAME).put_document({"id": number, "state": here})
     return Owner(config.name, number, here)
 
 
@@ -53,7 +53,7 @@ def _is_still_at(config: Config, place: str, number: str) -> bool:
     """Whether the state folder with this id is at another place, too; False where that place cannot be looked at."""
     if place.startswith(_LOCAL):
         machine, _, path = place.removeprefix(_LOCAL).partition("/")
-        return machine == socket.gethostname() and _id_in(Place.of(f"/{path}").path) == number
+        return machine == socket.gethostname() and _id_in(at(Place.of(f"/{path}"), config.target.storage)) == number
     with suppress(OSError, LakeIngestError, ValueError):
         return _id_in(at(Place.of(place), config.target.storage)) == number
     return False

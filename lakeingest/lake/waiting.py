@@ -22,6 +22,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 
 BEGAN = "began.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -37,7 +38,7 @@ class Removal:
 
     def drop(self) -> None:
         """It is done."""
-        files.delete(self.file)
+        self.file.delete()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,11 @@ class Waiting:
         It waits from now on, so what it names must have ended before.
         """
         self.begin()
-        files.create(self.folder / f"{name}.json", {"since": self._now().to_json(), **of})
+        (self.folder / f"{name}.json").create({"since": self._now().to_json(), **of})
 
     def begin(self) -> None:
         """Say that the folder has what waits from now on, unless it says so since earlier."""
-        if not files.exists(self.folder / BEGAN):
+        if not (self.folder / BEGAN).exists():
             self._begin_again()
 
     def has(self, suffix: str) -> bool:
@@ -73,7 +74,7 @@ class Waiting:
             if removal is None:
                 continue
             if removal.since.is_ahead_of(now):  # it waits from now on, and would wait for years
-                files.replace(file, {**removal.of, "since": now.to_json()})
+                file.put_document({**removal.of, "since": now.to_json()})
                 continue
             if now.seconds_since(removal.since) < self.readers.total_seconds():
                 return
@@ -105,11 +106,11 @@ class Waiting:
 
     def _begin_again(self) -> None:
         """What has waited until now is not known."""
-        files.make_folder(self.folder)
-        files.replace(self.folder / BEGAN, {"since": self._now().to_json()})
+        self.folder.make_folder()
+        (self.folder / BEGAN).put_document({"since": self._now().to_json()})
 
     def _files(self) -> list[File]:
-        return [file for file in files.listed(self.folder, "*.json") if file.name != BEGAN]
+        return [file for file in self.folder.listed("*.json") if file.name != BEGAN]
 
     def _read(self, file: File) -> Removal | None:
         """A removal; None for a damaged one, which is lost, or one that another run has just done."""
@@ -120,13 +121,13 @@ class Waiting:
             return None
         except DAMAGED:
             self._begin_again()
-            files.delete(file)
+            file.delete()
             return None
 
     def _now(self) -> Moment:
         """By the store's clock, or by those of this machine."""
-        wall = files.now(self.folder)
-        boot = _boot() if isinstance(self.folder, Path) else None
+        wall = self.folder.now()
+        boot = _boot() if isinstance(self.folder, Local) else None
         return Moment(wall, "", wall) if boot is None else Moment(wall, boot, time.clock_gettime(time.CLOCK_BOOTTIME))
 
 

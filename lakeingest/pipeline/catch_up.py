@@ -50,8 +50,7 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
                 remove_read(edges, table)
             return
         except MainMoved:
-            edges.lease.assert_held()
-            staged = edges.target.recover(table.id)
+            staged = edges.committing.recover(table.id)
             if not tries_left or staged is None or staged.progress.needed_from < binlog.spool.start:
                 raise
             reload(edges, table, staged)

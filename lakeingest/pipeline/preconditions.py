@@ -8,7 +8,7 @@ from lakeingest.config import Config
 from lakeingest.core.condition import Checked
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
-from lakeingest.files.file import File, state_of
+from lakeingest.files.file import File, at, state_of
 from lakeingest.lake.formats import unwritable as unwritable_store
 from lakeingest.lake.places import nested
 from lakeingest.lake.preflight import Copies, copies
@@ -208,7 +208,7 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
     """Whether the folders that a run writes to are writable, and have room for about `size` bytes."""
     places: list[tuple[str, File]] = [("state folder", state_of(config))]
     if config.target.warehouse.scheme is None:
-        places.append(("warehouse", config.target.warehouse.path))
+        places.append(("warehouse", at(config.target.warehouse, config.target.storage)))
     else:
         # a REST catalog may lend credentials for the tables alone
         yield Checked("warehouse", unwritable_store(config), fatal=config.target.catalog.type != "rest")

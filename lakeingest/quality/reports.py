@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from lakeingest.core.file_names import file_name
 from lakeingest.core.schema import TableId
 from lakeingest.errors import StorageFailed
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.quality.gates import GateReport
 from lakeingest.quality.page import page
@@ -17,20 +16,20 @@ _MOMENT = "%Y%m%dT%H%M%S.%fZ"
 
 def has_reports(state: File, table: TableId) -> bool:
     """Whether the pipeline of this state folder has run a gate on the table."""
-    return bool(files.listed(_folder(state, table), "*.html"))
+    return bool(_folder(state, table).listed("*.html"))
 
 
 def save_report(state: File, table: TableId, stage: str, rows: int, report: GateReport) -> File:
     """Write the report and drop the oldest; the answer is the path of its page, with its document beside it."""
     folder, now = _folder(state, table), datetime.now(UTC)
     try:
-        files.make_folder(folder)
+        folder.make_folder()
         path = folder / f"{_name(folder, now)}-{stage.replace(' ', '-')}.html"
-        files.write(path.with_suffix(".json"), json.dumps(report.document, indent=1).encode())
-        files.write(path, page(table, stage, now, rows, report).encode())
-        for old in files.listed(folder, "*.html")[:-REPORTS_PER_TABLE]:
-            files.delete(old.with_suffix(".json"))
-            files.delete(old)
+        path.with_suffix(".json").write(json.dumps(report.document, indent=1).encode())
+        path.write(page(table, stage, now, rows, report).encode())
+        for old in folder.listed("*.html")[:-REPORTS_PER_TABLE]:
+            old.with_suffix(".json").delete()
+            old.delete()
     except OSError as error:
         raise StorageFailed(
             f"the state folder cannot be written: {folder}: {error.strerror}; make room or repair it, then run the same"
@@ -41,7 +40,7 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
 
 def _name(folder: File, now: datetime) -> str:
     """How a report's name begins: with its time, or if a clock was ahead, with one that follows the last report's."""
-    last = next((file.name.partition("-")[0] for file in reversed(files.listed(folder, "*.html"))), "")
+    last = next((file.name.partition("-")[0] for file in reversed(folder.listed("*.html"))), "")
     name = now.strftime(_MOMENT)
     if name > last:
         return name

@@ -55,7 +55,7 @@ class Archived:
 
 def listed(spool: File) -> list[Archived]:
     """All manifests of the archive, in order; of those with one start the largest first."""
-    found = (Archived.of(file) for file in files.listed(spool / "archive", "*-*.*.json"))
+    found = (Archived.of(file) for file in (spool / "archive").listed("*-*.*.json"))
     return sorted(found, key=lambda one: (one.start, [-part for part in _parts(one.stop)]))
 
 
@@ -86,7 +86,7 @@ def clear(spool: File) -> None:
     folder = spool / "archive"
     store.make_folder(folder)
     with store.storage_errors(folder):
-        files.delete(folder / "id.json")
+        (folder / "id.json").delete()
         _remove(spool, listed(spool))
     reread_files.clear(spool)
 
@@ -117,10 +117,10 @@ def keep(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kep
         for manifest, segment in segments:
             if wanted:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
-                files.move(manifest, _file(folder, segment, epoch, level))
-                files.sync(folder)  # before the spool's folder is synced, which has lost the name
+                manifest.move_to(_file(folder, segment, epoch, level))
+                folder.sync()  # before the spool's folder is synced, which has lost the name
             else:
-                files.delete(manifest)
+                manifest.delete()
                 _unlink(spool, segment)
         archived = listed(spool)
         _remove(spool, _due(archived, kept_for, time.time(), read_up_to))
@@ -145,7 +145,7 @@ def _due(archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_
     due += chain[: len(chain) - len(connected)]
     for one in reversed(connected):
         unread = read_up_to is not None and one.stop > read_up_to
-        if unread or now - files.changed(one.file) < kept_for.total_seconds():
+        if unread or now - one.file.changed() < kept_for.total_seconds():
             break
         due.append(one)
     return due
@@ -172,12 +172,12 @@ def _put_together(spool: File, epoch: int, group: Sequence[tuple[Archived, Manif
     whole = joined(spool, [manifest for _, manifest in group]) if len(group) > 1 else None
     if whole is None:
         for one, manifest in group:
-            files.move(one.file, _file(spool / "archive", manifest, epoch, level))
+            one.file.move_to(_file(spool / "archive", manifest, epoch, level))
         return
     file = _file(spool / "archive", whole, epoch, LAST_LEVEL if _bytes(spool, whole) > LARGE_BYTES else level)
-    youngest = max(files.changed(one.file) for one, _ in group)
+    youngest = max(one.file.changed() for one, _ in group)
     store.create(file, whole.to_json())
-    files.set_changed(file, youngest)
+    file.set_changed(youngest)
     _remove(spool, [one for one, _ in group])
 
 
@@ -194,16 +194,16 @@ def _remove(spool: File, archived: Sequence[Archived]) -> None:
     gone = []
     for one in archived:
         gone.append(one.read())
-        files.delete(one.file)
+        one.file.delete()
     if gone:
-        files.sync(spool / "archive")
+        (spool / "archive").sync()
     for segment in gone:
         _unlink(spool, segment)
 
 
 def _unlink(spool: File, segment: Manifest) -> None:
     for name in file_names(segment):
-        files.delete(spool / name)
+        (spool / name).delete()
 
 
 def _parts(place: Place) -> tuple[int, int, int]:

@@ -65,11 +65,11 @@ class StoredChangelog:
     def _held(self, *, whole: bool) -> Held | None:
         """`whole`: a gap is taken for a listing that a run has changed meanwhile."""
         path = self.folder / "opened.json"
-        if not files.exists(path):
+        if not path.exists():
             return None
         # what is moved goes from the spool to the archive: in this order nothing is missed
         name = name_of(self.folder)
-        named = [*files.listed(self.folder / "segments", "*.json"), *(one.file for one in listed(self.folder))]
+        named = [*(self.folder / "segments").listed("*.json"), *(one.file for one in listed(self.folder))]
         found = {file: self._read(file) for file in named}
         self._known = {file: one for file, one in self._known.items() if file in found}
         try:
@@ -89,7 +89,7 @@ class StoredChangelog:
 
     def _read(self, file: File) -> Manifest:
         try:
-            version = files.version(file)
+            version = file.version()
             if self._known.get(file, (None,))[0] != version:
                 self._known[file] = version, Manifest.from_json(files.document(file))
             return self._known[file][1]
@@ -147,7 +147,7 @@ class StoredChangelog:
             elif entry := segment.tables[table]:
                 try:
                     # an open file can still be read when it is removed
-                    part = pq.ParquetFile(opened.enter_context(files.lasting(self.folder / entry[0])))
+                    part = pq.ParquetFile(opened.enter_context((self.folder / entry[0]).lasting()))
                 except FileNotFoundError as error:
                     raise _Moved(entry[0]) from error
                 except (OSError, pa.ArrowException) as error:

@@ -66,7 +66,7 @@ def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str
                 for rows in _grouped(found):
                     writer.write_table(rows)
         names[table] = name
-    files.sync(spool / "data")
+    (spool / "data").sync()
     return names
 
 

@@ -14,5 +14,5 @@ def sweep(spool: Spool, age: timedelta) -> tuple[int, int]:
     """Delete those that are older than `age`; how many files and bytes."""
     needed = {name for segment in spool.segments for name in file_names(segment)} | archive.names(spool.folder)
     with store.storage_errors(spool.folder):
-        data = (path for path in files.listed(spool.folder / "data", "*") if f"data/{path.name}" not in needed)
+        data = (path for path in (spool.folder / "data").listed("*") if f"data/{path.name}" not in needed)
         return files.sweep(chain(data, reread_files.leftovers(spool.folder)), age)

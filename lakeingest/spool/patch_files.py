@@ -76,13 +76,13 @@ class PatchFolder:
 
     def of_signal(self, signal: int) -> list[File]:
         """The files of all patches of a signal."""
-        return files.listed(self.path, f"{signal:06d}-*.parquet")
+        return self.path.listed(f"{signal:06d}-*.parquet")
 
     def remove(self, signal: int) -> None:
         """Remove the patches of a signal that has ended."""
         with spool_errors(self.path):
-            for path in files.listed(self.path, f"{signal:06d}-*"):
-                files.delete(path)
+            for path in self.path.listed(f"{signal:06d}-*"):
+                path.delete()
 
     def sweep(self, age: dt.timedelta, needed: Collection[int]) -> tuple[int, int]:
         """Delete files older than `age` of signals that are not `needed`; how many files and bytes.
@@ -90,14 +90,14 @@ class PatchFolder:
         A run that was killed leaves them, where its signal then ended without it.
         """
         with spool_errors(self.path):
-            found = files.listed(self.path, "*.parquet")
+            found = self.path.listed("*.parquet")
             return files.sweep((path for path in found if int(path.name.partition("-")[0]) not in needed), age)
 
     def _write(self, signal: int, changes: pa.Table) -> str:
         name = f"{signal:06d}-{uuid.uuid4().hex}"
         path, bounds = self.path / f"{name}.parquet", list(self.schema.key)
         with spool_errors(self.path):
-            files.make_folder(self.path)
+            self.path.make_folder()
             with files.written(path) as local:
                 pq.write_table(
                     changes,
@@ -107,7 +107,7 @@ class PatchFolder:
                     use_dictionary=False,
                     write_statistics=bounds,
                 )
-            files.sync(path.parent)
+            path.parent.sync()
         return name
 
     def _changes(self, rows: pa.Table, kind: RowKind) -> pa.Table:

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 
 from lakeingest.core.position import Place
 from lakeingest.errors import LakeIngestError
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 
 GONE_SECONDS = 600.0
@@ -31,8 +30,8 @@ class Reader:
             self._touched = time.monotonic()
             with _allowed():
                 new = self._file.with_suffix(".new")
-                files.write(new, str(place).encode())
-                files.move(new, self._file)
+                new.write(str(place).encode())
+                new.move_to(self._file)
 
 
 @contextmanager
@@ -40,27 +39,27 @@ def reading(spool: File) -> Iterator[Reader]:
     """A reader that is at work within the block; it has read nothing yet."""
     file = spool / "archive" / "readers" / f"{uuid.uuid4().hex}.txt"
     with _allowed():
-        files.make_folder(file.parent)
+        file.parent.make_folder()
     reader = Reader(file)
     reader.has_read(Place(0, 0, 0))
     try:
         yield reader
     finally:
         with _allowed():
-            files.delete(file)
+            file.delete()
 
 
 def needed_by_readers(spool: File) -> Place | None:
     """Up to here every reader at work has read; None where there is no reader. Files of gone readers are removed."""
     places = []
-    at_work = files.listed(spool / "archive" / "readers", "*.txt")
-    now = files.now(spool) if at_work else 0.0
+    at_work = (spool / "archive" / "readers").listed("*.txt")
+    now = spool.now() if at_work else 0.0
     for file in at_work:
         with _allowed():
-            if abs(now - files.changed(file)) > GONE_SECONDS:  # a clock may have been set back since
-                files.delete(file)
+            if abs(now - file.changed()) > GONE_SECONDS:  # a clock may have been set back since
+                file.delete()
             else:
-                places.append(Place.parse(files.read(file).decode()))
+                places.append(Place.parse(file.read().decode()))
     return min(places, default=None)
 
 

@@ -64,10 +64,10 @@ class RereadFolder:
         fields, name = stored(reread_schema(schema), schema), f"{uuid.uuid4().hex}.parquet"
         found = pa.concat_tables(numbered(file, numbers, [change.KIND]) for file, numbers in rows)
         with spool_errors(self.path):
-            files.make_folder(self.path)
+            self.path.make_folder()
             with files.written(self.path / name) as local:
                 pq.write_table(_as_of(found, schema, stop, first).cast(fields), local, compression="zstd")
-            files.sync(self.path)
+            self.path.sync()
         return name, found.num_rows
 
     def count(self, stop: Place, log: str) -> int:
@@ -91,7 +91,7 @@ class RereadFolder:
         FileNotFoundError where the folder changes meanwhile; StateUnreadable where a document is damaged.
         """
         found: list[RereadRows] = []
-        documents = files.listed(self.path, "*.json")
+        documents = self.path.listed("*.json")
         named = sorted((ReadTo.parse(file.stem) for file in documents), key=lambda one: one.order)
         for first in named:
             if first.log == since.log and since.place <= first.place <= end:
@@ -112,25 +112,25 @@ class RereadFolder:
 
 def is_empty(spool: File) -> bool:
     """Whether readers see no rows of any table that were read again."""
-    return not files.listed(spool / FOLDER, "*/*.json")
+    return not (spool / FOLDER).listed("*/*.json")
 
 
 def trim(spool: File, start: Place, log: str) -> None:
     """Remove what no reader of the changelog `log` can reach: it is as of places before `start`."""
     with spool_errors(spool / FOLDER):
-        named = ((file, ReadTo.parse(file.stem)) for file in files.listed(spool / FOLDER, "*/*.json"))
+        named = ((file, ReadTo.parse(file.stem)) for file in (spool / FOLDER).listed("*/*.json"))
         _remove([file for file, first in named if first.log != log or first.place < start])
 
 
 def clear(spool: File) -> None:
     """Remove everything: another changelog begins."""
     with spool_errors(spool / FOLDER):
-        _remove(files.listed(spool / FOLDER, "*/*.json"))
+        _remove((spool / FOLDER).listed("*/*.json"))
 
 
 def leftovers(spool: File) -> Iterator[File]:
     """Files that no document names; a merge at work may be about to name one. None where a document is damaged."""
-    for _, found in groupby(files.listed(spool / FOLDER, "*/*"), key=lambda file: file.parent):
+    for _, found in groupby((spool / FOLDER).listed("*/*"), key=lambda file: file.parent):
         inside = list(found)
         try:
             needed = {name for file in inside if file.suffix == ".json" for name, _ in _read(file)}
@@ -146,10 +146,10 @@ def _remove(documents: Iterable[File]) -> None:
             names = [name for name, _ in _read(file)]
         except StateUnreadable:  # its files are left over
             names = []
-        files.delete(file)
-        files.sync(file.parent)
+        file.delete()
+        file.parent.sync()
         for name in names:
-            files.delete(file.parent / name)
+            (file.parent / name).delete()
 
 
 def _read(file: File) -> list[tuple[str, int]]:

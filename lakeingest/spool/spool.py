@@ -62,19 +62,19 @@ class Spool:
         """The spool in the folder, None if there is none. StateUnreadable when it is damaged or has a gap."""
         path = folder / "opened.json"
         try:
-            if not files.exists(path):
+            if not path.exists():
                 return None
             head = Head(path)
             doc = head.read()
             opened = Position.from_json(doc)
             pending = None if doc.get("prepared") is None else Pending.from_json(doc["prepared"])
-            found = files.listed(folder / "segments", "*.json")
+            found = (folder / "segments").listed("*.json")
             segments = {
                 int(file.stem): Manifest.from_json(files.parsed(contents))
                 for file, contents in zip(found, files.read_all(found), strict=True)
             }
             noted = folder / "boundaries.json"
-            boundaries = _boundaries(store.read(noted)) if files.exists(noted) else {}
+            boundaries = _boundaries(store.read(noted)) if noted.exists() else {}
         except (OSError, *DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
         left = {
@@ -99,13 +99,13 @@ class Spool:
         archive.clear(folder)
         with store.storage_errors(folder):
             # last first: an interruption leaves a spool that ends earlier, without a gap
-            for old in reversed(files.listed(folder / "segments", "*.json")):
-                files.delete(old)
-            files.delete(folder / "boundaries.json")
+            for old in reversed((folder / "segments").listed("*.json")):
+                old.delete()
+            (folder / "boundaries.json").delete()
             for subfolder in (folder / "segments", folder / "data"):
-                files.make_folder(subfolder)
-            files.sync(folder)
-            files.sync(folder.parent)
+                subfolder.make_folder()
+            folder.sync()
+            folder.parent.sync()
             head = Head(folder / "opened.json")
             head.begin(opened.to_json())
         archive.begin(folder)
@@ -168,7 +168,7 @@ class Spool:
         StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
         """
         with store.storage_errors(self.folder):
-            files.sync(self.folder / "data")  # the names of the files; their contents are durable already
+            (self.folder / "data").sync()  # the names of the files; their contents are durable already
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
@@ -231,7 +231,7 @@ class Spool:
             nulled={**segment.nulled, **read.nulled},
         )
         with store.storage_errors(self.folder):
-            files.sync(self.folder / "data")
+            (self.folder / "data").sync()
         self.put(number, wider)
 
     def reach_back(self, opened: Position, read: Manifest) -> None:
@@ -247,7 +247,7 @@ class Spool:
         archive.empty(self.folder)
         number = min(self._segments) - 1 if self._segments else self._last + 1
         with store.storage_errors(self.folder):
-            files.sync(self.folder / "data")
+            (self.folder / "data").sync()
         # a manifest that ends where the spool begins is passed over, until the spool begins earlier
         store.replace(self._manifest(number), read.to_json())
         self._move(opened, None)
@@ -327,7 +327,7 @@ class Spool:
         with store.storage_errors(self.folder):
             for file in (segment.tables[table] for table in tables):
                 if file is not None:
-                    files.delete(self.folder / file[0])
+                    (self.folder / file[0]).delete()
 
     def join(self, numbers: Sequence[int], whole: Manifest) -> None:
         """Let one segment stand for these neighbours, which are removed.
@@ -340,10 +340,10 @@ class Spool:
         with store.storage_errors(self.folder):
             for number in others:
                 del self._segments[number]
-                files.delete(self._manifest(number))
-            files.sync(self.folder / "segments")
+                self._manifest(number).delete()
+            (self.folder / "segments").sync()
             for name in (name for part in parts for name in file_names(part)):
-                files.delete(self.folder / name)
+                (self.folder / name).delete()
 
     def _manifest(self, number: int) -> File:
         return self.folder / "segments" / f"{number:06d}.json"

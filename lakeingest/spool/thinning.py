@@ -6,7 +6,6 @@ from itertools import groupby, pairwise
 
 from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
-from lakeingest.files import file as files
 from lakeingest.spool.joined import JOIN, LAST_LEVEL, joined
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
@@ -26,7 +25,7 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
     """
     if needed_by_readers(spool.folder) is not None:
         return
-    old = files.now(spool.folder) - keep.total_seconds()
+    old = spool.folder.now() - keep.total_seconds()
     for number, _, segment, after in list(spool.parts())[:-1]:
         over = {
             table: spool.folder / file[0]
@@ -34,7 +33,7 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
             if file and table in needed and needed[table] >= after.place
         }
         with store.storage_errors(spool.folder):
-            if any(files.changed(path) > old for path in over.values()):
+            if any(path.changed() > old for path in over.values()):
                 return  # the later ones are not older
         if over:
             spool.drop(number, over)

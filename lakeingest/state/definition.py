@@ -19,7 +19,6 @@ from lakeingest.core.file_names import file_name
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.schema import LAID_OUT, UNMAPPED, Choices, Column, Kind, SourceType, TableId, TableSchema
 from lakeingest.errors import DAMAGED, StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -135,7 +134,7 @@ def definition(state: File, table: TableId) -> Definition | None:
 
 def defined(state: File) -> list[TableId]:
     """The tables of which a definition is kept: every copied one, unless the state folder was lost since."""
-    return [_table_of(state, file) for file in files.listed(state / FOLDER, "*.json")]
+    return [_table_of(state, file) for file in (state / FOLDER).listed("*.json")]
 
 
 def _table_of(state: File, file: File) -> TableId:

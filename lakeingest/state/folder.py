@@ -1,17 +1,15 @@
 """Checks of a folder that a run will write to; they leave nothing behind."""
 
-from pathlib import Path
-
 from lakeingest.disk import is_open_to_others
 from lakeingest.errors import LakeIngestError
-from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 
 
 def unwritable(name: str, folder: File) -> str | None:
     """Why no file can be created in the folder or its nearest existing parent; None when one can."""
     try:
-        files.probe(folder)
+        folder.probe()
     except LakeIngestError as error:
         return f"the {name} {folder} cannot be written: {error}"
     except OSError as error:
@@ -22,7 +20,7 @@ def unwritable(name: str, folder: File) -> str | None:
 
 def open_to_others(folder: File) -> str | None:
     """A finding when other users of this machine can look into the folder, in which rows of the source are."""
-    if not isinstance(folder, Path) or not is_open_to_others(folder):
+    if not isinstance(folder, Local) or not is_open_to_others(folder):
         return None
     return f"other users of this machine can look into the state folder {folder}, which has rows: chmod 700 {folder}"
 
@@ -30,7 +28,7 @@ def open_to_others(folder: File) -> str | None:
 def lacks_room(folder: File, wanted: int) -> str | None:
     """A finding when the folder's disk has less than `wanted` bytes free; else None."""
     try:
-        free = files.free_bytes(folder)
+        free = folder.free_bytes()
     except OSError as error:
         return f"{folder}: its free space is unknown: {error.strerror}"
     if free is None or free >= wanted:

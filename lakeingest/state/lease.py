@@ -25,8 +25,10 @@ from typing import Any, Self
 
 from lakeingest.errors import DAMAGED, LakeIngestError, LeaseHeld, LeaseLost
 from lakeingest.files import file as files
+from lakeingest.files.bucket import Seen
 from lakeingest.files.file import File
-from lakeingest.files.stored import Seen, Stored
+from lakeingest.files.local import Local
+from lakeingest.files.stored import Stored
 from lakeingest.state import store
 
 RENEW_SECONDS = 10.0
@@ -122,7 +124,7 @@ class Lease:
 
 
 class _LocalLease(Lease):
-    _path: Path
+    _path: Local
 
     def release(self) -> None:
         with suppress(OSError), _locked(self._path):  # the lease expires with the process anyway
@@ -161,8 +163,8 @@ def held(folder: File) -> Iterator[Lease]:
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
-        files.make_folder(folder, private=True)
-        lease = _take(path) if isinstance(path, Path) else _take_stored(path)
+        folder.make_folder(private=True)
+        lease = _take_stored(path) if isinstance(path, Stored) else _take(Local(str(path)))
     stop = threading.Event()
     renewal = threading.Thread(target=lease.renew_until, args=(stop,), name="lease", daemon=True)
     renewal.start()
@@ -178,14 +180,14 @@ def is_held(folder: File) -> bool:
     """Whether a run holds the lease of the pipeline now; the next moment that may be over."""
     path = folder / "lease.json"
     with store.storage_errors(path, "read"), suppress(FileNotFoundError):
-        if isinstance(path, Path):
-            return _is_valid(path, _owner(path))
-        contents, seen = path.get()
-        return _is_valid_stored(path, _parsed(contents), seen)
+        if isinstance(path, Stored):
+            contents, seen = path.get()
+            return _is_valid_stored(path, _parsed(contents), seen)
+        return _is_valid(Local(str(path)), _owner(path))
     return False
 
 
-def _is_valid(path: Path, owner: Owner | None) -> bool:
+def _is_valid(path: Local, owner: Owner | None) -> bool:
     """Whether the lease was renewed lately, and its process has not ended as far as can be seen.
 
     One that was renewed at a time that is yet to come was renewed before a clock was set back, and not since.
@@ -197,10 +199,10 @@ def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
     owner = _owner_of(doc)
     if doc.get("free") or (owner and owner.gone):
         return False
-    return (path.parent.now() - seen.changed).total_seconds() <= VOID_SECONDS + MARGIN_SECONDS
+    return path.parent.now() - seen.changed.timestamp() <= VOID_SECONDS + MARGIN_SECONDS
 
 
-def _take(path: Path) -> Lease:
+def _take(path: Local) -> Lease:
     with _locked(path):
         with suppress(FileNotFoundError):
             owner = _owner(path)
@@ -241,7 +243,7 @@ def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
 def _owner(path: File) -> Owner | None:
     """Who holds the lease; None if nobody does or the file is unreadable: then only its age counts."""
     try:
-        return _owner_of(_parsed(files.read(path)))
+        return _owner_of(_parsed(path.read()))
     except FileNotFoundError:
         return None
 

@@ -6,7 +6,6 @@ owner.json   the name of the pipeline, the server, and the layout of the folder;
 from dataclasses import asdict, dataclass
 
 from lakeingest.errors import DAMAGED, NotOurState, StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -52,7 +51,7 @@ def claim(folder: File, owner: StateOwner) -> None:
     The caller holds the lease.
     """
     path, doc = folder / "owner.json", asdict(owner) | {"layout": LAYOUT}
-    if not files.exists(path):
+    if not path.exists():
         store.create(path, doc)
     found, layout = _read(folder)
     assert_owner(folder, found, owner)

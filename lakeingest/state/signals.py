@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from lakeingest.core.signals import OPEN, Action, Event, Signal
 from lakeingest.errors import DAMAGED, StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state import store
 
@@ -118,7 +117,7 @@ class SignalFolder:
 
     def _numbers(self) -> list[int]:
         with store.storage_errors(self._folder, "read"):
-            return sorted(int(file.stem) for file in files.listed(self._folder, "*.json") if file.stem.isdigit())
+            return sorted(int(file.stem) for file in self._folder.listed("*.json") if file.stem.isdigit())
 
     def _read(self, number: int) -> SignalDocument | None:
         if number in self._ended:

@@ -15,19 +15,19 @@ from lakeingest.files.file import File
 def create(path: File, doc: Mapping[str, Any]) -> bool:
     """Make the document; False, and nothing is changed, when it exists. StorageFailed when it cannot be written."""
     with storage_errors(path):
-        return files.create(path, doc)
+        return path.create(doc)
 
 
 def replace(path: File, doc: Mapping[str, Any]) -> None:
     """Make or replace the document: a reader sees the old or the new one. StorageFailed when it cannot be written."""
     with storage_errors(path):
-        files.replace(path, doc)
+        path.put_document(doc)
 
 
 def append(path: File, doc: Mapping[str, Any]) -> None:
     """Add a line with the document to a log; it is durable then. StorageFailed when it cannot be added."""
     with storage_errors(path):
-        files.append(path, doc)
+        path.append(doc)
 
 
 def read(path: File) -> Any:
@@ -38,13 +38,13 @@ def read(path: File) -> Any:
 def make_folder(path: File) -> None:
     """Make the folder, for this user alone, if it is missing. StorageFailed when it cannot be made."""
     with storage_errors(path):
-        files.make_folder(path, private=True)
+        path.make_folder(private=True)
 
 
 def delete(path: File) -> None:
     """Remove the document if it exists. StorageFailed when it cannot be removed."""
     with storage_errors(path):
-        files.delete(path)
+        path.delete()
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def of_one_table(path: File) -> Iterator[None]:
         yield
     except StorageFailed as error:
         with suppress(OSError, LakeIngestError):
-            files.probe(path.parent)
+            path.parent.probe()
             error.scope = Scope.TABLE
         raise
 

@@ -29,7 +29,6 @@ from lakeingest.commands import submit as stage
 from lakeingest.commands import submitted
 from lakeingest.config.submit import Dataproc, DataprocServerless
 from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
-from lakeingest.files import file as files
 from tests.stores import in_memory
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "dataproc.md").read_text()
@@ -218,7 +217,7 @@ def test_a_job_is_followed_to_its_exit_code(
     def recorded(submission: stage.Submission, say: Callable[[str], None]) -> str:
         tokens.append(submission.job.token)
         outcome = {"exit": 75, "error": "the source is away"} if ends == "badly" else {"exit": 0, "error": None}
-        files.replace(state / "last_run.json", {"job": submission.job.token, **outcome})
+        (state / "last_run.json").put_document({"job": submission.job.token, **outcome})
         return start(submission, say)
 
     monkeypatch.setattr(submitted, "send", recorded)

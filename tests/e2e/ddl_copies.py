@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +29,7 @@ from lakeingest.core.schema import Choices, TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed, SchemaChanged, UnsupportedEvent
+from lakeingest.files.local import Local
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, written_position
 from lakeingest.mysql.default_values import with_default_values
@@ -59,7 +59,7 @@ class Copy:
 class CopiesInMemory:
     """Copies of tables of a database. `outcomes` counts how they came over DDL: "followed", or "read again"."""
 
-    def __init__(self, source: Source, database: str, choices: Callable[[str], Choices], folder: Path) -> None:
+    def __init__(self, source: Source, database: str, choices: Callable[[str], Choices], folder: Local) -> None:
         self._source, self._database, self._choices, self._folder = source, database, choices, folder
         (folder / "data").mkdir(parents=True)
         self._copies: dict[TableId, Copy] = {}
@@ -229,7 +229,7 @@ class CopiesInLake:
 
 
 @contextmanager
-def in_memory(server: LocalServer, folder: Path) -> Iterator[Stage]:
+def in_memory(server: LocalServer, folder: Local) -> Iterator[Stage]:
     """A stage on an empty database, with copies in memory, whose files are in the folder."""
     database, source = "e2e_ddl", copier_of(server)
     source = source.model_copy(update={"tls": source.tls.model_copy(update={"mode": "disabled"})})  # it costs a third

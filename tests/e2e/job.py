@@ -147,9 +147,9 @@ class Job:
 
 def hudi_rows(folder: File) -> Iterator[tuple[Any, ...]]:
     """The rows of a copy-on-write table: of each file group the file of the last completed commit."""
-    completed = {file.name.partition("_")[0] for file in files.listed(folder / ".hoodie" / "timeline", "*_*.commit")}
+    completed = {file.name.partition("_")[0] for file in (folder / ".hoodie" / "timeline").listed("*_*.commit")}
     last: dict[str, File] = {}
-    for file in sorted(files.listed(folder, "*.parquet"), key=lambda file: file.stem.rpartition("_")[2]):
+    for file in sorted(folder.listed("*.parquet"), key=lambda file: file.stem.rpartition("_")[2]):
         group, _, instant = file.stem.split("_")
         if instant in completed:
             last[group] = file

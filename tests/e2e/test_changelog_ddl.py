@@ -17,7 +17,6 @@ from lakeingest.commands.status import status
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ApprovalNeeded, ChangelogGone
-from lakeingest.files import file as files
 from lakeingest.mysql.connection import query
 from lakeingest.spool.changelog import StoredChangelog
 from lakeingest.state.definition import _keep, definition
@@ -206,7 +205,7 @@ def test_a_spool_that_lost_files_is_read_from_the_position_that_is_named(pipe: P
     assert found is not None
     table = TableId(pipe.database, "t")
     lost = [entry for one in found.segments if (entry := one.tables[table])][1]
-    files.delete(pipe.state / "spool" / lost[0])
+    (pipe.state / "spool" / lost[0]).delete()
     with pytest.raises(ChangelogGone, match="the oldest position is") as gone:
         lines(pipe, since=position(printed[-1]))
     [oldest] = re.findall(r"the oldest position is (\S+);", str(gone.value))

@@ -121,16 +121,16 @@ def damaged(name: str, damage: Callable[[bytes], bytes | None], *, interrupted: 
             with pytest.raises(Stop):
                 pipe.run(observe=stop)
         spool = pipe.state / "spool"
-        backup = {file: files.read(file) for file in everything(spool)}
-        [file, *_] = sorted(files.listed(spool, name), key=lambda file: -len(backup[file]))
+        backup = {file: file.read() for file in everything(spool)}
+        [file, *_] = sorted(spool.listed(name), key=lambda file: -len(backup[file]))
         left = damage(backup[file])
-        files.delete(file) if left is None else files.write(file, left)
+        file.delete() if left is None else file.write(left)
         forget_kept()
         yield pipe.config
         for file in everything(spool):
-            files.delete(file)
+            file.delete()
         for file, contents in backup.items():
-            files.write(file, contents)
+            file.write(contents)
         forget_kept()
 
     return broken
@@ -250,7 +250,7 @@ def test_a_spool_of_another_server_is_filled_anew(faulty: Pipe) -> None:
     faulty.run()
     opened = faulty.state / "spool" / "opened.json"
     other = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-    files.replace(opened, files.document(opened) | {"server_uuid": other})
+    opened.put_document(files.document(opened) | {"server_uuid": other})
     faulty.sql("UPDATE orders SET v = 'changed' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
     faulty.run()
     faulty.assert_equal()

@@ -14,9 +14,7 @@ from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, MainMoved, StateUnreadable, StorageFailed
-from lakeingest.files import file as files
-from lakeingest.files.file import File
-from lakeingest.files.stored import Stored
+from lakeingest.files.file import File, at
 from lakeingest.lake.iceberg.history import STAGING
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.pipeline.catch_up import PUBLISH_TRIES
@@ -74,8 +72,7 @@ def files_of(pipe: Pipe, pattern: str) -> list[File]:
     """Files of the table that readers see."""
     paths = pipe.spark.sql(f"SELECT file_path FROM {CATALOG}.{pipe.database}.orders.files").collect()
     [location] = {Place.of(row[0].rpartition("/data/")[0]) for row in paths}
-    folder = location.path if location.scheme is None else Stored.of(location, pipe.config.target.storage)
-    return files.listed(folder, pattern)
+    return at(location, pipe.config.target.storage).listed(pattern)
 
 
 def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
@@ -353,12 +350,12 @@ def test_a_data_file_that_someone_deleted_is_named(pipe: Pipe) -> None:
     pipe.run()
     pipe.sql(*CHANGES)
     [gone, *_] = files_of(pipe, "data/*.parquet")
-    contents = files.read(gone)
-    files.delete(gone)
+    contents = gone.read()
+    gone.delete()
     with pytest.raises(StateUnreadable, match=re.escape(gone.name)) as raised:
         pipe.run()
     assert "\n" not in str(raised.value)
-    files.write(gone, contents)
+    gone.write(contents)
     pipe.run()
     pipe.assert_equal()
 

@@ -19,7 +19,6 @@ from lakeingest.core.signals import WHOLE, Scope
 from lakeingest.demo.flavor import MARIADB_10_11, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import BinlogGone
-from lakeingest.files import file as files
 from lakeingest.mysql.connection import clock, written_position
 from lakeingest.mysql.continuity import wait_until_over
 from lakeingest.pipeline.binlog import boundaries, ingest
@@ -117,7 +116,7 @@ def test_a_reset_binlog_is_noticed_without_the_state_folder(shop: Pipe, mode: Mo
     """Each table's own position, which its commit carries, names its history as well."""
     for file in everything(shop.state / "spool"):
         if file.suffix == ".json":
-            files.delete(file)
+            file.delete()
     shop.sql(mode.reset)
     insert(shop, range(20, 60))
     stops(shop)

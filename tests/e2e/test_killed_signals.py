@@ -113,7 +113,7 @@ def test_signals_are_carried_out_once_whenever_their_owner_is_killed(pipe: Pipe,
             if not was_killed:
                 break
     assert kills == 12
-    lines = [*map(files.parsed, files.logged(pipe.state / "audit.jsonl"))]
+    lines = [*map(files.parsed, (pipe.state / "audit.jsonl").lines())]
     asked = [line["number"] for line in lines if line["event"] == "asked"]
     assert asked == sorted(set(asked))
     assert {line["number"] for line in lines if line["event"] == "finish"} == set(asked)

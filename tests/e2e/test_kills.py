@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
-from lakeingest.files import file as files
 from tests.beside import beside
 from tests.e2e.job import Job
 from tests.stores import everything
@@ -128,7 +126,7 @@ def answer(job: Job, number: int, after: float, seconds: float) -> str:
 
 def opened(job: Job) -> Callable[[], bool]:
     """Whether the run has opened its spool, right before it makes the table."""
-    return partial(files.exists, job.state / "spool" / "opened.json")
+    return (job.state / "spool" / "opened.json").exists
 
 
 def chunk_reads(job: Job) -> list[int]:
@@ -227,7 +225,7 @@ def test_a_killed_run_leaves_no_process(job_in: Callable[[str], Job]) -> None:
     job = job_in("p")
     process = job.start("run")
     deadline = time.monotonic() + 120
-    while not files.exists(job.state / "spool" / "opened.json"):
+    while not (job.state / "spool" / "opened.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(5)

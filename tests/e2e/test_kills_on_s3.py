@@ -32,7 +32,6 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.pipeline.signals import maintenance, serving
 from lakeingest.state.signals import SignalFolder
 from tests.beside import beside
@@ -267,16 +266,16 @@ def left_over(lake: Lake) -> list[str]:
     assert named <= keys
     state = config.state.written.removeprefix(f"s3://{store.bucket}/")
     folder = files.state_of(config) / "spool"
-    kept = [*files.listed(folder / "segments", "*.json"), *files.listed(folder / "archive", "*.json")]
+    kept = [*(folder / "segments").listed("*.json"), *(folder / "archive").listed("*.json")]
     data = {
         f"{state}/spool/{name.decode()}"
         for document in files.read_all(kept)
         for name in re.findall(rb"data/[\w.-]+", document)
     }
-    for document in folders.tree(folder / "rereads"):
+    for document in (folder / "rereads").tree():
         if document.suffix == ".json":
             table = f"{state}/spool/rereads/{document.parent.name}"
-            data |= {f"{table}/{name.decode()}" for name in re.findall(rb"[\w.-]+\.parquet", files.read(document))}
+            data |= {f"{table}/{name.decode()}" for name in re.findall(rb"[\w.-]+\.parquet", document.read())}
     uploads = client.list_multipart_uploads(Bucket=store.bucket).get("Uploads", ())
     return sorted(
         key

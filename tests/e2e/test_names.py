@@ -10,7 +10,7 @@ from lakeingest.cli import app
 from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import StorageFailed
-from lakeingest.files import file as files
+from lakeingest.files.file import delete_all
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 
@@ -49,13 +49,12 @@ def test_a_document_of_one_table_that_cannot_be_written_stops_that_table(
     pipe.sql(*(f"INSERT INTO {name} VALUES (1)" for name in "ab"))
     taken = [pipe.state / folder / f"{pipe.database}.a.json" for folder in ("definitions", "stopped")]
     for file in taken:
-        files.make_folder(file / "taken")
+        (file / "taken").make_folder()
     with pytest.raises(StorageFailed, match=r"a\.json"):
         pipe.run()
     assert pipe.rows("b") == [(1,)]
     for file in taken:
-        (file / "taken").rmdir()  # type: ignore[union-attr]
-        file.rmdir()  # type: ignore[union-attr]
+        delete_all([file])
     pipe.run()
     assert pipe.rows("a") == [(1,)]
 

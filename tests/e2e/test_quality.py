@@ -48,7 +48,7 @@ def is_visible(pipe: Pipe) -> bool:
 
 def reports(pipe: Pipe) -> list[File]:
     """The documents of the gates so far, in order."""
-    return files.listed(pipe.state / "quality" / f"{pipe.database}.orders", "*.json")
+    return (pipe.state / "quality" / f"{pipe.database}.orders").listed("*.json")
 
 
 @pytest.mark.long("many gates on Hudi", only=("hudi",))
@@ -63,7 +63,7 @@ def test_every_wave_and_every_publish_pass_a_gate(pipe: Pipe) -> None:
     assert [type(event) for event in pipe.events[-2:]] == [GateRun, Published]
     assert len(reports(pipe)) == waves
     assert all(files.document(path)["success"] for path in reports(pipe))
-    assert all(b"<html" in files.read(path.with_suffix(".html")) for path in reports(pipe))
+    assert all(b"<html" in path.with_suffix(".html").read() for path in reports(pipe))
     pipe.run()
     assert len(pipe.seen(GateRun)) == waves
 

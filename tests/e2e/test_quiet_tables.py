@@ -9,7 +9,6 @@ import pytest
 from lakeingest.commands.changelog import Changelog, Copied
 from lakeingest.commands.status import status
 from lakeingest.core.schema import TableId
-from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Published
 from tests.e2e.pipe import Pipe
@@ -46,7 +45,7 @@ def changed(pipe: Pipe) -> None:
 def assert_at_the_end(pipe: Pipe) -> None:
     """Both tables stand where the source does, and the spool keeps nothing for them."""
     assert [one.lag_bytes for one in status(pipe.config)] == [0, 0]
-    assert not files.listed(pipe.state / "spool" / "segments", "*.json")
+    assert not (pipe.state / "spool" / "segments").listed("*.json")
 
 
 @pytest.mark.formats

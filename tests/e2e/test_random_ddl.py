@@ -7,13 +7,13 @@ LAKEINGEST_DDL_FIRST on. A failure names the seed, and the shortest statements t
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, Retryable, SchemaChanged, UnsupportedEvent
+from lakeingest.files.local import Local
 from tests.beside import beside
 from tests.e2e.ddl_copies import CopiesInMemory, in_lake, in_memory
 from tests.e2e.ddl_histories import Drawn, Stage, batches, mood_of, shown
@@ -54,7 +54,7 @@ def told(stage: Stage, tables: list[Drawn], found: dict[str, str], shrink: int =
 @pytest.mark.long("the same with other rows in the binlog", only=("MySQL, FULL", "MariaDB 11.4, MINIMAL"))
 @pytest.mark.timeout(900 if IN_MEMORY < 100 else 0)
 def test_what_a_run_makes_of_random_ddl_is_the_source(
-    server: LocalServer, tmp_path: Path, record_property: Callable[..., None]
+    server: LocalServer, tmp_path: Local, record_property: Callable[..., None]
 ) -> None:
     """In memory, whatever the server imposes on sessions."""
     reports: list[str] = []

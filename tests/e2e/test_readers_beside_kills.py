@@ -44,7 +44,7 @@ CLOCK = "clock"
 
 def read(job: Job) -> list[tuple[Any, ...]] | None:
     """The rows that a reader finds; None where there is no table."""
-    if job.lake_format == "hudi" and not files.exists(folder_of(job) / PROPERTIES):
+    if job.lake_format == "hudi" and not (folder_of(job) / PROPERTIES).exists():
         return None
     try:
         return job.published("t")
@@ -127,8 +127,8 @@ def signs(job: Job, phase: str) -> set[str]:
     folder, spool = folder_of(job), job.state / "spool"
     if phase == PUBLISH and job.lake_format == "hudi":  # of the commit, in the folder or in that which becomes it
         timelines = [one / ".hoodie" / "timeline" for one in (folder, folder.parent / (folder.name + BUILDING))]
-        return {str(file) for timeline in timelines for file in files.listed(timeline, "*.requested")}
-    return {str(file) for file in (*files.listed(spool / "data", "*"), *files.listed(spool, "opened.json"))}
+        return {str(file) for timeline in timelines for file in timeline.listed("*.requested")}
+    return {str(file) for file in (*(spool / "data").listed("*"), *spool.listed("opened.json"))}
 
 
 def killed(job: Job, phase: str, after: float) -> bool:

@@ -174,7 +174,7 @@ def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format
         pipe.sql(f"INSERT INTO items VALUES ({number}, {number})", "UPDATE items SET v = v + 1 WHERE id = 1")
         pipe.run()
     leftover = pipe.state / "spool" / "data" / "killed-0.parquet"
-    files.write(leftover, b"left behind")
+    leftover.write(b"left behind")
     [done] = ask(pipe.config, "maintain", [f"{pipe.database}.items"], spark=pipe.spark)
     assert done.state == "done", done.why
     [table] = done.result["tables"]
@@ -182,7 +182,7 @@ def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format
     if lake_format == "iceberg":
         assert (table["files"]["before"] > 1, table["files"]["after"]) == (True, 1)
         assert table["deletes"]["after"] == 0
-    assert files.exists(leftover)  # it is young: a task may still write it
+    assert leftover.exists()  # it is young: a task may still write it
     pipe.assert_equal()
     [again] = ask(pipe.config, "maintain", spark=pipe.spark)
     assert again.state == "done"
@@ -233,7 +233,7 @@ def test_a_killed_owner_leaves_signals_that_the_next_one_carries_out(job: Job) -
     assert waiting.returncode == 0, said
     assert states(job) == [("pause", "done"), ("resume", "done"), ("pause", "done")]
     assert [bool(one.paused) for one in status(job.config, names)] == [True, False]  # busy, then calm
-    audit = [*map(files.parsed, files.logged(job.state / "audit.jsonl"))]
+    audit = [*map(files.parsed, (job.state / "audit.jsonl").lines())]
     assert [line["number"] for line in audit if line["event"] == "finish"] == [1, 2, 3]
     assert TableId.parse(names[1]) in {one.table for one in status(job.config)}
 

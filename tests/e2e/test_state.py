@@ -11,7 +11,6 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import NotOurState
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import written_position
@@ -30,7 +29,7 @@ WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 def content(folder: File) -> dict[str, bytes]:
     """All files of a folder, without the lease that a store keeps."""
-    return {str(file): files.read(file) for file in everything(folder) if file.name != "lease.json"}
+    return {str(file): file.read() for file in everything(folder) if file.name != "lease.json"}
 
 
 @pytest.mark.parametrize("other", ["name", "server"])
@@ -49,7 +48,7 @@ def test_a_state_folder_is_of_one_pipeline_and_one_server(
     if second is not None:
         second.sql(*ORDERS)
     if owner == "of the previous version":
-        files.delete(pipe.state / "owner.json")
+        (pipe.state / "owner.json").delete()
         if other == "name":  # the first run adopts it
             pipe.run()
     before = content(pipe.state)

@@ -94,7 +94,7 @@ def test_a_killed_run_is_continued_on_another_machine(job: Job, tmp_path: Path) 
     assert sorted(copy.items()) == job.source("t")
 
     state = state_of(job.config)
-    [asked, *_] = files.logged(state / "audit.jsonl")
+    [asked, *_] = (state / "audit.jsonl").lines()
     assert files.parsed(asked)["event"] == "asked"
     assert files.document(state / "last_run.json")["exit"] == 0
     for machine in (job, second, third):
@@ -131,7 +131,7 @@ def test_one_machine_works_at_a_time(job: Job, tmp_path: Path) -> None:
 
 def has_begun(timeline: File, done: Collection[str]) -> bool:
     """Whether a commit has begun that is none of the `done`."""
-    return any(file.name not in done for file in files.listed(timeline, "*.inflight"))
+    return any(file.name not in done for file in timeline.listed("*.inflight"))
 
 
 @pytest.mark.long("waits until a lease has expired")
@@ -141,22 +141,22 @@ def test_a_run_that_is_paused_within_a_publish_of_hudi_changes_nothing_after_it(
     assert job.run()[0] == 0
     target = job.config.target
     timeline = files.at(target.folder(TableId(job.database, "t")), target.storage) / ".hoodie" / "timeline"
-    done = {file.name for file in files.listed(timeline, "*.inflight")}
+    done = {file.name for file in timeline.listed("*.inflight")}
     paused: list[int] = []
     try:
         for number in range(PAUSES):  # a publish takes less than a second, so it may be over
-            commits = len(files.listed(timeline, "*_*.commit"))
+            commits = len(timeline.listed("*_*.commit"))
             job.sql(f"UPDATE {job.database}.t SET v = 'changed {number}' WHERE id % 7 = 0")
             first = job.start("run")
             soon(partial(has_begun, timeline, done))
             paused = list(descendants(first.pid))
             signal_all(paused, signal.SIGSTOP)
-            if len(files.listed(timeline, "*_*.commit")) == commits:
+            if len(timeline.listed("*_*.commit")) == commits:
                 break
             signal_all(paused, signal.SIGCONT)
             first.communicate(timeout=300)
-            done = {file.name for file in files.listed(timeline, "*.inflight")}
-        within = len(files.listed(timeline, "*_*.commit")) - commits
+            done = {file.name for file in timeline.listed("*.inflight")}
+        within = len(timeline.listed("*_*.commit")) - commits
         job.sql(f"UPDATE {job.database}.t SET v = 'again' WHERE id % 5 = 0")
         soon(lambda: second.run()[0] == 0)
         assert second.published("t") == job.source("t")
@@ -188,8 +188,8 @@ def test_no_secret_is_in_the_store_nor_in_what_spark_shows(job: Job, tmp_path: P
     job.sql(f"UPDATE {job.database}.t SET v = 'changed' WHERE id % 2 = 0")
     printed = said(job, "run") + said(job, "verify")
     warehouse = files.at(job.config.target.warehouse, job.config.target.storage)
-    every = [one for one in [*everything(warehouse), *everything(job.state)] if files.exists(one)]  # no folders
-    stored = {str(one): files.read(one) for one in every}
+    every = [one for one in [*everything(warehouse), *everything(job.state)] if one.exists()]  # no folders
+    stored = {str(one): one.read() for one in every}
     shown = {str(path): path.read_bytes() for path in events.iterdir()}
     assert any(b"SparkListenerEnvironmentUpdate" in content for content in shown.values())
     assert len(stored) > 10

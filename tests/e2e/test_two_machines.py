@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from lakeingest.files import file as files
 from lakeingest.files.file import state_of
 from tests.accounts import PASSWORD
 from tests.catalog_servers import rest_on_s3
@@ -109,7 +108,7 @@ def written(job: Job) -> dict[str, object]:
     The outcome of the last run is every run's own to write. Data files that no document names are nobody's.
     """
     found: dict[str, object] = {
-        str(file): files.version(file)
+        str(file): file.version()
         for file in everything(state_of(job.config))
         if file.name != "last_run.json" and file.suffix != ".parquet"
     }

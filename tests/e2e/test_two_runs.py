@@ -58,7 +58,7 @@ def test_a_run_after_a_killed_one_begins_at_once(job: Job) -> None:
     until(run, "wave 2,")
     run.kill()
     run.communicate(timeout=60)
-    assert time.time() - files.changed(job.state / "lease.json") < 20
+    assert time.time() - (job.state / "lease.json").changed() < 20
     job.sql(f"DELETE FROM {job.database}.items WHERE id % 9 = 0")
     code, said = job.run()
     assert code == 0, said
@@ -106,7 +106,7 @@ def test_a_run_whose_lease_is_taken_stops_before_its_next_commit(pipe: Pipe) -> 
 
     def take_away(event: Event) -> None:
         if isinstance(event, WaveCommitted):
-            files.replace(lease, other)
+            lease.put_document(other)
             spooled.extend(everything(segments))
             pipe.sql("UPDATE items SET v = v + 1")
 
@@ -117,6 +117,6 @@ def test_a_run_whose_lease_is_taken_stops_before_its_next_commit(pipe: Pipe) -> 
     assert staged.waves == 1
     assert everything(segments) == spooled
     assert files.document(lease) == other
-    files.delete(lease)
+    lease.delete()
     pipe.run()
     pipe.assert_equal()

@@ -11,7 +11,7 @@ from lakeingest.config.place import Place
 from lakeingest.config.storage import Storage
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import StorageFailed
-from lakeingest.files import credentials, stored
+from lakeingest.files import bucket, credentials
 from lakeingest.files import file as files
 from lakeingest.files.stored import Stored
 
@@ -35,7 +35,7 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_PROFILE", "lake")
-    stored._client.cache_clear()  # noqa: SLF001 - a process keeps its clients
+    bucket._client.cache_clear()  # noqa: SLF001 - a process keeps its clients
     return file
 
 
@@ -48,7 +48,7 @@ def test_the_keys_of_a_profile_are_used(s3: LocalS3, profile: Path) -> None:
     """As PyIceberg and Spark use them for the tables."""
     profile.write_text(f"[lake]\naws_access_key_id={s3.access_key}\naws_secret_access_key={s3.secret_key}\n")
     file = place(s3) / "a.json"
-    assert files.create(file, {"by": 1})
+    assert file.create({"by": 1})
     assert files.document(file) == {"by": 1}
 
 
@@ -59,23 +59,23 @@ def test_keys_that_expire_come_from_a_program(s3: LocalS3, profile: Path, tmp_pa
     command = f"{sys.executable} {program} {asked} {s3.access_key} {s3.secret_key}"
     profile.write_text(f"[lake]\ncredential_process={command}\n")
     file = place(s3) / "a.json"
-    assert files.create(file, {"by": 1})
+    assert file.create({"by": 1})
     assert asked.exists()
 
 
 def test_wrong_keys_and_an_unknown_profile_are_named(s3: LocalS3, profile: Path) -> None:
     """The error says what to correct."""
     with pytest.raises(StorageFailed, match=r"lake.* correct AWS_PROFILE"):
-        files.create(place(s3) / "a.json", {})
+        (place(s3) / "a.json").create({})
     profile.write_text("[lake]\naws_access_key_id=nobody\naws_secret_access_key=wrong\n")
-    stored._client.cache_clear()  # noqa: SLF001
+    bucket._client.cache_clear()  # noqa: SLF001
     with pytest.raises(StorageFailed, match=r"correct target\.storage, the credentials"):
-        files.create(place(s3) / "a.json", {})
+        (place(s3) / "a.json").create({})
 
 
 def test_a_profile_needs_amazons_library(s3: LocalS3, profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the client would look for a role, in vain and for long."""
     monkeypatch.setattr(credentials, "find_spec", lambda _: None)
     with pytest.raises(StorageFailed, match=r"profile lake is read by boto3 .*lakeingest\[aws\]"):
-        files.create(place(s3) / "a.json", {})
+        (place(s3) / "a.json").create({})
     assert json.dumps(dict(place(s3).bucket.options)).count("key") == 0

@@ -18,9 +18,10 @@ from lakeingest.config.stores import store_of
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import StorageAway, StorageFailed
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
+from lakeingest.files.bucket import Bucket
 from lakeingest.files.file import Draft, File
-from lakeingest.files.stored import Bucket, Stored
+from lakeingest.files.local import Local
+from lakeingest.files.stored import Stored
 from tests.stores import forget_kept, in_memory, on_disk, stored_in
 
 WRITERS = 4
@@ -44,16 +45,16 @@ def test_a_name_has_parts(any_folder: File) -> None:
 def test_a_document_is_made_once(any_folder: File) -> None:
     """The second one is refused, and the first stays. Who reads it gets what was given."""
     file = any_folder / "one.json"
-    assert not files.exists(file)
-    assert files.create(file, {"by": 1})
-    assert not files.create(file, {"by": 2})
-    assert files.exists(file)
+    assert not file.exists()
+    assert file.create({"by": 1})
+    assert not file.create({"by": 2})
+    assert file.exists()
     assert files.document(file) == {"by": 1}
-    files.replace(file, {"by": 3})
+    file.put_document({"by": 3})
     assert files.document(file) == {"by": 3}
-    files.delete(file)
-    files.delete(file)
-    assert not files.exists(file)
+    file.delete()
+    file.delete()
+    assert not file.exists()
     with pytest.raises(FileNotFoundError):
         files.document(file)
 
@@ -63,7 +64,7 @@ def test_of_writers_at_once_one_makes_a_document(any_folder: File) -> None:
     for number in range(20):
         file = any_folder / f"{number}.json"
         with ThreadPoolExecutor(WRITERS) as pool:
-            won = list(pool.map(lambda _, file=file: files.create(file, {"equal": True}), range(WRITERS)))
+            won = list(pool.map(lambda _, file=file: file.create({"equal": True}), range(WRITERS)))
         assert sum(won) == 1
 
 
@@ -71,60 +72,60 @@ def test_of_writers_at_once_one_is_last(any_folder: File) -> None:
     """A document is one of those that were written, whole."""
     file = any_folder / "head.json"
     with ThreadPoolExecutor(WRITERS) as pool:
-        list(pool.map(lambda number: files.replace(file, {"by": number, "text": "x" * 1000}), range(WRITERS)))
+        list(pool.map(lambda number: file.put_document({"by": number, "text": "x" * 1000}), range(WRITERS)))
     assert files.document(file)["text"] == "x" * 1000
 
 
 def test_files_are_listed_by_name(any_folder: File) -> None:
     """Sorted, with what a listing says of each; folders below count only where the pattern has them."""
-    assert files.listed(any_folder / "none", "*") == []
+    assert (any_folder / "none").listed("*") == []
     for name in ("b.json", "a.json", "a.txt", "000012-x", "in/c.json", "in/deep/d.json", "inner/e.json"):
-        files.make_folder((any_folder / name).parent)
-        files.write(any_folder / name, name.encode())
-    assert names(files.listed(any_folder, "*.json")) == ["a.json", "b.json"]
-    assert names(files.listed(any_folder, "*/*.json")) == ["c.json", "e.json"]
-    assert names(files.listed(any_folder, "000012-*")) == ["000012-x"]
-    assert names(files.listed(any_folder / "in", "*.json")) == ["c.json"]
-    assert files.read_all(files.listed(any_folder, "*.json")) == [b"a.json", b"b.json"]
-    [a, _] = files.listed(any_folder, "*.json")
-    assert (files.size(a), a) == (6, any_folder / "a.json")
+        (any_folder / name).parent.make_folder()
+        (any_folder / name).write(name.encode())
+    assert names(any_folder.listed("*.json")) == ["a.json", "b.json"]
+    assert names(any_folder.listed("*/*.json")) == ["c.json", "e.json"]
+    assert names(any_folder.listed("000012-*")) == ["000012-x"]
+    assert names((any_folder / "in").listed("*.json")) == ["c.json"]
+    assert files.read_all(any_folder.listed("*.json")) == [b"a.json", b"b.json"]
+    [a, _] = any_folder.listed("*.json")
+    assert (a.size(), a) == (6, any_folder / "a.json")
 
 
 def test_a_file_has_a_version_a_size_and_a_time(any_folder: File) -> None:
     """The version is another one after each replacement, also by equal contents."""
     file = any_folder / "a.json"
-    for ask in (files.size, files.changed, files.version):
+    for ask in (file.size, file.changed, file.version):
         with pytest.raises(FileNotFoundError):
-            ask(file)
-    files.replace(file, {"a": 1})
-    first = files.version(file)
-    assert files.version(file) == first
-    assert abs(files.changed(file) - files.now(any_folder)) < 30
-    files.replace(file, {"a": 1})
-    assert files.version(file) != first
-    assert names(files.listed(any_folder, "*")) == ["a.json"]
+            ask()
+    file.put_document({"a": 1})
+    first = file.version()
+    assert file.version() == first
+    assert abs(file.changed() - any_folder.now()) < 30
+    file.put_document({"a": 1})
+    assert file.version() != first
+    assert names(any_folder.listed("*")) == ["a.json"]
 
 
 def test_lines_of_a_log_are_added_at_once(any_folder: File) -> None:
     """None is lost, whoever adds them, and one writer's are in order."""
     log = any_folder / "audit.jsonl"
-    assert files.logged(log) == []
+    assert log.lines() == []
     with ThreadPoolExecutor(WRITERS) as pool:
-        list(pool.map(lambda number: files.append(log, {"number": number}), range(12)))
-    files.append(log, {"number": 12})
-    lines = [files.parsed(line)["number"] for line in files.logged(log)]
+        list(pool.map(lambda number: log.append({"number": number}), range(12)))
+    log.append({"number": 12})
+    lines = [files.parsed(line)["number"] for line in log.lines()]
     assert sorted(lines) == list(range(13))
     assert lines[-1] == 12
 
 
 def test_a_file_gets_another_name(any_folder: File) -> None:
     """It has what it had, and replaces what had the name; FileNotFoundError where it is not there."""
-    files.write(any_folder / "a.json", b"1")
-    files.write(any_folder / "b.json", b"2")
-    files.move(any_folder / "a.json", any_folder / "b.json")
-    assert (files.read(any_folder / "b.json"), names(files.listed(any_folder, "*"))) == (b"1", ["b.json"])
+    (any_folder / "a.json").write(b"1")
+    (any_folder / "b.json").write(b"2")
+    (any_folder / "a.json").move_to(any_folder / "b.json")
+    assert ((any_folder / "b.json").read(), names(any_folder.listed("*"))) == (b"1", ["b.json"])
     with pytest.raises(FileNotFoundError):
-        files.move(any_folder / "a.json", any_folder / "b.json")
+        (any_folder / "a.json").move_to(any_folder / "b.json")
 
 
 @pytest.mark.parametrize("rows", [10, 400_000])
@@ -140,9 +141,9 @@ def test_a_data_file_is_written_and_read(any_folder: File, rows: int) -> None:
     with files.parquet(file) as opened:
         assert opened.read() == table
         assert opened.read_row_group(0, ["id"]).num_rows == min(rows, 100_000)
-    with files.lasting(file) as lasting:
-        assert files.total([file, any_folder / "none"]) == files.size(file)
-        files.delete(file)
+    with file.lasting() as lasting:
+        assert files.total([file, any_folder / "none"]) == file.size()
+        file.delete()
         assert pq.read_table(lasting) == table
     with pytest.raises(FileNotFoundError):
         files.parquet(any_folder / "none.parquet")
@@ -156,25 +157,25 @@ def test_a_data_file_that_fails_is_not_there(any_folder: File) -> None:
     with suppress(ValueError), files.written(file) as path:
         path.write_bytes(b"half")
         raise ValueError
-    assert isinstance(any_folder, Path) == files.exists(file)
+    assert isinstance(any_folder, Path) == file.exists()
     draft = Draft.of(file)
     draft.drop()
-    assert isinstance(any_folder, Path) == files.exists(file)
+    assert isinstance(any_folder, Path) == file.exists()
 
 
 def test_old_files_are_swept(any_folder: File) -> None:
     """Those that are older than the age; how many files and bytes."""
-    files.write(any_folder / "a", b"123")
-    assert files.sweep(files.listed(any_folder, "*"), timedelta(hours=1)) == (0, 0)
-    assert files.sweep(files.listed(any_folder, "*"), timedelta(seconds=-5)) == (1, 3)
-    assert files.listed(any_folder, "*") == []
+    (any_folder / "a").write(b"123")
+    assert files.sweep(any_folder.listed("*"), timedelta(hours=1)) == (0, 0)
+    assert files.sweep(any_folder.listed("*"), timedelta(seconds=-5)) == (1, 3)
+    assert any_folder.listed("*") == []
 
 
 def test_a_folder_is_probed(any_folder: File) -> None:
     """The probe leaves nothing. Only a disk has a known amount of free space."""
-    files.probe(any_folder / "new")
-    assert files.listed(any_folder, "*") == files.listed(any_folder, "*/*") == []
-    assert (files.free_bytes(any_folder / "new") is None) != isinstance(any_folder, Path)
+    (any_folder / "new").probe()
+    assert any_folder.listed("*") == any_folder.listed("*/*") == []
+    assert ((any_folder / "new").free_bytes() is None) != isinstance(any_folder, Path)
 
 
 def test_what_travels_to_an_executor_shows_no_secret() -> None:
@@ -210,13 +211,13 @@ def test_a_store_that_is_away_or_refuses_is_named(s3: LocalS3) -> None:
     wrong = Stored(Bucket("s3://lake", tuple({**options, "secret_access_key": "wrong"}.items())), "state")
     lacking = Stored(Bucket("s3://other", there.bucket.options), "state")
     with pytest.raises(StorageAway, match=r"s3://lake/state/a.*does not answer") as error:
-        files.read(away / "a")
+        (away / "a").read()
     assert "Debug" not in str(error.value)
     for folder in (wrong, lacking):
         with pytest.raises(StorageFailed):
-            files.create(folder / "a.json", {})
+            (folder / "a.json").create({})
         with pytest.raises(StorageFailed):
-            files.write(folder / "a", b"")
+            (folder / "a").write(b"")
 
 
 def test_a_lost_answer_is_looked_up(s3: LocalS3, losing_endpoint: str) -> None:
@@ -225,7 +226,7 @@ def test_a_lost_answer_is_looked_up(s3: LocalS3, losing_endpoint: str) -> None:
     there = Stored(there.bucket, behind.key)
 
     def write(who: int) -> list[int]:
-        return [number for number in range(40) if files.create(behind / f"{number}.json", {"who": who})]
+        return [number for number in range(40) if (behind / f"{number}.json").create({"who": who})]
 
     with ThreadPoolExecutor(WRITERS) as pool:
         won = list(pool.map(write, range(WRITERS)))
@@ -233,7 +234,7 @@ def test_a_lost_answer_is_looked_up(s3: LocalS3, losing_endpoint: str) -> None:
     for who, numbers in enumerate(won):
         assert all(files.document(there / f"{number}.json")["who"] == who for number in numbers)
     for number in range(20):
-        files.replace(behind / "head.json", {"at": number})
+        (behind / "head.json").put_document({"at": number})
         assert files.document(there / "head.json") == {"at": number}
 
 
@@ -255,49 +256,48 @@ def test_a_document_that_was_replaced_meanwhile_is_not(s3: LocalS3) -> None:
 def test_processes_need_nothing_of_each_other(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is forked before any use, as Spark's workers are, has its own client; keys may be in the environment."""
     folder = stored_in(s3)
-    files.write(folder / "a", b"1")
+    (folder / "a").write(b"1")
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     keys = {"endpoint": s3.endpoint, "path_style": True, "region": "us-east-1"}
     bare = Stored.of(Place.of(f"s3://{s3.bucket}/{folder.key}"), Storage.model_validate(keys))
-    assert files.read(bare / "a") == b"1"
+    assert (bare / "a").read() == b"1"
     code = f"""
 import os, pickle
-from lakeingest.files import file as files
 folder = pickle.loads({pickle.dumps(folder)!r})
 child = os.fork()
 if child == 0:
-    files.write(folder / "b", b"2")
+    (folder / "b").write(b"2")
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-files.read(folder / "b")
+(folder / "b").read()
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
-    assert files.read(folder / "b") == b"2"
+    assert (folder / "b").read() == b"2"
 
 
-def test_a_local_document_leaves_no_rest(tmp_path: Path) -> None:
+def test_a_local_document_leaves_no_rest(tmp_path: Local) -> None:
     """Not even where it was refused."""
-    files.create(tmp_path / "a.json", {})
-    files.create(tmp_path / "a.json", {})
-    assert [on_disk(file).name for file in files.listed(tmp_path, "*")] == ["a.json"]
+    (tmp_path / "a.json").create({})
+    (tmp_path / "a.json").create({})
+    assert [on_disk(file).name for file in tmp_path.listed("*")] == ["a.json"]
 
 
 def test_a_folder_is_removed_with_all_that_is_below_it(any_folder: File) -> None:
     """Its files at any depth are found; those of its neighbours, whose names begin alike, are not."""
     for name in ("a/1.json", "a/b/2.json", "a/b/c/3.json", "ab/4.json"):
-        files.make_folder((any_folder / name).parent)
-        files.write(any_folder / name, b"{}")
-    assert [str(file).removeprefix(f"{any_folder}/") for file in folders.tree(any_folder / "a")] == [
+        (any_folder / name).parent.make_folder()
+        (any_folder / name).write(b"{}")
+    assert [str(file).removeprefix(f"{any_folder}/") for file in (any_folder / "a").tree()] == [
         "a/1.json",
         "a/b/2.json",
         "a/b/c/3.json",
     ]
-    assert folders.subfolders(any_folder) == ["a", "ab"]
-    assert folders.subfolders(any_folder / "none") == []
-    assert folders.is_there(any_folder / "a")
-    folders.delete_all(folders.tree(any_folder / "a"))
-    assert folders.tree(any_folder / "a") == []
-    assert [file.name for file in folders.tree(any_folder)] == ["4.json"]
-    files.copy(any_folder / "ab/4.json", any_folder / "5.json")
-    assert files.read(any_folder / "5.json") == b"{}"
+    assert any_folder.subfolders() == ["a", "ab"]
+    assert (any_folder / "none").subfolders() == []
+    assert (any_folder / "a").is_there()
+    files.delete_all((any_folder / "a").tree())
+    assert (any_folder / "a").tree() == []
+    assert [file.name for file in any_folder.tree()] == ["4.json"]
+    (any_folder / "ab/4.json").copy_to(any_folder / "5.json")
+    assert (any_folder / "5.json").read() == b"{}"

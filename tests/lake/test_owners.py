@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -15,6 +14,7 @@ from lakeingest.config import Config
 from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, NotOurCopy, StaleWriter, UsageError
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi.adoptions import HudiAdoptions
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
@@ -34,7 +34,7 @@ def _config(lake_config: Config) -> Config:
 
 
 @pytest.fixture
-def pipelines(config: Config, lake_of: Callable[..., Lake], tmp_path: Path) -> Callable[[], list[Lake]]:
+def pipelines(config: Config, lake_of: Callable[..., Lake], tmp_path: Local) -> Callable[[], list[Lake]]:
     """Call it for a table of two pipelines, which are called alike."""
 
     def make() -> list[Lake]:
@@ -62,21 +62,21 @@ def owner(number: int) -> Owner:
     return Owner("shop", str(number), f"file://host/{number}")
 
 
-def adoptions(config: Config, tmp_path: Path, number: int) -> Adoptions:
+def adoptions(config: Config, tmp_path: Local, number: int) -> Adoptions:
     """The adoptions of one of the pipelines."""
     if config.target.format == "hudi":
         return HudiAdoptions(HudiTarget(config.target, tmp_path / str(number)), owner(number))
     return IcebergAdoptions(IcebergTarget(config.target), owner(number))
 
 
-def owned_by(config: Config, tmp_path: Path, table: TableId) -> int:
+def owned_by(config: Config, tmp_path: Local, table: TableId) -> int:
     """The number of the pipeline that the copy names."""
     found = adoptions(config, tmp_path, 0).owner(table)
     assert found is not None
     return int(found.id)
 
 
-def handed_over(config: Config, tmp_path: Path, table: TableId) -> LakeIngestError | None:
+def handed_over(config: Config, tmp_path: Local, table: TableId) -> LakeIngestError | None:
     """Hand the copy over to the second pipeline; what it is told."""
     try:
         adoptions(config, tmp_path, 1).adopt(table)
@@ -111,7 +111,7 @@ def go_on(lake: Lake, *rows: Row) -> None:
 
 
 def test_of_first_copies_at_once_one_is_made(
-    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Path
+    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Local
 ) -> None:
     """Up to its publish; who lost is refused by name when it comes again."""
     for _ in range(RACES):
@@ -133,7 +133,7 @@ def test_of_first_copies_at_once_one_is_made(
 
 
 def test_what_has_no_copy_cannot_be_handed_over(
-    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Path
+    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Local
 ) -> None:
     """The command says so before it changes another table; a first copy that has begun can be."""
     first, second = pipelines()
@@ -152,7 +152,7 @@ def test_the_command_that_is_proposed_is_safe_to_paste(name: str, said: str) -> 
 
 @pytest.mark.long("rounds of a race between processes")
 def test_of_a_publish_and_a_hand_over_at_once_both_leave_one_owner(
-    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Path
+    pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Local
 ) -> None:
     """Whichever comes first: the next owner goes on from what readers see, or from what was staged.
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG, Config
 from lakeingest.errors import ForeignWrite, StaleWriter
-from lakeingest.files import file as files
+from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_rollbacks
 from lakeingest.lake.rollbacks import Rollback, Rollbacks
 from tests.lake.steps import Crash, Lake, Raw
@@ -104,13 +104,13 @@ def test_a_rollback_that_is_interrupted_goes_on(
     insert(lake, 98)
     insert(lake, 1)
     first = expected(lake, rollbacks)
-    real, tries = files.delete, 0
+    real, tries = Local.delete, 0
     while (found := rollbacks().found(lake.table)) is not None:
         assert found.shows == first.shows
         assert set(found.drops) <= set(first.drops)
         left = 1
 
-        def delete(file: files.File) -> None:
+        def delete(file: Local) -> None:
             nonlocal left
             if not left:
                 raise Crash
@@ -118,7 +118,7 @@ def test_a_rollback_that_is_interrupted_goes_on(
             real(file)
 
         with monkeypatch.context() as patch:
-            patch.setattr(files, "delete", delete)
+            patch.setattr(Local, "delete", delete)
             with pytest.raises(Crash):
                 rollbacks().roll_back(lake.table, found)
         tries += 1

@@ -27,7 +27,7 @@ from lakeingest.lake.iceberg import expiry
 from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake, Row
-from tests.stores import hadoop_reaches, storage_of
+from tests.stores import forget_kept, hadoop_reaches, storage_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats]
 
@@ -99,7 +99,7 @@ def begun_on_hudi(lake: Lake, *, by_spark: bool) -> Query:
     names = visible_files(folder, found.time)
 
     def read() -> list[Row]:
-        files._kept.clear()  # noqa: SLF001 - what this process wrote is to be read from the store
+        forget_kept()  # what this process wrote is to be read from the store
         parts = []
         for name in names:
             with files.parquet(name) as opened:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeingest import termination
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.files import file as files
+from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.quality.gates import GateReport, Outcome, run_gate
 from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
@@ -222,7 +223,7 @@ def test_a_users_expectation_fails_beside_the_default_ones(spark: SparkSession) 
     ]
 
 
-def test_without_samples_no_value_of_a_row_is_stored(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_samples_no_value_of_a_row_is_stored(spark: SparkSession, tmp_path: Local) -> None:
     """Neither in the document nor on the page: only keys and counts; all that is said elsewhere is that anyway."""
     between = own("expect_column_values_to_be_between", column="amount", min_value=10**6)
     suite = Suite("own.yml", (between, own("expect_column_max_to_be_between", column="amount", max_value=-1)))
@@ -234,7 +235,7 @@ def test_without_samples_no_value_of_a_row_is_stored(spark: SparkSession, tmp_pa
     for found, some in ((with_values, True), (without, False)):
         page = save_report(tmp_path, SCHEMA.table, "before publish", 5, found)
         for file in (page, page.with_suffix(".json")):
-            assert any(value in files.read(file).decode() for value in values) == some
+            assert any(value in file.read().decode() for value in values) == some
     assert without.failures[0].keys
 
 
@@ -294,27 +295,27 @@ def test_sigterm_ends_a_gate(spark: SparkSession, stopped: type[BaseException]) 
         report(frame(spark, FULL), 1, own("expect_a_signal"))
 
 
-def test_the_newest_reports_stay(tmp_path: Path) -> None:
+def test_the_newest_reports_stay(tmp_path: Local) -> None:
     """Each as a document and a page, per table; one that cannot be written stops the run."""
     found = GateReport((), {"success": True})
     pages = [save_report(tmp_path, SCHEMA.table, "after wave 3", 17, found) for _ in range(REPORTS_PER_TABLE + 2)]
     folder = tmp_path / "quality" / "shop.lines"
-    assert sorted(folder.glob("*.html")) == pages[2:]
-    assert [path.with_suffix(".html") for path in sorted(folder.glob("*.json"))] == pages[2:]
+    assert folder.listed("*.html") == pages[2:]
+    assert [path.with_suffix(".html") for path in folder.listed("*.json")] == pages[2:]
     assert files.document(pages[-1].with_suffix(".json")) == {"success": True}
     assert pages[-1].name.endswith("-after-wave-3.html")
 
 
-def test_the_last_report_stays_when_the_clock_was_set_back(tmp_path: Path) -> None:
+def test_the_last_report_stays_when_the_clock_was_set_back(tmp_path: Local) -> None:
     """Those of before are not newer, though a clock that was ahead named them."""
     found = GateReport((), {"success": True})
     with clock_ahead(timedelta(days=1)):
         before = [save_report(tmp_path, SCHEMA.table, "after wave 3", 17, found) for _ in range(REPORTS_PER_TABLE)]
     last = save_report(tmp_path, SCHEMA.table, "before publish", 17, found)
-    assert sorted((tmp_path / "quality" / "shop.lines").glob("*.html")) == [*before[1:], last]
+    assert (tmp_path / "quality" / "shop.lines").listed("*.html") == [*before[1:], last]
 
 
-def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:
+def test_the_page_says_what_failed_where_and_when(tmp_path: Local) -> None:
     """Table, stage, time, rows, failures first, samples; what looks like markup is text, and nothing is fetched."""
     kwargs = {"column": "<amount>", "max_value": 100}
     rows = ("id=7, <amount>=1000.00", "id=8, <amount>=2000.00")
@@ -325,7 +326,7 @@ def test_the_page_says_what_failed_where_and_when(tmp_path: Path) -> None:
         Outcome("own.yml", {"type": "mild", "kwargs": {}, "severity": "warning"}, success=False, observed=3),
     )
     path = save_report(tmp_path, SCHEMA.table, "before publish", 5_678, GateReport(outcomes, {"success": False}))
-    text = files.read(path).decode()
+    text = path.read().decode()
     for answer in (
         "shop.lines: gate before publish: 2 of 4 expectations failed",
         "<th>rows</th><td>5,678</td>",

@@ -123,12 +123,12 @@ def test_a_store_that_is_not_verified_gets_no_request(
     impostor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither from the client of the state's files nor from that of tables."""
-    monkeypatch.setattr("lakeingest.files.stored._PATIENCE_SECONDS", 1)  # it would try again for longer
+    monkeypatch.setattr("lakeingest.files.stored.PATIENCE_SECONDS", 1)  # it would try again for longer
     with impostor_at(impostor) as server:
         storage = {"endpoint": f"https://127.0.0.2:{server.port}", "region": "eu-west-1", "path_style": True}
         settings = config(tmp_path, warehouse="s3://a/w", catalog={"type": "glue"}, storage=storage)
         with pytest.raises(LakeIngestError):
-            (state_of(settings) / "owner.json").look()  # type: ignore[union-attr]
+            (state_of(settings) / "owner.json").exists()
         assert server.came >= 1
         came = server.came
         io = open_catalog(settings.target)._load_file_io({}, "s3://a/w")  # noqa: SLF001

@@ -12,7 +12,7 @@ import pytest
 from lakeingest.core.schema import TableId
 from lakeingest.disk import sync_tree
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi.commit import roll_back
 from lakeingest.lake.hudi.folder import TableFolder
 from lakeingest.lake.iceberg.expiry import trim
@@ -26,19 +26,19 @@ AGE = timedelta(hours=1)
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim(tmp_path: Local) -> Local:
     """A folder of somebody else, with old files that look like ours."""
     folder = tmp_path / "victim"
     for name in ("precious.txt", "deep/more.parquet", "0-1_2_20260101000000000.parquet", "deep/er/x.json"):
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("precious")
-    for path in folders.whole(folder):
+    for path in folder.whole():
         os.utime(path, (LONG_AGO, LONG_AGO))
     return folder
 
 
-def staging(root: Path) -> StagingFolder:
+def staging(root: Local) -> StagingFolder:
     """A folder of staged commits without a commit."""
     return StagingFolder(TABLE, root / "shop.orders")
 
@@ -53,13 +53,13 @@ def swept_spool(root: Path) -> None:
     leftovers.sweep(SimpleNamespace(folder=root, segments=()), AGE)  # type: ignore[arg-type] # nothing else is asked
 
 
-def rolled_back(root: Path) -> None:
+def rolled_back(root: Local) -> None:
     """Remove what an interrupted commit of Hudi has left."""
     (root / ".hoodie" / "timeline").mkdir(parents=True, exist_ok=True)
     roll_back(root)
 
 
-def cleared(root: Path) -> None:
+def cleared(root: Local) -> None:
     """Remove the folder of a first publish."""
     TableFolder(TABLE, root / "orders").clear_building()
 
@@ -81,7 +81,7 @@ def cleared(root: Path) -> None:
         ("orders__lakeingest_new/link", cleared),
     ],
 )
-def test_no_clean_up_follows_a_link(link: str, clean: Callable[[Path], None], victim: Path, tmp_path: Path) -> None:
+def test_no_clean_up_follows_a_link(link: str, clean: Callable[[Path], None], victim: Path, tmp_path: Local) -> None:
     """Neither where one of our folders is a link, nor where one is in it."""
     root = tmp_path / "root"
     (root / link).parent.mkdir(parents=True)
@@ -97,7 +97,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_listing_has_no_links(victim: Path, tmp_path: Path) -> None:
+def test_a_listing_has_no_links(victim: Path, tmp_path: Local) -> None:
     """And a folder with a link that leads nowhere is flushed all the same."""
     root = tmp_path / "root"
     root.mkdir()
@@ -105,10 +105,10 @@ def test_a_listing_has_no_links(victim: Path, tmp_path: Path) -> None:
     (root / "to a folder").symlink_to(victim)
     (root / "to a file").symlink_to(victim / "precious.txt")
     (root / "to nothing").symlink_to(tmp_path / "nothing")
-    assert folders.tree(root) == [root / "own.txt"]
-    assert folders.tree(root / "to a folder") == []
+    assert root.tree() == [root / "own.txt"]
+    assert (root / "to a folder").tree() == []
     sync_tree(root, 0)
-    folders.delete_all(folders.whole(root))
+    files.delete_all(root.whole())
     assert not root.exists()
     assert "precious.txt" in contents(victim)
     assert files.sweep([], AGE) == (0, 0)
@@ -128,7 +128,7 @@ def test_a_listing_has_no_links(victim: Path, tmp_path: Path) -> None:
         "{table}/metadata/\0",
     ],
 )
-def test_a_table_names_no_file_that_is_outside_of_its_folder(name: str, victim: Path, tmp_path: Path) -> None:
+def test_a_table_names_no_file_that_is_outside_of_its_folder(name: str, victim: Path, tmp_path: Local) -> None:
     """By two dots, by a link in it, or by what ends a path in a URI; so the log of its versions has none to delete."""
     root, deleted = tmp_path / "table", list[str]()
     (root / "metadata").mkdir(parents=True)

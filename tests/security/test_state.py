@@ -17,6 +17,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files import local
+from lakeingest.files.local import Local
 from lakeingest.lake.staged.staging import StagingCommit, StagingFolder, tables_in
 from lakeingest.lake.waiting import waiting_of
 from lakeingest.mysql.connection import query
@@ -35,7 +36,7 @@ CRAFTED: list[object] = [None, [], {"x": []}, "../../x", -1, float("inf"), True]
 TEXTS = ["", "[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "1e999", "NaN", "null", "[]", "\x00", "\udcff", '"x"']
 
 
-def readers(state: Path) -> list[Callable[[], object]]:
+def readers(state: Local) -> list[Callable[[], object]]:
     """All that reads documents of the state."""
     waiting = waiting_of(state / "waiting", PLAIN, History.model_validate({"readers": "1h"}))
     staging = StagingFolder(PLAIN, state / "staging" / file_name(str(PLAIN)))
@@ -61,7 +62,7 @@ def readers(state: Path) -> list[Callable[[], object]]:
 
 
 @pytest.fixture(scope="module", params=["iceberg", "hudi"])
-def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mysql_server: LocalServer) -> Path:
+def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mysql_server: LocalServer) -> Local:
     """The state of a pipeline that has run twice, with a document of each kind."""
     folder = tmp_path_factory.mktemp("pipeline")
     with tables_on(mysql_server, folder) as tables:
@@ -69,7 +70,7 @@ def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         tables.copied(config)
         query(tables.connection, f"INSERT INTO {PLAIN.database}.{PLAIN.name} VALUES (3, 'c')")
         tables.copied(config)
-    found = folder / "state"
+    found = Local(folder / "state")
     last_run.record(found, {"exit": 1, "error": "x", "set": ["a"]})
     record_stopped(found, Stopped.of(PLAIN, StateUnreadable("x")))
     (found / "waiting" / file_name(str(PLAIN))).mkdir(parents=True, exist_ok=True)
@@ -151,7 +152,7 @@ def test_no_document_names_a_file_of_another_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "huge"])
-def test_what_is_no_file_is_not_read(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_file_is_not_read(kind: str, tmp_path: Local) -> None:
     """Neither through a link, nor from a pipe, which would never end, nor more than there is memory for."""
     path, other = tmp_path / "owner.json", tmp_path / "other"
     other.write_text(json.dumps({"pipeline": "a", "server": "b"}))

@@ -20,6 +20,7 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ChangelogGone
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import archive
@@ -84,7 +85,7 @@ def spool(shared_folder: File) -> Spool:
 
 
 @pytest.fixture
-def local_spool(tmp_path: Path) -> Spool:
+def local_spool(tmp_path: Local) -> Spool:
     """An empty one on this machine, where a test can say how old a file is."""
     return Spool.open(tmp_path / "spool", OPENED)
 
@@ -158,7 +159,7 @@ def test_without_time_nothing_is_archived(spool: Spool) -> None:
     spool.append([segment(spool, number) for number in range(3)])
     spool.forget(place(2))
     assert read(spool) == rows(range(2, 3))
-    assert len(files.listed(spool.folder / "data", "*")) == 2
+    assert len((spool.folder / "data").listed("*")) == 2
     assert held(spool).start == place(2)
 
 
@@ -168,7 +169,7 @@ def test_old_segments_are_removed(local_spool: Spool) -> None:
     local_spool.forget(place(3), DAY)
     long_ago = time.time() - 2 * DAY.total_seconds()
     for one in archive.listed(local_spool.folder)[:2]:
-        files.set_changed(one.file, long_ago)
+        one.file.set_changed(long_ago)
     grow(local_spool, range(4, 5))
     assert read(local_spool) == rows(range(2, 5))
     with pytest.raises(ChangelogGone, match=r"shop\.t: the changes after 000001\.0000000007\.0+10\.rows\.end are no"):
@@ -183,7 +184,7 @@ def test_many_small_segments_are_put_together(spool: Spool, monkeypatch: pytest.
     levels = [one.level for one in archive.listed(spool.folder)]
     assert levels == sorted(levels, reverse=True)
     assert len(levels) < 3 + 3 + 50 // 16 + 1
-    assert len(files.listed(spool.folder / "data", "*")) == 2 * len(levels)
+    assert len((spool.folder / "data").listed("*")) == 2 * len(levels)
     log, found = StoredChangelog(spool.folder), held(spool)
     assert found.gtids == OPENED.gtids
     assert log.place_of_gtids(found, GtidSet.parse(f"{UUID}:1-30")) == Place(1, 7, 195)
@@ -233,7 +234,7 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
     assert read(again) == rows(range(7))
     places = [(one.start, one.stop) for one in archive.listed(spool.folder)]
     assert all(one[1] == other[0] for one, other in pairwise(places))
-    assert not files.listed(spool.folder / "segments", "*.json")
+    assert not (spool.folder / "segments").listed("*.json")
 
 
 def test_a_table_that_stopped_can_be_read_to_where_it_was_watched_last(spool: Spool) -> None:
@@ -275,18 +276,18 @@ def test_what_a_reader_at_work_needs_stays(spool: Spool, monkeypatch: pytest.Mon
         assert read(spool) == rows(range(3, 6))
     grow(spool, range(6, 7), timedelta(0))
     assert read(spool) == []
-    assert len(files.listed(spool.folder / "data", "*")) == 0
+    assert len((spool.folder / "data").listed("*")) == 0
 
 
 @pytest.mark.parametrize("seconds", [GONE_SECONDS + 1, -86_400])
 def test_a_reader_that_is_gone_holds_nothing(local_spool: Spool, seconds: float) -> None:
     """One that was killed does not end its file; it is not touched any more, though a clock may be set back since."""
     with reading(local_spool.folder):
-        [file] = files.listed(local_spool.folder / "archive" / "readers", "*.txt")
-        files.set_changed(file, time.time() - seconds)
+        [file] = (local_spool.folder / "archive" / "readers").listed("*.txt")
+        file.set_changed(time.time() - seconds)
         grow(local_spool, range(3), timedelta(0))
         assert read(local_spool) == []
-        assert not files.exists(file)
+        assert not file.exists()
 
 
 def test_a_reader_reads_on_while_segments_are_moved(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +323,7 @@ def test_files_that_vanish_under_a_reader_are_looked_for_again(spool: Spool, mon
 def test_a_spool_of_an_earlier_version_gets_its_archive(spool: Spool) -> None:
     """It has no name until the first segment is archived."""
     spool.append([segment(spool, number) for number in range(2)])
-    files.delete(spool.folder / "archive" / "id.json")
+    (spool.folder / "archive" / "id.json").delete()
     if isinstance(spool.folder, Path):
         (spool.folder / "archive").rmdir()
     assert held(spool).name == ""
@@ -336,7 +337,7 @@ def test_a_sweep_leaves_what_is_archived(spool: Spool) -> None:
     """Only files that neither the spool nor the archive names are of killed tasks."""
     grow(spool, range(3))
     stray = spool.folder / "data" / "stray.parquet"
-    files.write(stray, b"x")
+    stray.write(b"x")
     assert sweep(spool, timedelta(seconds=-1)) == (1, 1)
     assert read(spool) == rows(range(3))
 
@@ -346,9 +347,9 @@ def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_th
     grow(spool, range(2))
     spool.append([segment(spool, number) for number in range(2, 5)])
     manifest = spool.folder / "segments" / "000003.json"
-    killed = files.read(manifest)
+    killed = manifest.read()
     spool.forget(place(3), DAY)
-    files.write(manifest, killed)
+    manifest.write(killed)
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     name, new = held(loaded).name, TableId("shop", "new")
@@ -370,7 +371,7 @@ def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_th
     assert read(again, ReadTo(place(3))) == rows(range(3, 6))
 
 
-def test_the_names_in_the_archive_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_names_in_the_archive_are_on_the_disk(tmp_path: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spool's folder is synced with the next segment: the archive must not know less than it has forgotten."""
     synced: dict[int, int] = {}
     real = os.fsync

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,13 @@ from lakeingest.core.splits import Split, Splits
 from lakeingest.core.transactions import TransactionLog
 from lakeingest.core.wave import MergePlan, plan_merge
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.spool.collapse import Slice, bounds_of, collapsed, cut, take
 
 ROWS_OF_A_GROUP = 100
 
 
-def spooled(folder: Path, chance: random.Random, rows: Sequence[ChangeRow], kind: pa.DataType) -> list[File]:
+def spooled(folder: Local, chance: random.Random, rows: Sequence[ChangeRow], kind: pa.DataType) -> list[File]:
     """Change rows in their order, in a few files as the spool has them; the column `v` numbers the rows."""
     names = [f"k{i}" for i in range(len(rows[0].key))]
     cuts = sorted(chance.sample(range(1, len(rows)), 2))
@@ -82,7 +82,7 @@ def plan_of(chance: random.Random, arity: int) -> MergePlan:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("arity", [1, 2])
 @pytest.mark.parametrize("parts", [1, 4])
-def test_filter_and_collapse_are_those_of_the_core(tmp_path: Path, seed: int, arity: int, parts: int) -> None:
+def test_filter_and_collapse_are_those_of_the_core(tmp_path: Local, seed: int, arity: int, parts: int) -> None:
     """Whatever the splits and the changes, the same rows are last, and whole ones are found by their number."""
     chance = random.Random(seed)
     rows, plan, names = change_rows(chance, arity, 3000), plan_of(chance, arity), [f"k{i}" for i in range(arity)]
@@ -109,7 +109,7 @@ def test_filter_and_collapse_are_those_of_the_core(tmp_path: Path, seed: int, ar
     assert found == {last: (number[row], row.kind.is_delete) for last, row in collapse(wanted).items()}
 
 
-def test_keys_beyond_the_signed_range_are_distinguished(tmp_path: Path) -> None:
+def test_keys_beyond_the_signed_range_are_distinguished(tmp_path: Local) -> None:
     """Ranges of a BIGINT UNSIGNED key are exact up to 2^64 - 1, and so are its bounds."""
     keys = [0, 2**63 - 1, 2**63, 2**64 - 1]
     rows = [ChangeRow(RowKind.INSERT, (one,), Place(1, 9, 4), ordinal) for ordinal, one in enumerate(keys)]
@@ -122,7 +122,7 @@ def test_keys_beyond_the_signed_range_are_distinguished(tmp_path: Path) -> None:
     assert bounds_of(files, "k0") == (0, 2**64 - 1)
 
 
-def test_a_batch_is_cut_into_ranges_of_about_as_many_rows(tmp_path: Path) -> None:
+def test_a_batch_is_cut_into_ranges_of_about_as_many_rows(tmp_path: Local) -> None:
     """They tile the keys; one key that most changes are of is a range of its own."""
     rows = [ChangeRow(RowKind.INSERT, (n % 1000,), Place(1, 9, 4), n) for n in range(10_000)]
     files = spooled(tmp_path, random.Random(2), rows, pa.int64())
@@ -140,7 +140,7 @@ def test_a_batch_is_cut_into_ranges_of_about_as_many_rows(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("parts", [1, 4])
-def test_of_the_keys_of_a_patch_the_changes_after_its_place_are_needed(tmp_path: Path, seed: int, parts: int) -> None:
+def test_of_the_keys_of_a_patch_the_changes_after_its_place_are_needed(tmp_path: Local, seed: int, parts: int) -> None:
     """Whatever the marks of their splits; the row of the patch is the last one where no change follows it."""
     chance = random.Random(seed)
     rows, plan = change_rows(chance, 2, 2000), plan_of(chance, 2)

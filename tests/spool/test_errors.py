@@ -6,6 +6,7 @@ import pytest
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
+from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.spool.errors import spool_errors
 from lakeingest.spool.segment_files import SegmentFiles
@@ -13,7 +14,7 @@ from lakeingest.spool.segment_files import SegmentFiles
 SCHEMA = TableSchema(TableId("shop", "orders"), (Column("id", Kind.INT32, source_type("int")),), ("id",))
 
 
-def refusal(folder: Path, error: type[LakeIngestError]) -> str:
+def refusal(folder: Local, error: type[LakeIngestError]) -> str:
     """The message with which a task is refused that opens files in this folder."""
     with pytest.raises(error) as raised, spool_errors(folder), SegmentFiles(folder, {SCHEMA.table: SCHEMA}):
         pass
@@ -37,13 +38,13 @@ def test_a_spool_that_cannot_be_written_is_named_as_the_state_folder(tmp_path: P
     assert message.endswith("run the same command again")
 
 
-def test_too_little_memory_can_be_tried_again(tmp_path: Path) -> None:
+def test_too_little_memory_can_be_tried_again(tmp_path: Local) -> None:
     """The run ends with exit code 75, and the message asks for more memory."""
     with pytest.raises(Retryable, match="memory is short"), spool_errors(tmp_path):
         raise MemoryError("malloc of 64 bytes failed")
 
 
-def test_a_broken_connection_passes_unchanged(tmp_path: Path) -> None:
+def test_a_broken_connection_passes_unchanged(tmp_path: Local) -> None:
     """It is a failure of the source, which the same block reads: the source's edge names it."""
     with pytest.raises(BrokenPipeError), spool_errors(tmp_path):
         raise BrokenPipeError

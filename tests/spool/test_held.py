@@ -12,7 +12,6 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import ChangelogGone
-from lakeingest.files import file as files
 from lakeingest.mysql.source_types import source_type
 from lakeingest.spool import archive, changelog
 from lakeingest.spool.changelog import StoredChangelog
@@ -98,7 +97,7 @@ def test_changes_in_a_file_that_is_lost_are_gone(spool: Spool, monkeypatch: pyte
     lost = held(spool).segments[1]
     entry = lost.tables[TABLE]
     assert entry is not None
-    files.delete(spool.folder / entry[0])
+    (spool.folder / entry[0]).delete()
     forget_kept()
     log = StoredChangelog(spool.folder)
     with (
@@ -113,7 +112,7 @@ def test_changes_in_a_file_that_is_lost_are_gone(spool: Spool, monkeypatch: pyte
         segment_place(1),
         segment_place(3),
     ]
-    files.delete(spool.folder / lost.transactions)
+    (spool.folder / lost.transactions).delete()
     forget_kept()
     log = StoredChangelog(spool.folder)
     assert [log.place_of_time(held(spool), one) for one in moments] == [None, None, None]

@@ -2,12 +2,11 @@
 
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
-from lakeingest.files import file as files
+from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import table_schema
 from lakeingest.spool.patch_files import PatchFolder
@@ -18,20 +17,20 @@ SCHEMA = TableSchema(
 )
 
 
-def test_a_sweep_removes_old_files_of_signals_that_have_ended(tmp_path: Path) -> None:
+def test_a_sweep_removes_old_files_of_signals_that_have_ended(tmp_path: Local) -> None:
     """Young files stay, because a run may be at work; so do those of a re-snapshot that takes days."""
     patches = PatchFolder.of(tmp_path, SCHEMA)
     rows = pa.table({"id": [1, 2]}, schema=table_schema(SCHEMA))
     old, needed, young = (patches.write_rows(signal, rows) for signal in (1, 2, 3))
     for name in (old, needed):
-        files.set_changed(patches.file(name), time.time() - 2 * 86_400)
-    size = files.size(patches.file(old))
+        patches.file(name).set_changed(time.time() - 2 * 86_400)
+    size = patches.file(old).size()
     assert patches.sweep(DAY, needed={2}) == (1, size)
     assert patches.of_signal(1) == []
     assert [patches.rows([name]) for name in (needed, young)] == [2, 2]
     assert patches.sweep(DAY, needed={2}) == (0, 0)
 
 
-def test_a_sweep_of_a_table_that_was_never_read_again_does_nothing(tmp_path: Path) -> None:
+def test_a_sweep_of_a_table_that_was_never_read_again_does_nothing(tmp_path: Local) -> None:
     """It has no folder."""
     assert PatchFolder.of(tmp_path, SCHEMA).sweep(DAY, needed=()) == (0, 0)

@@ -154,9 +154,9 @@ def test_they_go_when_no_reader_can_be_before_them(spool: Spool) -> None:
     reread(spool, 2, [2])
     spool.forget(place(2))
     assert read(spool) == [2]
-    assert len(files.listed(folder(spool).path, "*")) == 2
+    assert len(folder(spool).path.listed("*")) == 2
     grow(spool, range(2, 3), timedelta(0))
-    assert files.listed(folder(spool).path, "*") == []
+    assert folder(spool).path.listed("*") == []
 
 
 def test_another_changelog_does_not_have_them(spool: Spool) -> None:
@@ -164,19 +164,19 @@ def test_another_changelog_does_not_have_them(spool: Spool) -> None:
     spool.append([segment(spool, 0)])
     reread(spool, 1, [1])
     again = Spool.open(spool.folder, OPENED)
-    assert files.listed(folder(again).path, "*") == []
+    assert folder(again).path.listed("*") == []
     again.append([segment(again, 0)])
     reread(again, 1, [2], log="0ther")
     assert read(again) == rows(range(1))
     reread(again, 1, [3])
     assert read(again) == [*rows(range(1)), 3]
     grow(again, range(1, 2), DAY)
-    assert len(files.listed(folder(again).path, "*")) == 2
+    assert len(folder(again).path.listed("*")) == 2
 
 
 def test_a_spool_of_an_earlier_version_gets_its_name(spool: Spool) -> None:
     """So that they belong to the changelog that readers find from then on."""
-    files.delete(spool.folder / "archive" / "id.json")
+    (spool.folder / "archive" / "id.json").delete()
     spool.append([segment(spool, 0)])
     reread(spool, 1, [1])
     grow(spool, range(1, 2), DAY)
@@ -188,13 +188,13 @@ def test_a_listing_that_lacks_one_is_made_again(spool: Spool) -> None:
     spool.append([segment(spool, 0)])
     reread(spool, 1, [1])
     reread(spool, 1, [2])
-    [first, _] = files.listed(folder(spool).path, "*.json")
+    [first, _] = folder(spool).path.listed("*.json")
     hidden = first.with_suffix(".away")
-    files.move(first, hidden)
+    first.move_to(hidden)
     log, name = folder(spool), archive.name_of(spool.folder)
     with pytest.raises(FileNotFoundError):
         log.listed(ReadTo(place(1), log=name), place(1))
-    files.move(hidden, first)
+    hidden.move_to(first)
     assert len(log.listed(ReadTo(place(1), log=name), place(1))) == 2
 
 
@@ -252,8 +252,8 @@ def test_a_torn_file_is_an_error_that_names_it(spool: Spool, suffix: str) -> Non
     """No row is left out in silence."""
     spool.append([segment(spool, 0)])
     reread(spool, 1, [1])
-    [file] = files.listed(folder(spool).path, f"*.{suffix}")
-    files.write(file, files.read(file)[:-3])
+    [file] = folder(spool).path.listed(f"*.{suffix}")
+    file.write(file.read()[:-3])
     forget_kept()
     with pytest.raises(StateUnreadable, match=rf"{file.name}, which holds rows that were read again, cannot be read"):
         read(spool)
@@ -268,7 +268,7 @@ def test_what_a_killed_merge_left_is_swept(spool: Spool) -> None:
     spool.append([segment(spool, 0)])
     reread(spool, 1, [1])
     left = folder(spool).path / "0123.parquet"
-    files.write(left, b"half of it")
+    left.write(b"half of it")
     assert read(spool) == [*rows(range(1)), 1]
     assert list(leftovers(spool.folder)) == [left]
     assert sweep(spool, timedelta(hours=1)) == (0, 0)

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from lakeingest.core.position import FilePosition, Gtid, GtidSet
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import TRANSACTIONS, change_schema
 from lakeingest.spool import segment_files
@@ -44,7 +43,7 @@ def test_the_gtids_of_a_batch_are_those_of_its_transactions(gtids: list[Gtid | N
 
 
 @pytest.mark.parametrize("group_bytes", [1, 64 << 20])
-def test_the_manifest_names_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int) -> None:
+def test_the_manifest_names_whole_files(tmp_path: Local, monkeypatch: pytest.MonkeyPatch, group_bytes: int) -> None:
     """All rows are in the files when the manifest is there, however many row groups they make."""
     monkeypatch.setattr(segment_files, "_GROUP_BYTES", group_bytes)
     (tmp_path / "data").mkdir()

@@ -19,6 +19,7 @@ from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import SpoolGap, StaleWriter, StateUnreadable, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.rows import TRANSACTIONS
 from lakeingest.spool import transaction_files
 from lakeingest.spool.leftovers import sweep
@@ -72,7 +73,7 @@ def spool(shared_folder: File) -> Spool:
 
 
 @pytest.fixture
-def local_spool(tmp_path: Path) -> Spool:
+def local_spool(tmp_path: Local) -> Spool:
     """The same on this machine."""
     return filled(tmp_path / "spool")
 
@@ -103,7 +104,7 @@ def read_again(folder: File) -> None:
     log_of(loaded).places([GtidSet.parse(f"{UUID}:1-{last}") for last in (11, 15)], loaded.start)
 
 
-def test_an_empty_spool_ends_where_it_begins(tmp_path: Path) -> None:
+def test_an_empty_spool_ends_where_it_begins(tmp_path: Local) -> None:
     """Opened, it has no segment; where none was opened there is none to load."""
     assert Spool.load(tmp_path / "spool") is None
     spool = Spool.open(tmp_path / "spool", OPENED)
@@ -122,7 +123,7 @@ def test_what_is_appended_is_loaded_again(spool: Spool) -> None:
     assert loaded.files(ORDERS, place(4), place(300)) == spool.files(ORDERS, place(4), place(300))
 
 
-def test_a_spool_without_gtids_has_none(tmp_path: Path) -> None:
+def test_a_spool_without_gtids_has_none(tmp_path: Local) -> None:
     """Positions stay without GTIDs, however many segments follow."""
     spool = Spool.open(tmp_path, Position(UUID, 1, FilePosition("binlog.000007", 4), None))
     spool.append([segment(spool.folder, 4, 100, range(0), orders=1)])
@@ -158,7 +159,7 @@ def test_a_second_run_cannot_continue_the_same_spool(spool: Spool) -> None:
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
-    assert not files.listed(spool.folder / "segments", "*.new")
+    assert not (spool.folder / "segments").listed("*.new")
 
 
 def test_a_manifest_is_whole_when_it_exists(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,11 +195,11 @@ def test_only_the_files_of_the_wanted_changes_are_listed(spool: Spool) -> None:
     assert names(ITEMS, 99, 101) == ["4-100-items.parquet", "100-200-items.parquet"]
     assert names(LATE, 200, 300) == ["200-300-late.parquet"]
     assert names(ORDERS, 300, 300) == []
-    assert all(files.exists(file) for file in spool.files(ORDERS, place(4), place(300)))
+    assert all(file.exists() for file in spool.files(ORDERS, place(4), place(300)))
 
 
 def test_the_names_of_a_segments_files_are_on_the_disk_before_its_manifest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power loss leaves no manifest without its files; those of a new spool's folders are safe too."""
     synced: dict[int, int] = {}
@@ -256,14 +257,14 @@ def test_the_log_knows_the_transactions_in_order(spool: Spool) -> None:
         log.places([GtidSet.parse(f"{UUID}:1-9")], spool.start)
 
 
-def test_a_log_of_many_segments_opens_only_the_one_that_a_low_ends_in(tmp_path: Path) -> None:
+def test_a_log_of_many_segments_opens_only_the_one_that_a_low_ends_in(tmp_path: Local) -> None:
     """Of 200 segments 199 lose their file of transactions, and nobody misses them; the other one is read."""
     spool = Spool.open(tmp_path, OPENED)
     spool.append([segment(tmp_path, 4 + 100 * n, 104 + 100 * n, range(11 + 4 * n, 15 + 4 * n)) for n in range(200)])
     needed = tmp_path / "data" / "9604-9704.parquet"  # the 97th, of transactions 395 to 398
     for file in (tmp_path / "data").iterdir():
         if file != needed:
-            files.delete(file)
+            file.delete()
     lows = [GtidSet.parse(f"{UUID}:1-{last}") for last in (10, 14, 396, 397, 810)]
     found = log_of(spool).places(lows, spool.start)
     assert [found[low].pos for low in lows] == [4, 104, 9654, 9679, 20004]
@@ -330,7 +331,7 @@ def test_opening_again_survives_a_crash_between_its_steps(
 )
 def test_a_damaged_spool_is_refused_by_name(spool: Spool, file: str, content: str) -> None:
     """What cannot be read back is never taken for an empty spool; the folder is named in one line."""
-    files.write(spool.folder / file, content.encode(errors="surrogateescape"))
+    (spool.folder / file).write(content.encode(errors="surrogateescape"))
     with pytest.raises(StateUnreadable) as refused:
         read_again(spool.folder)
     assert str(spool.folder) in str(refused.value)
@@ -341,11 +342,11 @@ def test_a_damaged_spool_is_refused_by_name(spool: Spool, file: str, content: st
 def test_damaged_change_rows_are_refused_by_name(spool: Spool, damage: str) -> None:
     """A file of change rows that is not as its manifest says never reaches a merge."""
     file = spool.folder / "data" / "4-100-orders.parquet"
-    whole = files.read(file)
-    other = files.read(spool.folder / "data" / "4-100-items.parquet")
-    files.delete(file)
+    whole = file.read()
+    other = (spool.folder / "data" / "4-100-items.parquet").read()
+    file.delete()
     if damage != "gone":
-        files.write(file, {"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
+        file.write({"empty": b"", "truncated": whole[:-40], "of another segment": other}[damage])
     forget_kept()
     with pytest.raises(StateUnreadable, match=r"4-100-orders\.parquet"):
         spool.files(ORDERS, place(4), place(300))
@@ -357,7 +358,7 @@ def test_a_manifest_needs_all_its_parts(spool: Spool, part: str) -> None:
     path = spool.folder / "segments" / "000002.json"
     doc = files.document(path)
     for changed in ({name: doc[name] for name in doc if name != part}, doc | {part: 5}, doc | {part: None}):
-        files.write(path, json.dumps(changed).encode())
+        path.write(json.dumps(changed).encode())
         with pytest.raises(StateUnreadable):
             read_again(spool.folder)
 
@@ -365,11 +366,11 @@ def test_a_manifest_needs_all_its_parts(spool: Spool, part: str) -> None:
 def test_a_missing_or_foreign_segment_is_a_gap(spool: Spool) -> None:
     """A manifest that was removed, or one of another spool, breaks the chain: the spool is not used."""
     second = spool.folder / "segments" / "000002.json"
-    kept = files.read(second)
-    files.delete(second)
+    kept = second.read()
+    second.delete()
     with pytest.raises(StateUnreadable, match=r"gap before segment 3: binlog.000007:100 to binlog.000007:200"):
         Spool.load(spool.folder)
-    files.write(second, kept.replace(b'"binlog.000007:100"', b'"binlog.000006:100"'))
+    second.write(kept.replace(b'"binlog.000007:100"', b'"binlog.000006:100"'))
     with pytest.raises(StateUnreadable, match="gap before segment 2"):
         Spool.load(spool.folder)
 
@@ -384,7 +385,7 @@ def test_forgetting_drops_only_what_no_mark_needs(spool: Spool) -> None:
     assert spool.files(ORDERS, place(200), place(300)) == kept
     with pytest.raises(SpoolGap):
         spool.files(ORDERS, place(199), place(300))
-    found = [*files.listed(spool.folder, "*"), *files.listed(spool.folder, "*/*")]
+    found = [*spool.folder.listed("*"), *spool.folder.listed("*/*")]
     left = {str(path).removeprefix(f"{spool.folder}/") for path in found if path.suffix}
     assert left == {
         "opened.json",
@@ -413,7 +414,7 @@ def test_only_the_table_that_stands_still_keeps_its_files(spool: Spool) -> None:
     assert len(spool.files(LATE, place(200), place(300))) == 1  # the last segment is whole
     with pytest.raises(SpoolGap, match="was not watched"):
         spool.files(ORDERS, place(4), place(300))
-    left = [path.name for path in files.listed(spool.folder / "data", "*orders*")]
+    left = [path.name for path in (spool.folder / "data").listed("*orders*")]
     assert left == ["200-300-orders.parquet"]
     loaded = Spool.load(spool.folder)
     assert loaded is not None
@@ -424,19 +425,19 @@ def test_only_old_files_that_no_segment_has_are_swept(local_spool: Spool) -> Non
     """What a killed task left goes once it is old; the files of segments stay, however old they are."""
     before = state(local_spool)
     left = local_spool.folder / "data" / "killed-0.parquet"
-    files.write(left, b"1234")
+    left.write(b"1234")
     assert sweep(local_spool, timedelta(days=1)) == (0, 0)
-    for file in files.listed(local_spool.folder / "data", "*"):
-        files.set_changed(file, 0)
+    for file in (local_spool.folder / "data").listed("*"):
+        file.set_changed(0)
     assert sweep(local_spool, timedelta(days=1)) == (1, 4)
-    assert not files.exists(left)
+    assert not left.exists()
     assert state(local_spool) == before
     read_again(local_spool.folder)
 
 
 def test_the_bytes_of_a_table_are_those_of_its_own_files(spool: Spool) -> None:
     """Of the segments that end after a place; none where a table has no changes there."""
-    first, last = (files.size(file) for file in spool.files(ORDERS, place(4), place(300)))
+    first, last = (file.size() for file in spool.files(ORDERS, place(4), place(300)))
     assert spool.bytes_of(ORDERS, place(4)) == first + last
     assert spool.bytes_of(ORDERS, place(100)) == last
     assert spool.bytes_of(ITEMS, place(200)) == 0
@@ -499,7 +500,7 @@ def test_what_is_prepared_is_known_from_run_to_run(spool: Spool) -> None:
         assert loaded.pending == Pending({y: here, z: here})
     older = files.document(spool.folder / "opened.json")
     del older["prepared"]
-    files.write(spool.folder / "opened.json", json.dumps(older).encode())
+    (spool.folder / "opened.json").write(json.dumps(older).encode())
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert loaded.pending is None
@@ -508,9 +509,9 @@ def test_what_is_prepared_is_known_from_run_to_run(spool: Spool) -> None:
 def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
     """With the new beginning written and manifests not yet gone, the spool is whole, and goes on."""
     first = spool.folder / "segments" / "000001.json"
-    kept = files.read(first)
+    kept = first.read()
     spool.forget(place(150))
-    files.write(first, kept)  # as a crash before its removal leaves it; its files are gone or not
+    first.write(kept)  # as a crash before its removal leaves it; its files are gone or not
     loaded = Spool.load(spool.folder)
     assert loaded is not None
     assert state(loaded) == state(spool)
@@ -525,9 +526,9 @@ def test_forgetting_survives_a_crash_between_its_steps(spool: Spool) -> None:
 def test_a_crash_after_all_segments_were_dropped_does_not_hide_the_next_one(spool: Spool) -> None:
     """The last segment's manifest is left behind by a crash: a new segment is not mistaken for it."""
     last = spool.folder / "segments" / "000003.json"
-    kept = files.read(last)
+    kept = last.read()
     spool.forget(place(300))
-    files.write(last, kept)
+    last.write(kept)
     for stop in (400, 500, 600):
         loaded = Spool.load(spool.folder)
         assert loaded is not None
@@ -537,7 +538,7 @@ def test_a_crash_after_all_segments_were_dropped_does_not_hide_the_next_one(spoo
     assert again.position.at == FilePosition("binlog.000007", 600)
 
 
-def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Local) -> None:
     """The state folder is named, and what is wrong with it."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageFailed, match="state folder cannot be written"):
@@ -591,7 +592,7 @@ def test_a_full_disk_leaves_the_spool_as_it_was(local_spool: Spool) -> None:
     assert state(loaded) == state(local_spool)
 
 
-def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tmp_path: Path) -> None:
+def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tmp_path: Local) -> None:
     """Before segments that are there, and where there are none; loaded again it is the same, and it is forgotten."""
     at = Position(UUID, 1, FilePosition("binlog.000007", 100), GtidSet())
     start = Position(UUID, 1, FilePosition("binlog.000007", 4), GtidSet())
@@ -620,7 +621,7 @@ def test_a_spool_reaches_back_for_tables_that_join_and_no_other_is_read_again(tm
         assert (loaded.start, loaded.position.place) == (place(100), place(300))
 
 
-def test_what_is_read_again_of_a_table_replaces_what_was_spooled_of_it(tmp_path: Path) -> None:
+def test_what_is_read_again_of_a_table_replaces_what_was_spooled_of_it(tmp_path: Local) -> None:
     """Its rows and its values that were made NULL count once; those of the other table stay."""
     spool = Spool.open(tmp_path, Position(UUID, 1, FilePosition("binlog.000007", 100), GtidSet()))
     for start in (100, 200):

@@ -7,7 +7,6 @@ import pytest
 
 from lakeingest.core.alteration import Alteration
 from lakeingest.core.position import GtidSet
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import thinning
 from lakeingest.spool.leftovers import sweep
@@ -39,7 +38,7 @@ def test_neighbours_are_joined_as_soon_as_there_are_many(spool: Spool) -> None:
         spool.append([segment(spool, number)])
         join_neighbours(spool, {place(0)})
     assert len(list(spool.parts())) < 3 + 3 + 50 // 16 + 2
-    assert len(files.listed(spool.folder / "segments", "*.json")) == len(list(spool.parts()))
+    assert len((spool.folder / "segments").listed("*.json")) == len(list(spool.parts()))
     assert sweep(spool, NO_TIME) == (0, 0)
     assert read(spool) == rows(range(50))
     again = loaded(spool)
@@ -98,4 +97,4 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, steps: int) -> None:
     last.append([segment(last, 7)])
     last.forget(place(8), DAY)
     assert read(last) == rows(range(8))
-    assert not files.listed(spool.folder / "segments", "*.json")
+    assert not (spool.folder / "segments").listed("*.json")

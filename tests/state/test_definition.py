@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -10,6 +9,7 @@ from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.schema import Choices, Column, Kind, TableId, TableSchema
 from lakeingest.errors import StateUnreadable
+from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.state.definition import (
     FOLDER,
@@ -42,7 +42,7 @@ SCHEMA = TableSchema(
 FIRST = Position("3e11fa47-71ca-11e1-9e33-c80aa9429562", 1, FilePosition("binlog.000007", 4), GtidSet(), History(1))
 
 
-def test_a_definition_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_definition_comes_back_as_it_was(tmp_path: Local) -> None:
     """With every choice; a table without one has none."""
     assert definition(tmp_path, SCHEMA.table) is None
     keep_definition(tmp_path, SCHEMA)
@@ -54,7 +54,7 @@ def test_a_definition_comes_back_as_it_was(tmp_path: Path) -> None:
     assert (known.schema, known.first.place, known.first.history) == (SCHEMA, FIRST.place, None)
 
 
-def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Path) -> None:
+def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Local) -> None:
     """Each run keeps the definition again; another one is of another copy."""
     keep_first(tmp_path, SCHEMA, None, FIRST)
     keep_definition(tmp_path, SCHEMA)
@@ -66,7 +66,7 @@ def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Path) -
     assert definition(tmp_path, SCHEMA.table) == Definition(other)
 
 
-def test_a_comment_keeps_the_first_position(tmp_path: Path) -> None:
+def test_a_comment_keeps_the_first_position(tmp_path: Local) -> None:
     """It is no other definition, and not part of the document, which the version before this one reads too."""
     described = replace(SCHEMA, comment="orders", columns=tuple(replace(one, comment="c") for one in SCHEMA.columns))
     keep_first(tmp_path, SCHEMA, None, FIRST)
@@ -79,7 +79,7 @@ def test_a_comment_keeps_the_first_position(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_is_started_over_has_another_first_position(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Local, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of the first publish after it; a later publish is not the first one. Where it was started over is kept."""
     monkeypatch.setattr("time.time", lambda: 1_000.5)
@@ -96,7 +96,7 @@ def test_a_copy_that_is_started_over_has_another_first_position(
     assert definition(tmp_path, SCHEMA.table) == known
 
 
-def test_a_damaged_definition_is_named_and_replaced(tmp_path: Path) -> None:
+def test_a_damaged_definition_is_named_and_replaced(tmp_path: Local) -> None:
     """By the next run."""
     keep_definition(tmp_path, SCHEMA)
     [file] = (tmp_path / FOLDER).iterdir()
@@ -115,14 +115,14 @@ def laid_out(charset: str) -> TableSchema:
     return TableSchema(SCHEMA.table, columns, ("id",), skipped=("g",), stored=("id", "g", "t"))
 
 
-def kept(folder: Path) -> TableSchema:
+def kept(folder: Local) -> TableSchema:
     """The definition that is kept of the one fingerprint."""
     found = definition_of(folder, SCHEMA.table, laid_out("").fingerprint)
     assert found is not None
     return found
 
 
-def test_the_layout_comes_back_and_an_earlier_version_has_none(tmp_path: Path) -> None:
+def test_the_layout_comes_back_and_an_earlier_version_has_none(tmp_path: Local) -> None:
     """What is not kept is not known, until it is read."""
     keep_definition(tmp_path, laid_out("latin1"))
     assert kept(tmp_path).layout == laid_out("latin1").layout
@@ -141,7 +141,7 @@ def test_the_layout_comes_back_and_an_earlier_version_has_none(tmp_path: Path) -
     assert kept(tmp_path).layout == (("id", "g", "t"), ("", "latin1"), ("", ""), ("", ""))
 
 
-def test_of_two_layouts_with_one_fingerprint_what_differs_is_not_known(tmp_path: Path) -> None:
+def test_of_two_layouts_with_one_fingerprint_what_differs_is_not_known(tmp_path: Local) -> None:
     """A run may begin at rows of either; a new copy has only rows of the new one."""
     keep_definition(tmp_path, laid_out("latin1"))
     keep_next(tmp_path, laid_out("latin1"), laid_out("gbk"))
@@ -150,7 +150,7 @@ def test_of_two_layouts_with_one_fingerprint_what_differs_is_not_known(tmp_path:
     assert kept(tmp_path).layout == laid_out("utf8mb4").layout
 
 
-def test_a_definition_is_restored_from_a_publish(tmp_path: Path) -> None:
+def test_a_definition_is_restored_from_a_publish(tmp_path: Local) -> None:
     """But not another one, that of another table, or one that is damaged."""
     other = replace(SCHEMA, table=TableId("shop.eu", "other"))
     for fingerprint, given in (
@@ -167,7 +167,7 @@ def test_a_definition_is_restored_from_a_publish(tmp_path: Path) -> None:
     assert len(as_property(replace(SCHEMA, columns=(*SCHEMA.columns, *columns)))) < 4000  # which every catalog holds
 
 
-def test_the_tables_of_a_state_folder_are_known_by_its_files(tmp_path: Path) -> None:
+def test_the_tables_of_a_state_folder_are_known_by_its_files(tmp_path: Local) -> None:
     """Whatever signs are in their names, and also where the name of a file says nothing."""
     tables = [TableId("shop", "orders"), TableId("a.b", "c/d%"), TableId("shop", "`x` y")]
     for table in tables:

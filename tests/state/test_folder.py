@@ -1,19 +1,18 @@
-from pathlib import Path
-
 import pytest
 
+from lakeingest.files.local import Local
 from lakeingest.state.folder import lacks_room, unwritable
 
 
 @pytest.mark.parametrize("below", ["", "state", "a/b/state"])
-def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Path, below: str) -> None:
+def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Local, below: str) -> None:
     """Also one that is still to be made: neither it nor a file is there afterwards."""
     assert unwritable("state folder", tmp_path / below) is None
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("below", ["", "state", "a/b"])
-def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, below: str) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Local, below: str) -> None:
     """A file stands where it, or a folder above it, should be; the file stays."""
     (tmp_path / "file").write_text("mine")
     folder = tmp_path / "file" / below
@@ -23,10 +22,10 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, below: str)
 
 def test_a_file_system_that_takes_no_files_is_reported() -> None:
     """Tried, not asked: root may write everywhere, and cannot here."""
-    assert "cannot be written" in str(unwritable("state folder", Path("/proc/state")))
+    assert "cannot be written" in str(unwritable("state folder", Local("/proc/state")))
 
 
-def test_too_little_room_is_reported(tmp_path: Path) -> None:
+def test_too_little_room_is_reported(tmp_path: Local) -> None:
     """Of the disk that the folder is, or will be, on."""
     folder = tmp_path / "not" / "there"
     assert lacks_room(folder, 1) is None

@@ -16,6 +16,7 @@ from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import LeaseHeld, LeaseLost, StorageFailed
 from lakeingest.files import file as files
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
 from lakeingest.state import lease
 from lakeingest.state.lease import Owner, held, is_held
@@ -233,7 +234,7 @@ def test_a_paused_run_stops_even_if_no_other_run_took_over(shared_folder: File, 
 
 
 @pytest.mark.parametrize("takers", [2, 4])
-def test_exactly_one_run_takes_an_expired_lease(tmp_path: Path, start: Callable[..., Run], takers: int) -> None:
+def test_exactly_one_run_takes_an_expired_lease(tmp_path: Local, start: Callable[..., Run], takers: int) -> None:
     """Of all that reach for it at one moment one holds it, and holds it still when the others have given up."""
     runs, dead = [start() for _ in range(takers)], ended()
     for number in range(ROUNDS):
@@ -252,7 +253,7 @@ def test_exactly_one_run_takes_an_expired_lease(tmp_path: Path, start: Callable[
         assert [path.name for path in folder.iterdir()] == ["lease.lock"]
 
 
-def test_a_lease_of_a_time_that_is_yet_to_come_is_not_held(tmp_path: Path) -> None:
+def test_a_lease_of_a_time_that_is_yet_to_come_is_not_held(tmp_path: Local) -> None:
     """A clock that was ahead renewed it, and was set right since: whoever is at work has renewed it again."""
     elsewhere = replace(Owner.of_this_process(), host="elsewhere")
     write(tmp_path, elsewhere, age=-3600)
@@ -261,7 +262,7 @@ def test_a_lease_of_a_time_that_is_yet_to_come_is_not_held(tmp_path: Path) -> No
         assert is_held(tmp_path)
 
 
-def test_a_clock_that_differs_from_that_of_the_disk_takes_no_lease(tmp_path: Path) -> None:
+def test_a_clock_that_differs_from_that_of_the_disk_takes_no_lease(tmp_path: Local) -> None:
     """The disk says when a lease was renewed, so it also says what time it is."""
     with held(tmp_path):
         for by in (timedelta(minutes=5), timedelta(days=3), timedelta(minutes=-5)):
@@ -272,7 +273,7 @@ def test_a_clock_that_differs_from_that_of_the_disk_takes_no_lease(tmp_path: Pat
 
 
 @pytest.mark.parametrize("place", ["host", "boot"])
-def test_the_lease_of_a_process_that_cannot_be_seen_expires_by_time_alone(tmp_path: Path, place: str) -> None:
+def test_the_lease_of_a_process_that_cannot_be_seen_expires_by_time_alone(tmp_path: Local, place: str) -> None:
     """On another machine, before a restart or in another container its number says nothing: only age does."""
     here = ended()
     elsewhere = replace(here, host="another") if place == "host" else replace(here, boot="another")
@@ -282,7 +283,7 @@ def test_the_lease_of_a_process_that_cannot_be_seen_expires_by_time_alone(tmp_pa
     assert can_be_taken(tmp_path)
 
 
-def test_a_reused_process_number_is_no_holder(tmp_path: Path, start: Callable[..., Run]) -> None:
+def test_a_reused_process_number_is_no_holder(tmp_path: Local, start: Callable[..., Run]) -> None:
     """The number is of a process that started at another time; with its own time it is the holder."""
     first = start()
     first.take(tmp_path / "own")
@@ -296,7 +297,7 @@ def test_a_reused_process_number_is_no_holder(tmp_path: Path, start: Callable[..
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"token": "a", "pid": "x"}', b"\xff\xfe"])
-def test_an_unreadable_lease_is_judged_by_its_age(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_lease_is_judged_by_its_age(tmp_path: Local, content: bytes) -> None:
     """A crash of the machine may leave such a file: it is neither trusted nor in the way for ever."""
     path = tmp_path / "lease.json"
     path.write_bytes(content)
@@ -308,7 +309,7 @@ def test_an_unreadable_lease_is_judged_by_its_age(tmp_path: Path, content: bytes
 
 
 @pytest.mark.parametrize("loss", ["replaced", "emptied", "removed"])
-def test_a_lease_that_was_taken_away_is_lost(tmp_path: Path, loss: str) -> None:
+def test_a_lease_that_was_taken_away_is_lost(tmp_path: Local, loss: str) -> None:
     """Whatever stands there instead: the holder stops, and leaves it alone."""
     path, other = tmp_path / "lease.json", replace(Owner.of_this_process(), token="another")
     with held(tmp_path) as mine:
@@ -324,7 +325,7 @@ def test_a_lease_that_was_taken_away_is_lost(tmp_path: Path, loss: str) -> None:
     assert path.exists() == (loss != "removed")
 
 
-def test_a_folder_that_cannot_be_used_needs_a_person(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_needs_a_person(tmp_path: Local) -> None:
     """It is named, with what is wrong."""
     (tmp_path / "file").touch()
     with pytest.raises(StorageFailed, match=r"state folder cannot be used: .*file.*: Not a directory"):
@@ -336,7 +337,7 @@ def test_a_folder_that_cannot_be_used_needs_a_person(tmp_path: Path) -> None:
 
 def left_by(folder: Stored, owner: Owner, **more: object) -> None:
     """Leave the lease of some owner in a store, renewed now."""
-    assert files.create(folder / "lease.json", {**asdict(owner), "epoch": 4, "free": False, **more})
+    assert (folder / "lease.json").create({**asdict(owner), "epoch": 4, "free": False, **more})
 
 
 @pytest.mark.long("many rounds of two processes")
@@ -382,7 +383,7 @@ def test_a_lease_in_a_store_expires_by_the_clock_of_the_store(
         with held(one):
             pass
     assert files.document(folder / "lease.json")["epoch"] == 6
-    assert [file.name for file in files.listed(folder, "*")] == ["lease.json"]  # no probe of the clock is left
+    assert [file.name for file in folder.listed("*")] == ["lease.json"]  # no probe of the clock is left
 
 
 def test_a_lease_in_a_store_that_another_run_has_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +393,7 @@ def test_a_lease_in_a_store_that_another_run_has_is_lost(monkeypatch: pytest.Mon
     other = {**asdict(replace(Owner.of_this_process(), host="another")), "epoch": 9, "free": False}
     with held(folder) as mine:
         mine.assert_held()
-        (folder / "lease.json").replace(other)
+        (folder / "lease.json").put_document(other)
         with pytest.raises(LeaseLost, match="another run took over"):
             mine.assert_held()
         time.sleep(0.2)

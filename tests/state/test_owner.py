@@ -1,10 +1,9 @@
 """A state folder is of one pipeline and one server."""
 
-from pathlib import Path
-
 import pytest
 
 from lakeingest.errors import NotOurState, StateUnreadable, StorageFailed
+from lakeingest.files.local import Local
 from lakeingest.state import owner
 from lakeingest.state.owner import StateOwner, assert_owner, claim, hand_over, owner_of
 
@@ -13,7 +12,7 @@ OTHER_NAME = StateOwner("stock", OURS.server)
 OTHER_SERVER = StateOwner("shop", "00000000-0000-0000-0000-000000000001")
 
 
-def test_a_folder_is_claimed_once(tmp_path: Path) -> None:
+def test_a_folder_is_claimed_once(tmp_path: Local) -> None:
     """The first one keeps it, whoever comes later; it may claim it again."""
     assert owner_of(tmp_path) is None
     for _ in range(2):
@@ -29,7 +28,7 @@ def test_a_folder_is_claimed_once(tmp_path: Path) -> None:
         (OTHER_SERVER, "belongs to copies of the server 3e11fa47.*, and the source is 00000000.*move the folder away"),
     ],
 )
-def test_the_folder_of_another_is_refused(tmp_path: Path, other: StateOwner, named: str) -> None:
+def test_the_folder_of_another_is_refused(tmp_path: Local, other: StateOwner, named: str) -> None:
     """By name, with the way out, and nothing is changed."""
     claim(tmp_path, OURS)
     with pytest.raises(NotOurState, match=named):
@@ -37,7 +36,7 @@ def test_the_folder_of_another_is_refused(tmp_path: Path, other: StateOwner, nam
     assert owner_of(tmp_path) == OURS
 
 
-def test_a_folder_is_handed_over_to_a_server_that_takes_over(tmp_path: Path) -> None:
+def test_a_folder_is_handed_over_to_a_server_that_takes_over(tmp_path: Local) -> None:
     """From then on the one before is refused."""
     claim(tmp_path, OURS)
     hand_over(tmp_path, OTHER_SERVER)
@@ -46,26 +45,26 @@ def test_a_folder_is_handed_over_to_a_server_that_takes_over(tmp_path: Path) -> 
         claim(tmp_path, OURS)
 
 
-def test_a_folder_without_an_owner_can_be_claimed(tmp_path: Path) -> None:
+def test_a_folder_without_an_owner_can_be_claimed(tmp_path: Local) -> None:
     """It has no owner yet, as one of the previous version."""
     assert_owner(tmp_path, None, OURS)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null"])
-def test_an_unreadable_owner_is_refused(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_owner_is_refused(tmp_path: Local, content: str) -> None:
     """It is named, and not taken for ours."""
     (tmp_path / "owner.json").write_text(content)
     with pytest.raises(StateUnreadable, match=r"owner\.json cannot be read"):
         claim(tmp_path, OURS)
 
 
-def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Local) -> None:
     """The state folder is named."""
     with pytest.raises(StorageFailed, match=r"owner\.json"):
         claim(tmp_path / "gone", OURS)
 
 
-def test_the_layout_of_the_folder_is_kept_with_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layout_of_the_folder_is_kept_with_its_owner(tmp_path: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """A version with another layout says so when it claims the folder; the version before refuses it from then on."""
     claim(tmp_path, OURS)
     with monkeypatch.context() as later:
@@ -78,7 +77,7 @@ def test_the_layout_of_the_folder_is_kept_with_its_owner(tmp_path: Path, monkeyp
             reading(tmp_path)
 
 
-def test_a_folder_without_a_layout_is_of_the_first_one(tmp_path: Path) -> None:
+def test_a_folder_without_a_layout_is_of_the_first_one(tmp_path: Local) -> None:
     """Versions before wrote none."""
     (tmp_path / "owner.json").write_text('{"pipeline": "shop", "server": "there"}')
     assert owner_of(tmp_path) is not None

@@ -3,7 +3,6 @@
 from lakeingest.core.position import FilePosition, GtidSet, Position
 from lakeingest.core.quiet import Quiet
 from lakeingest.core.schema import TableId
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.state.quiet import read_quiet, store_quiet
 
@@ -30,5 +29,5 @@ def test_a_damaged_file_says_nothing(any_folder: File) -> None:
     """The positions of the commits count then."""
     groups: list[object] = [{"tables": {}}, {"position": {"at": 3}, "tables": {"t": 1}}, {"position": {}}, 3]
     for damaged in ({}, *({"positions": [group]} for group in groups)):
-        files.replace(any_folder / "quiet.json", damaged)
+        (any_folder / "quiet.json").put_document(damaged)
         assert read_quiet(any_folder) == {}

@@ -12,6 +12,7 @@ import pytest
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import Action, Event, Signal, State
 from lakeingest.errors import StateUnreadable, StorageFailed
+from lakeingest.files.local import Local
 from lakeingest.state import signals as stored
 from lakeingest.state import store
 from lakeingest.state.signals import SignalDocument, SignalFolder, this_process
@@ -29,7 +30,7 @@ for _ in range(40):
 """
 
 
-def add(state: Path, action: Action = Action.PAUSE, *tables: TableId, least: int = 1) -> SignalDocument:
+def add(state: Local, action: Action = Action.PAUSE, *tables: TableId, least: int = 1) -> SignalDocument:
     """One more signal."""
 
     def make(number: int) -> Signal:
@@ -38,7 +39,7 @@ def add(state: Path, action: Action = Action.PAUSE, *tables: TableId, least: int
     return SignalFolder(state).add(make, least)
 
 
-def finished(state: Path, action: Action, *tables: TableId) -> int:
+def finished(state: Local, action: Action, *tables: TableId) -> int:
     """One more signal, which has ended; its number."""
     document = add(state, action, *tables)
     SignalFolder(state).move(document, Event.FINISH)
@@ -56,7 +57,7 @@ def audit(state: Path) -> list[dict[str, object]]:
     return found
 
 
-def test_two_processes_at_once_get_different_numbers(tmp_path: Path) -> None:
+def test_two_processes_at_once_get_different_numbers(tmp_path: Local) -> None:
     """Each document is made once: of 80 signals from two processes none has the number of another, and none is lost."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     processes = [subprocess.Popen([sys.executable, "-c", ENQUEUE, str(tmp_path)], env=environment) for _ in range(2)]
@@ -67,7 +68,7 @@ def test_two_processes_at_once_get_different_numbers(tmp_path: Path) -> None:
     assert sorted(int(str(line["number"])) for line in audit(tmp_path)) == list(range(1, 81))
 
 
-def test_a_signal_is_read_back_as_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_signal_is_read_back_as_it_was_asked_for(tmp_path: Local) -> None:
     """With who asked, when, and for which tables; nothing is there before the first one."""
     assert SignalFolder(tmp_path).read() == []
     made = add(tmp_path, Action.MAINTAIN, ORDERS)
@@ -82,7 +83,7 @@ def test_numbers_begin_after_those_that_the_lake_names(tmp_path: Path) -> None:
     assert add(tmp_path, least=3).signal.number == 9
 
 
-def test_each_change_of_a_state_is_a_line_of_the_audit(tmp_path: Path) -> None:
+def test_each_change_of_a_state_is_a_line_of_the_audit(tmp_path: Local) -> None:
     """Who asked and who carried it out; a move that changes nothing is no line, and may be made again."""
     folder, document = SignalFolder(tmp_path), add(tmp_path, Action.MAINTAIN, ORDERS)
     running = folder.move(document, Event.BEGIN)
@@ -102,7 +103,7 @@ def test_each_change_of_a_state_is_a_line_of_the_audit(tmp_path: Path) -> None:
     assert (done.note, done.result) == ("all of it", {"files": 3})
 
 
-def test_a_failed_signal_says_why(tmp_path: Path) -> None:
+def test_a_failed_signal_says_why(tmp_path: Local) -> None:
     """In its document and in the audit."""
     folder = SignalFolder(tmp_path)
     folder.move(add(tmp_path, Action.MAINTAIN), Event.FAIL, why="StorageFailed: no room")
@@ -120,7 +121,7 @@ def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path: Path) -> None:
     assert [line["number"] for line in audit(tmp_path)] == [1, 2]
 
 
-def test_documents_of_ended_signals_are_read_once(tmp_path: Path) -> None:
+def test_documents_of_ended_signals_are_read_once(tmp_path: Local) -> None:
     """What has ended does not change any more: a folder that was opened before does not look at its file again."""
     number = finished(tmp_path, Action.MAINTAIN)
     folder = SignalFolder(tmp_path)
@@ -131,7 +132,7 @@ def test_documents_of_ended_signals_are_read_once(tmp_path: Path) -> None:
         SignalFolder(tmp_path).read()
 
 
-def test_old_documents_are_removed_and_no_number_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_documents_are_removed_and_no_number_comes_again(tmp_path: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that decide whether a table is paused stay, so do open ones and the newest number."""
     monkeypatch.setattr(stored, "ENDED_MAX", 1)
     finished(tmp_path, Action.PAUSE, ORDERS)  # over: orders is resumed later
@@ -151,7 +152,7 @@ def test_old_documents_are_removed_and_no_number_comes_again(tmp_path: Path, mon
     assert [one.signal.number for one in folder.read()] == [7, 8]
 
 
-def test_a_killed_owner_leaves_a_whole_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_owner_leaves_a_whole_document(tmp_path: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash between the audit and the document: the audit has the change twice, and it is made once."""
     document = add(tmp_path, Action.MAINTAIN)
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.avro_schema import avro_schema
 from lakeingest.lake.hudi.base_files import META, FileGroup, WrittenFile, groups_of
@@ -87,9 +86,9 @@ class AllRows:
         if sum(one.rows for one in written) != self.count:
             return False
         # tasks of a run that was killed may have ended late, and readers would see their files
-        names, there = {group.name for group in groups}, files.listed(self.folder, "*.parquet")
+        names, there = {group.name for group in groups}, self.folder.listed("*.parquet")
         if late := [file for file in there if file.name.partition("_")[0] not in names]:
-            folders.delete_all(late)
+            files.delete_all(late)
         mark = {f"{PREFIX}{RECORD_KEY_MARK}": json.dumps(record_key)}
         extra = {SCHEMA: avro_schema(self.table.name, columns), **properties, **mark}
         operation = "BULK_INSERT" if self.published is None else "UPSERT"

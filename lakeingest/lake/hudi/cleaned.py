@@ -10,7 +10,6 @@ from typing import Any
 
 import fastavro
 
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.commit import next_moment
 from lakeingest.lake.hudi.timeline import metadata_of, timeline
@@ -95,9 +94,9 @@ def refuse_before(folder: File, first: str, last: str) -> None:
         "partitionMetadata": {},
         "version": 2,
     }
-    files.put(place / f"{begun}.clean.requested", _avro(_PLAN, plan))
-    files.put(place / f"{begun}.clean.inflight", b"")
-    files.put(place / f"{begun}_{next_moment(folder)}.clean", _avro(_METADATA, said))
+    (place / f"{begun}.clean.requested").put(_avro(_PLAN, plan))
+    (place / f"{begun}.clean.inflight").put(b"")
+    (place / f"{begun}_{next_moment(folder)}.clean").put(_avro(_METADATA, said))
 
 
 def _avro(schema: Any, doc: dict[str, Any]) -> bytes:

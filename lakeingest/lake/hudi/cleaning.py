@@ -9,12 +9,11 @@ also where a removal was lost. A new query on an archived commit is refused (`cl
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi.cleaned import earliest, refuse_before
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.timeline import timeline, writes
@@ -40,7 +39,7 @@ def clean(folder: File, waiting: Waiting) -> None:
             refuse_before(folder, first, max(kept))
         due = list(waiting.due())
         if due:  # a table that was restored from an older copy has older commits
-            folders.delete_all(_replaced(folder, min(first, max(str(removal.of[_UNTIL]) for removal in due))))
+            files.delete_all(_replaced(folder, min(first, max(str(removal.of[_UNTIL]) for removal in due))))
         for removal in due:
             removal.drop()
 
@@ -48,10 +47,10 @@ def clean(folder: File, waiting: Waiting) -> None:
 def _replaced(folder: File, instant: str) -> Iterator[File]:
     """The files of each group before the one that a commit of this instant reads, with Hadoop's checksums of them."""
     visible = {file.name.partition("_")[0]: begun_at(file) for file in visible_files(folder, instant)}
-    for file in files.listed(folder, "*.parquet"):
+    for file in folder.listed("*.parquet"):
         if begun_at(file) < visible.get(file.name.partition("_")[0], ""):
             yield file
-            if isinstance(file, Path):
+            if isinstance(file, Local):
                 yield file.with_name(f".{file.name}.crc")
 
 

@@ -18,7 +18,6 @@ from lakeingest.core.clocks import NEAR, spoken
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ClockBehind
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import DIGITS, MOMENT, moment, timeline
 
@@ -80,14 +79,14 @@ class Commit:
     def begin(cls, folder: File) -> Self:
         """Readers see nothing of it."""
         commit = cls(folder, next_moment(folder))
-        files.make_folder(commit._markers)
+        commit._markers.make_folder()
         for step in ("commit.requested", "inflight"):
-            files.write(commit._timeline / f"{commit.instant}.{step}", b"")
+            (commit._timeline / f"{commit.instant}.{step}").write(b"")
         return commit
 
     def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:
         """Say that a data file is written next: a new one of a file group that has one, or the first one of a group."""
-        files.write(self._markers / f"{name}.marker.{kind}", b"")
+        (self._markers / f"{name}.marker.{kind}").write(b"")
 
     def complete(self, operation: str, written: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> bool:
         """Let readers see it: Hudi's name for the kind of commit, and the `HoodieWriteStat` of each written file.
@@ -98,10 +97,10 @@ class Commit:
         metadata = {"partitionToWriteStats": {"": stats}, "compacted": False, "extraMetadata": properties}
         contents = io.BytesIO()
         fastavro.writer(contents, _METADATA, [{**metadata, "operationType": operation}])
-        if not files.exists(self._timeline / f"{self.instant}.inflight"):
+        if not (self._timeline / f"{self.instant}.inflight").exists():
             return False
-        files.put(self._timeline / f"{self.instant}_{next_moment(self.folder)}.commit", contents.getvalue())
-        folders.delete_all([self._markers, *folders.tree(self._markers)])
+        (self._timeline / f"{self.instant}_{next_moment(self.folder)}.commit").put(contents.getvalue())
+        files.delete_all([self._markers, *self._markers.tree()])
         return True
 
     @property
@@ -122,11 +121,11 @@ def roll_back(folder: File) -> None:
     completed = {times.partition("_")[0] for times, _ in found if "_" in times}
     pending = {times for times, kind in found if kind == "commit.requested"} - completed
     for instant in sorted(pending):
-        folders.delete_all(files.listed(folder, f"*_{instant}.parquet*"))
+        files.delete_all(folder.listed(f"*_{instant}.parquet*"))
         for step in ("inflight", "commit.requested"):
-            files.delete(folder / ".hoodie" / "timeline" / f"{instant}.{step}")
+            (folder / ".hoodie" / "timeline" / f"{instant}.{step}").delete()
     markers = folder / ".hoodie" / ".temp"  # also those of commits that were completed just before the end of a process
-    folders.delete_all([markers, *folders.tree(markers)])
+    files.delete_all([markers, *markers.tree()])
 
 
 def behind(folder: File) -> timedelta:

@@ -68,7 +68,7 @@ def _listed(folder: File, instant: str) -> dict[str, File]:
     entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
     first = min((times.partition("_")[0] for times, _, kind in entries if not kind.startswith(others)), default="")
     newest: dict[str, tuple[str, File]] = {}
-    for file in files.listed(folder, "*.parquet"):
+    for file in folder.listed("*.parquet"):
         group, _, begun = file.stem.split("_")
         is_there = begun in completed or begun < first
         if is_there and begun <= instant and begun > newest.get(group, ("",))[0]:
@@ -79,7 +79,7 @@ def _listed(folder: File, instant: str) -> dict[str, File]:
 def _size(file: File) -> int | None:
     """The length of a file in bytes; None where it is gone."""
     try:
-        return files.size(file)
+        return file.size()
     except FileNotFoundError:
         return None
 

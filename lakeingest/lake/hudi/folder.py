@@ -17,8 +17,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.disk import sync_changed, sync_tree
 from lakeingest.errors import LakeIngestError, NotOurTable
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.options import RECORD_KEY_MARK
@@ -42,7 +42,7 @@ def location(file: File) -> str:
 
 def is_table(folder: File) -> bool:
     """Whether Hudi takes a folder for a table."""
-    return (folder / ".hoodie").is_dir() if isinstance(folder, Path) else files.exists(folder / PROPERTIES)
+    return (folder / ".hoodie").is_dir() if isinstance(folder, Local) else (folder / PROPERTIES).exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,16 @@ class TableFolder:
         """Begin the first copy: of several pipelines one may. NotOurCopy when another one does."""
         if self.ownership is None:
             return
-        files.make_folder(self._claim.parent)
+        self._claim.parent.make_folder()
         mine = self.ownership.marks({})
-        if not files.create(self._claim, mine) and (others := self.claimed()) is not None:
+        if not self._claim.create(mine) and (others := self.claimed()) is not None:
             self.ownership.assert_ours(self.table, others)
-            files.replace(self._claim, mine)
+            self._claim.put_document(mine)
 
     def claim_for(self, owner: Owner) -> None:
         """Let this pipeline make the first copy, whoever has begun it."""
-        files.make_folder(self._claim.parent)
-        files.replace(self._claim, {PIPELINE: owner.to_text()})
+        self._claim.parent.make_folder()
+        self._claim.put_document({PIPELINE: owner.to_text()})
 
     @property
     def _claim(self) -> File:
@@ -121,7 +121,7 @@ class TableFolder:
 
     def give_name(self) -> None:
         """Give the table its final name; NotOurTable when something else has it."""
-        if isinstance(self.final, Path):
+        if isinstance(self.final, Local):
             self._rename(self.final)
         else:
             self._copy(self.final)
@@ -148,7 +148,7 @@ class TableFolder:
 
         Of the data files only those are looked at that readers see: thousands of older ones may be there.
         """
-        if not isinstance(self.final, Path):
+        if not isinstance(self.final, Local):
             return
         published = self.published()
         seen = [] if published is None else visible_files(self.final, published.time)
@@ -167,44 +167,44 @@ class TableFolder:
                 newest(self.table, self.building, building=True)
             except LakeIngestError:  # the source has a table of this name, or someone wrote to it
                 return
-        if spark is None or isinstance(self.building, Path):
-            folders.delete_all([self.building, *folders.tree(self.building)])
-        elif folders.is_there(self.building):
+        if spark is None or isinstance(self.building, Local):
+            files.delete_all([self.building, *self.building.tree()])
+        elif self.building.is_there():
             context: Any = spark.sparkContext
             path = context._jvm.org.apache.hadoop.fs.Path(location(self.building))  # noqa: SLF001 - no public way
             path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
 
     def _is_named(self) -> bool:
-        return self.final.exists() if isinstance(self.final, Path) else is_table(self.final)
+        return self.final.exists() if isinstance(self.final, Local) else is_table(self.final)
 
     def _forget_building(self) -> None:
         """Let the copy be the only table: it would be found in the other folder again if someone dropped it."""
-        files.delete(self.building / PROPERTIES)
+        (self.building / PROPERTIES).delete()
 
     def _is_taken(self, published: Instant | None) -> bool:
         """Whether something else is in the way of the table's name; a part of its own copy is not."""
-        if isinstance(self.final, Path):
+        if isinstance(self.final, Local):
             return self.final.exists()
-        there = {_below(file, self.final) for file in folders.tree(self.final) if files.size(file)}
-        ours = set() if published is None else {_below(file, self.building) for file in folders.tree(self.building)}
+        there = {_below(file, self.final) for file in self.final.tree() if file.size()}
+        ours = set() if published is None else {_below(file, self.building) for file in self.building.tree()}
         return not there <= ours
 
-    def _copy(self, final: Stored) -> None:
+    def _copy(self, final: File) -> None:
         """Let all files be in the final folder; to repeat it does no harm."""
 
         def copy(file: File) -> None:
             try:
-                files.copy(file, final / _below(file, self.building))
+                file.copy_to(final / _below(file, self.building))
             except FileNotFoundError:
-                if files.size(file):  # otherwise an object that stands for a folder
+                if file.size():  # otherwise an object that stands for a folder
                     raise stale(self.table) from None
 
         last = self.building / PROPERTIES
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(copy, (file for file in folders.tree(self.building) if file not in {last, self.building})))
+            list(pool.map(copy, (file for file in self.building.tree() if file not in {last, self.building})))
         copy(last)
 
-    def _rename(self, final: Path) -> None:
+    def _rename(self, final: Local) -> None:
         try:
             Path(str(self.building)).rename(final)
         except FileNotFoundError:

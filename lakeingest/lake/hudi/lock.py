@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeingest.core.schema import TableId
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.lake.refusals import stale
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def publishing(table: TableId, folder: File, spark: "SparkSession | None" = None
     `folder` is the table's; the lock is a file beside it, if that is a disk. Who commits holds it: the JVM of the
     session, or this process.
     """
-    if not isinstance(folder, Path):
+    if not isinstance(folder, Local):
         yield
         return
     path = folder.with_name(folder.name + ".lakeingest.lock")

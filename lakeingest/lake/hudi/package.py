@@ -6,7 +6,7 @@ from lakeingest.config.tables import TableOptions
 from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
-from lakeingest.files.file import File, at, probe, state_of
+from lakeingest.files.file import File, at, state_of
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.hudi.adoptions import HudiAdoptions
 from lakeingest.lake.hudi.rollbacks import HudiRollbacks
@@ -44,7 +44,7 @@ def _staging(config: Config) -> File:
 
 def _unwritable(settings: configuration.Target) -> str | None:
     try:
-        probe(at(settings.warehouse, settings.storage))
+        at(settings.warehouse, settings.storage).probe()
     except (LakeIngestError, OSError) as error:
         return f"the warehouse {settings.warehouse} cannot be written: {error}"
     return None

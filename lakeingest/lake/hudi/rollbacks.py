@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.folder import TableFolder
@@ -114,14 +113,14 @@ def _take_out(place: File, instant: str) -> None:
     """Take out a commit or the plan of one; to repeat it does no harm."""
     mine = [file for file in timeline(place, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
     if not any(file.name.endswith(".requested") for file in mine):  # so that it is known to be incomplete
-        files.write(place / ".hoodie" / "timeline" / f"{instant}.commit.requested", b"")
+        (place / ".hoodie" / "timeline" / f"{instant}.commit.requested").write(b"")
         mine.append(place / ".hoodie" / "timeline" / f"{instant}.commit.requested")
     done = [file for file in mine if file.name.startswith(f"{instant}_")]
     for file in done:
-        files.delete(file)
-    folders.delete_all(files.listed(place, f"*_{instant}.parquet*"))
+        file.delete()
+    files.delete_all(place.listed(f"*_{instant}.parquet*"))
     markers = place / ".hoodie" / ".temp" / instant
-    folders.delete_all([markers, *folders.tree(markers)])
+    files.delete_all([markers, *markers.tree()])
     begun = [file for file in mine if file not in done]
     for file in sorted(begun, key=lambda file: file.name.endswith(".requested")):  # the request is deleted last
-        files.delete(file)
+        file.delete()

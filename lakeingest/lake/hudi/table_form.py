@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import timeline
 
@@ -60,23 +59,23 @@ def record_key_of(folder: File) -> tuple[str, ...]:
 
 def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     """Let the table's properties name these columns as its record key."""
-    before = files.read(folder / PROPERTIES).decode()
+    before = (folder / PROPERTIES).read().decode()
     line = f"{_RECORD_KEY}={','.join(record_key)}"
     after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, before)
     if after != before:
-        files.delete(folder / _CHECKSUM)  # first: readers fail where it does not fit the contents
-        files.put(folder / PROPERTIES, after.encode())
+        (folder / _CHECKSUM).delete()  # first: readers fail where it does not fit the contents
+        (folder / PROPERTIES).put(after.encode())
 
 
 def forget_indexes(folder: File) -> None:
     """Remove the index of files that someone else's write has made: it names files that are to be deleted."""
-    before = files.read(folder / PROPERTIES).decode()
+    before = (folder / PROPERTIES).read().decode()
     names = "|".join(map(re.escape, _INDEXES))
     after = re.sub(rf"(?m)^({names})=.*\n?", "", before)
     if after != before:  # first: then readers list the files
-        files.delete(folder / _CHECKSUM)
-        files.put(folder / PROPERTIES, after.encode())
-    folders.delete_all([folder / ".hoodie" / "metadata", *folders.tree(folder / ".hoodie" / "metadata")])
+        (folder / _CHECKSUM).delete()
+        (folder / PROPERTIES).put(after.encode())
+    files.delete_all([folder / ".hoodie" / "metadata", *(folder / ".hoodie" / "metadata").tree()])
 
 
 def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
@@ -84,14 +83,14 @@ def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
     checksum = zlib.crc32(f".{name}".encode())  # of the database, which a table in a folder has not, and the name
     own = {"hoodie.table.name": name, "hoodie.table.checksum": str(checksum), _RECORD_KEY: ",".join(record_key)}
     lines = [f"{key}={_escaped(value)}" for key, value in sorted({**_DECISIVE, **_OTHERS, **own}.items())]
-    files.make_folder(folder / ".hoodie" / "timeline" / "history")
-    files.write(folder / PARTITION, b"partitionDepth=0\n")
-    files.put(folder / PROPERTIES, "\n".join([*lines, ""]).encode())
+    (folder / ".hoodie" / "timeline" / "history").make_folder()
+    (folder / PARTITION).write(b"partitionDepth=0\n")
+    (folder / PROPERTIES).put("\n".join([*lines, ""]).encode())
 
 
 def _properties(folder: File) -> dict[str, str]:
     """Those of the table, with the escapes that names and values have."""
-    lines = files.read(folder / PROPERTIES).decode().splitlines()
+    lines = (folder / PROPERTIES).read().decode().splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 

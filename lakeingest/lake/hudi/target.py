@@ -17,7 +17,6 @@ from lakeingest import config
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.base_files import META
@@ -67,13 +66,13 @@ class HudiTarget(StagedTarget[Instant]):
 
     def exists(self) -> bool:
         """Whether the warehouse or staging exists, or there is a metastore; CatalogAway when that does not answer."""
-        return self._metastore.answers() or folders.is_there(self._warehouse) or folders.is_there(self._folder)
+        return self._metastore.answers() or self._warehouse.is_there() or self._folder.is_there()
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """The folders of all Hudi tables, and of staging."""
-        namespaces = folders.subfolders(self._warehouse)
-        found = ((one, name) for one in namespaces for name in folders.subfolders(self._warehouse / one))
+        namespaces = self._warehouse.subfolders()
+        found = ((one, name) for one in namespaces for name in (self._warehouse / one).subfolders())
         published = (one for one in found if is_table(self._warehouse / one[0] / one[1]))
         return {
             *((decode(namespace), decode(name.removesuffix(BUILDING))) for namespace, name in published),
@@ -158,7 +157,7 @@ class HudiTarget(StagedTarget[Instant]):
     def inventory(self, table: TableId) -> Inventory:
         """All data files of the table's folder: those of older commits are among them until they are deleted."""
         place = self._folder_of(table).place
-        sizes = [files.size(file) for file in files.listed(place, "*.parquet")]
+        sizes = [file.size() for file in place.listed("*.parquet")]
         return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:

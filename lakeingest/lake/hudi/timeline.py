@@ -19,7 +19,6 @@ from lakeingest.config import History
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, ForeignWrite, StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.marks import OWNER, PROGRESS, parse_progress
 from lakeingest.lake.refusals import foreign_write, not_ours
@@ -139,13 +138,13 @@ def moment(instant: str) -> datetime:
 
 def timeline(folder: File, pattern: str) -> list[File]:
     """The files of the timeline whose names match, sorted; without those of Hadoop, which begin with a dot."""
-    return [file for file in files.listed(folder / ".hoodie" / "timeline", pattern) if not file.name.startswith(".")]
+    return [file for file in (folder / ".hoodie" / "timeline").listed(pattern) if not file.name.startswith(".")]
 
 
 @contextmanager
 def metadata_of(file: File) -> Iterator[dict[str, Any]]:
     """The contents of a commit's file (Hudi's `HoodieCommitMetadata`, in Avro); StateUnreadable where it is damaged."""
-    contents = BytesIO(files.read(file))  # errors of the disk are named elsewhere
+    contents = BytesIO(file.read())  # errors of the disk are named elsewhere
     try:
         metadata: Any = next(iter(fastavro.reader(contents)))
         yield metadata

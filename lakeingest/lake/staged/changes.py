@@ -44,5 +44,5 @@ def in_groups(found: Iterable[File], size: int) -> list[list[File]]:
             groups.append([])
             filled = 0
         groups[-1].append(file)
-        filled += files.size(file)
+        filled += file.size()
     return groups

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -25,8 +24,8 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.lake.refusals import stale
 
 _COMPARED_SECONDS = 3_600  # that rows to compare are kept
@@ -86,7 +85,7 @@ class StagingFolder:
 
     def commits(self, after: int | None = None) -> list[StagingCommit]:
         """All commits; or the commit of the version `after` and all later ones, none for an unknown version."""
-        listed = files.listed(self.path, "*.json")
+        listed = self.path.listed("*.json")
         found = [self._parsed(*one) for one in zip(listed, files.read_all(listed), strict=True)]
         if after is None:
             return found
@@ -119,19 +118,19 @@ class StagingFolder:
 
     def last(self) -> StagingCommit:
         """The last commit; the others are not read. StaleWriter when the folder was dropped."""
-        listed = files.listed(self.path, "*.json")
+        listed = self.path.listed("*.json")
         if not listed:
             raise stale(self.table)
-        return self._parsed(listed[-1], files.read(listed[-1]))
+        return self._parsed(listed[-1], listed[-1].read())
 
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
         """The first commit of a new table: one file with the columns and no rows."""
-        files.make_folder(self.path / "data")
+        (self.path / "data").make_folder()
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def resume(self, progress: Progress, key: Sequence[str], version: int) -> StagingCommit:
         """The first commit of a folder without one: it stands for the version that readers see."""
-        files.make_folder(self.path / "data")
+        (self.path / "data").make_folder()
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
     def append(
@@ -159,15 +158,15 @@ class StagingFolder:
         if not commits or commits[-1].version != last:
             raise stale(self.table)
         for commit in reversed(commits[1:]):
-            files.delete(self.path / f"{commit.number:010d}.json")
-            files.sync(self.path)
+            (self.path / f"{commit.number:010d}.json").delete()
+            self.path.sync()
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably; it is part of the table when a commit names it."""
         name = self.new_file(".parquet")
         with files.written(self.path / name) as path:
             pq.write_table(rows, path, compression="zstd")
-        files.sync(self.path / "data")
+        (self.path / "data").sync()
         return name
 
     def assert_whole(self, names: Iterable[str]) -> None:
@@ -195,20 +194,20 @@ class StagingFolder:
 
     def drop(self) -> None:
         """Remove the commits and the files; without its first commit the folder counts as dropped."""
-        if isinstance(self.path, Path):
+        if isinstance(self.path, Local):
             gone = self.path.with_name(f"{self.path.name}{_GONE}{uuid.uuid4().hex}")
             try:
                 self.path.rename(gone)
             except FileNotFoundError as error:
                 raise stale(self.table) from error
-            folders.delete_all([gone])
+            files.delete_all([gone])
             return
-        there = folders.tree(self.path)
+        there = self.path.tree()
         if not there:
             raise stale(self.table)
-        for commit in files.listed(self.path, "*.json"):
-            files.delete(commit)
-        folders.delete_all(there)
+        for commit in self.path.listed("*.json"):
+            commit.delete()
+        files.delete_all(there)
 
     def is_swept(self, version: int) -> bool:
         """Whether the commit of the version is the first one, as `sweep` leaves it."""
@@ -221,31 +220,31 @@ class StagingFolder:
         Rows to compare are removed after an hour.
         """
         if compared := self._groups("compared").values():
-            oldest = files.now(self.path) - _COMPARED_SECONDS
+            oldest = self.path.now() - _COMPARED_SECONDS
             for group in compared:
-                if all(files.changed(file) < oldest for file in group):
-                    folders.delete_all(group)
+                if all(file.changed() < oldest for file in group):
+                    files.delete_all(group)
         later = self.commits(version)
         if not later:
             return
-        earlier = (file for file in files.listed(self.path, "*.json") if int(file.stem) < later[0].number)
-        folders.delete_all([*earlier, *(file for found in self._unneeded(later[1:]) for file in found)])
+        earlier = (file for file in self.path.listed("*.json") if int(file.stem) < later[0].number)
+        files.delete_all([*earlier, *(file for found in self._unneeded(later[1:]) for file in found)])
 
     def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
         """Delete what is older than `age` and no commit has; how many files, and how many bytes."""
         groups = [*self._unneeded(self.commits()), *self._groups("compared").values()]
-        groups += [[file] for file in files.listed(self.path, "*.*.*")]
-        groups += [[file] for file in files.listed(self.path, "*.new")]
-        if isinstance(self.path, Path):
-            groups += [list[File](folders.whole(path)) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
-        oldest, removed, freed = files.now(self.path) - age.total_seconds(), 0, 0
+        groups += [[file] for file in self.path.listed("*.*.*")]
+        groups += [[file] for file in self.path.listed("*.new")]
+        if isinstance(self.path, Local):
+            groups += [list[File](path.whole()) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+        oldest, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
-            if all(files.changed(file) < oldest for file in group):
+            if all(file.changed() < oldest for file in group):
                 found = [
-                    file for file in group if not (isinstance(file, Path) and (file.is_symlink() or file.is_dir()))
+                    file for file in group if not (isinstance(file, Local) and (file.is_symlink() or file.is_dir()))
                 ]
                 removed, freed = removed + len(found), freed + files.total(found)
-                folders.delete_all(group)
+                files.delete_all(group)
         return removed, freed
 
     def _unneeded(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
@@ -256,16 +255,16 @@ class StagingFolder:
     def _groups(self, part: str) -> dict[str, list[File]]:
         """The files in a part of the folder, by their names there; those of one folder are together."""
         place, groups = self.path / part, dict[str, list[File]]()
-        if isinstance(place, Path):
+        if isinstance(place, Local):
             inside = [] if place.is_symlink() else place.glob("*")
-            return {path.name: list[File](folders.whole(path)) for path in inside}
-        for file in folders.tree(place):
+            return {path.name: list[File](path.whole()) for path in inside}
+        for file in place.tree():
             groups.setdefault(str(file).removeprefix(f"{place}/").partition("/")[0], []).append(file)
         return groups
 
     def _create(self, commit: StagingCommit) -> StagingCommit:
         try:
-            made = files.create(self.path / f"{commit.number:010d}.json", commit.to_json())
+            made = (self.path / f"{commit.number:010d}.json").create(commit.to_json())
         except FileNotFoundError as error:  # the folder was dropped by another run
             raise stale(self.table) from error
         if not made:
@@ -283,12 +282,12 @@ class StagingFolder:
 
 def tables_in(staging: File) -> Iterator[TableId]:
     """The tables that have a folder of staged commits in this one; a name that is cut stands in a commit."""
-    for name in folders.subfolders(staging):
+    for name in staging.subfolders():
         if _GONE in name:
             continue
         if not is_cut(name):
             yield TableId.parse(unquote(name))
-        elif commits := files.listed(staging / name, "*.json"):
+        elif commits := (staging / name).listed("*.json"):
             yield StagingCommit.from_json(0, files.document(commits[-1])).progress.table
 
 

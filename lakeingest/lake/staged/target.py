@@ -17,7 +17,6 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors
 from lakeingest.lake.refusals import stale
@@ -209,7 +208,7 @@ class StagedTarget(Target, Generic[Seen]):
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):
             return
-        if folders.is_there(staging.path):
+        if staging.path.is_there():
             staging.drop()
         if staged is not None and seen is not None:
             staging.resume(staged.progress, seen.key, staged.version)

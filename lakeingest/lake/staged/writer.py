@@ -60,7 +60,7 @@ class StagedRows:
     def read(self) -> pa.Table:
         """All of them; StateUnreadable where they are gone."""
         with storage_errors(str(self.path)):
-            found = files.listed(self.path, "*.parquet")
+            found = self.path.listed("*.parquet")
             if not found:
                 raise StateUnreadable(f"the rows to compare, in {self.path}, are gone; run the same command again")
             return pa.concat_tables(map(_rows, found))

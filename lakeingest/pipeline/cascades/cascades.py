@@ -19,22 +19,24 @@ a parent changed and its key values cannot be compared here (`core.comparison`).
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 from lakeingest.core.cascaded import may_be_changed
 from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, values_of
 from lakeingest.core.keys import EVERY_KEY, quote
-from lakeingest.core.position import Low, Place, Position, latest
+from lakeingest.core.position import Low, Place, Position
 from lakeingest.errors import SplitUnstable, SpoolGap
 from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.pipeline.binlog.coverage import cover_lows
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.binlog.watermarks import read_up_to
 from lakeingest.pipeline.cascades.copies import Copies
-from lakeingest.pipeline.events import RowsReread, StartedOver
+from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.merging.merge import merge
+from lakeingest.pipeline.rereads.committing import commit_reread
 from lakeingest.pipeline.rereads.patches import patch_folder, patches_of, read_chunks, read_keys
 from lakeingest.pipeline.rereads.tasks import Chunk
 from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.commit_progress import commit_progress
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
@@ -131,18 +133,8 @@ def _read_again(
     patched += read_chunks(edges, binlog, table, BY_FOREIGN_KEYS, _chunks(table, moved))
     settled = min(_contained(part.low, stop, needed) for part in patched)
     patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)
-    progress = table.progress.cascades_read(
-        patches,
-        since,
-        Settled(table.cascade_keys, settled),
-        nulled=sum(part.nulled for part in patched),
-        read_to=read_up_to(edges, binlog, latest(part.high for part in patched)),
-    )
-    binlog.add_boundaries(part.high for part in patched)
-    edges.lease.assert_held()
-    table.advance(edges.target.mark(table.staged, progress), sound=True)
-    found, seconds = sum(part.cost.rows for part in patched), time.monotonic() - began
-    edges.observe(RowsReread(table.id, len(patched), found, seconds, is_last=True))
+    reread = partial(table.progress.cascades_read, patches, since, Settled(table.cascade_keys, settled))
+    commit_reread(edges, binlog, table, patched, reread, began, is_last=True)
 
 
 def _chunks(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
@@ -216,7 +208,6 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     to = min(position.place, _view_has(edges, binlog))
     cascades = Settled(table.cascade_keys, to) if table.cascade_keys else None
     begun = progress.over_gap(position, progress.fingerprint, progress.covered_from, signals=signals, cascades=cascades)
-    edges.lease.assert_held()
-    table.advance(edges.target.mark(table.staged, begun), sound=True)
+    commit_progress(edges, table, begun)
     table.settle(to)
     edges.observe(StartedOver(table.id, compared=True))

@@ -6,9 +6,7 @@ rounds spool the binlog; these waves do not read it.
 
 from collections.abc import Iterable
 
-from lakeingest.pipeline.copying.planner import Planner
-from lakeingest.pipeline.copying.waves import Wave, begin_wave, commit_wave, end_wave
-from lakeingest.pipeline.events import Planned
+from lakeingest.pipeline.copying.waves import TableCopy
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.stopping import working_on
@@ -22,8 +20,7 @@ class CopyingBeside:
     def __init__(self, edges: Edges, binlog: BinlogRun) -> None:
         self._edges, self._binlog = edges, binlog
         self._table: TableRun | None = None
-        self._planner: Planner | None = None
-        self._wave: Wave | None = None
+        self._copy: TableCopy | None = None
 
     def step(self, tables: Iterable[TableRun]) -> bool:
         """Commit the wave that was read, and begin to read the next one; whether there was a wave to commit.
@@ -48,27 +45,15 @@ class CopyingBeside:
 
     def cancel(self) -> None:
         """Nobody wants what is being read: the next step begins with the table's first missing chunk."""
-        if self._wave is not None:
-            self._wave.outcomes.cancel()
-        self._table = self._planner = self._wave = None
+        if self._copy is not None:
+            self._copy.cancel()
+        self._table = self._copy = None
 
     def _advance(self, table: TableRun) -> bool:
-        edges, binlog = self._edges, self._binlog
-        if self._planner is None:
-            self._planner = Planner(edges.source, table.schema, table.options, edges.executors.at_once_beside)
-            edges.observe(Planned(table.id, self._planner.estimated_rows))
-        planner = self._planner
-        if self._wave is None:
-            self._wave = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to, beside=True)
-        if not self._wave.outcomes.is_done:
+        self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
+        if not self._copy.is_read:
             return False
-        read, self._wave = self._wave, None
-        copied = end_wave(edges, binlog, table, planner, read)
-        lower = read.keys.upper if copied else read.keys.lower
-        if not copied or lower is not None:
-            self._wave = begin_wave(edges, binlog, table, planner, lower, beside=True)
-        if copied:
-            commit_wave(edges, binlog, table, read, copied)
-        if self._wave is None:  # that was the last one
+        self._copy.step()
+        if self._copy.wave is None:  # that was the last one
             self.cancel()
         return True

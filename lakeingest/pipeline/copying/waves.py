@@ -5,20 +5,20 @@ does not purge binlog that the copy still needs.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX, Chunk
+from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.position import latest
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, of_pipeline
+from lakeingest.errors import of_pipeline
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_segments
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.pipeline.binlog.watermarks import read_up_to, settled_position
 from lakeingest.pipeline.copying.planner import Planner
 from lakeingest.pipeline.copying.tasks import Copied, CopyChunk, run_task
+from lakeingest.pipeline.copying.wave_loop import Wave, WaveLoop
 from lakeingest.pipeline.events import Planned, WaveCommitted
 from lakeingest.pipeline.merging.merge import merge
 from lakeingest.pipeline.publishing.gate import gate
@@ -37,89 +37,75 @@ MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its
 MERGE_SPLITS = 128  # each is a GTID set in every commit's properties, until a merge joins them
 
 
-@dataclass(frozen=True, slots=True)
-class Wave:
-    """Chunks that executors read, and at the same time the binlog that was written since the last wave."""
-
-    chunks: list[Chunk]
-    outcomes: BackgroundJob[list[Copied | Decoded]]
-    began: float
-
-    @property
-    def keys(self) -> KeyRange:
-        """The keys of all chunks of the wave."""
-        return KeyRange(self.chunks[0].range.lower, self.chunks[-1].range.upper)
+Chunks: TypeAlias = Wave[Copied | Decoded]
 
 
 def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Callable[[], bool]) -> None:
-    """Copy the missing chunks of the table, wave by wave, until none is missing or the time is up.
-
-    While a wave is committed, the next wave is read. A wave with a chunk that was given up is planned again, in smaller
-    chunks; ChunkTooSlow where they cannot be smaller.
-    """
+    """Copy the missing chunks of the table, wave by wave, until none is missing or the time is up."""
     if not table.has_missing_chunks or out_of_time():
         return
-    planner = Planner(edges.source, table.schema, table.options, edges.executors.at_once)
-    edges.observe(Planned(table.id, planner.estimated_rows))
-    wave: Wave | None = begin_wave(edges, binlog, table, planner, table.progress.splits.copied_up_to)
+    copying = TableCopy(edges, binlog, table)
     try:
-        while wave is not None:
-            read, copied = wave, end_wave(edges, binlog, table, planner, wave)
-            if table.watch is Watch.UNWATCHED:  # the binlog holds a change of the table that cannot be replayed
-                return
-            is_last = bool(copied) and read.keys.upper is None
-            lower = read.keys.upper if copied else read.keys.lower
-            wave = None if is_last or out_of_time() else begin_wave(edges, binlog, table, planner, lower)
-            if copied:
-                commit_wave(edges, binlog, table, read, copied)
+        while copying.wave is not None:
+            copying.step(lambda: not out_of_time())
             if out_of_time():
                 break
     finally:
-        if wave is not None:
-            wave.outcomes.cancel()
+        copying.cancel()
 
 
-def begin_wave(
-    edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, lower: Key | None, *, beside: bool = False
-) -> Wave:
-    """Start to read the next wave, from the key `lower` on; with `beside` without the binlog, which others read."""
-    chunks, cap = planner.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if planner.can_shrink else None)
-    position, writer, since = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
-    copies = [
-        CopyChunk(edges.source.settings, table.schema, chunk, position.server_uuid, position.epoch, since, cap, writer)
-        for chunk in chunks
-    ]
-    executors = edges.executors
-    at_once = executors.at_once_beside if beside else executors.at_once
-    with of_pipeline():
-        segments = [] if beside else next_segments(edges, binlog, at_once)
-    tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
-    # a table of one chunk is read in this process; workers are running already for the last chunk of a larger table
-    workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
-    job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
-    return Wave(chunks, executors.beside(job, at_once) if beside else job, time.monotonic())
+class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
+    """The chunks of a table that are missing; with `beside` without the binlog, which others read."""
 
+    def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, *, beside: bool = False) -> None:
+        executors = edges.executors
+        self._edges, self._binlog, self._table, self._beside = edges, binlog, table, beside
+        self._at_once = executors.at_once_beside if beside else executors.at_once
+        self._plan = Planner(edges.source, table.schema, table.options, self._at_once)
+        super().__init__(table.id, self._plan)
+        edges.observe(Planned(table.id, self._plan.estimated_rows))
+        self.wave = self._begin(table.progress.splits.copied_up_to)
 
-def end_wave(edges: Edges, binlog: BinlogRun, table: TableRun, planner: Planner, wave: Wave) -> list[Copied]:
-    """Wait for a wave; its chunks, or none where a chunk was given up and the next try has smaller chunks."""
-    try:
-        outcomes = wave.outcomes.result()
-    except (ChunkTooSlow, ChunkTooLarge) as error:
-        if not planner.can_shrink:
-            raise ChunkTooSlow(f"{table.id}: {error}") from error
-        planner.shrink()
-        return []
-    decoded = [outcome for outcome in outcomes if isinstance(outcome, Decoded)]
-    copied = [outcome for outcome in outcomes if isinstance(outcome, Copied)]
-    if decoded:
+    def step(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Wait for the wave, begin the next one if the copy `goes_on`, and commit the first one.
+
+        Nothing is committed, or begun, once the binlog holds a change of the table that cannot be replayed.
+        """
+        table = self._table
+        taken = self.take(lambda: table.watch is not Watch.UNWATCHED and goes_on())
+        if taken is not None and table.watch is not Watch.UNWATCHED:
+            wave, parts = taken
+            commit_wave(self._edges, self._binlog, table, wave, [part for part in parts if isinstance(part, Copied)])
+
+    def _begin(self, lower: Key | None) -> Chunks:
+        edges, binlog, table, at_once = self._edges, self._binlog, self._table, self._at_once
+        chunks, cap = self._plan.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)
+        at, writer, since = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
+        copies = [
+            CopyChunk(edges.source.settings, table.schema, chunk, at.server_uuid, at.epoch, since, cap, writer)
+            for chunk in chunks
+        ]
+        executors = edges.executors
         with of_pipeline():
-            append_segments(edges, binlog, decoded, time.monotonic() - wave.began)
-    binlog.add_boundaries(chunk.high for chunk in copied)
-    planner.learn([chunk.cost for chunk in copied])
-    return copied
+            segments = [] if self._beside else next_segments(edges, binlog, at_once)
+        tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
+        # a table of one chunk is read in this process; workers are running already for the last chunk of a larger table
+        workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
+        job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
+        keys = KeyRange(chunks[0].range.lower, chunks[-1].range.upper)
+        return Wave(keys, keys.upper is None, executors.beside(job, at_once) if self._beside else job, time.monotonic())
+
+    def _learn(self, wave: Chunks, parts: Sequence[Copied | Decoded]) -> None:
+        """The binlog that was read at the same time becomes part of the spool."""
+        copied = [part for part in parts if isinstance(part, Copied)]
+        if decoded := [part for part in parts if isinstance(part, Decoded)]:
+            with of_pipeline():
+                append_segments(self._edges, self._binlog, decoded, time.monotonic() - wave.began)
+        self._binlog.add_boundaries(chunk.high for chunk in copied)
+        self._plan.learn([chunk.cost for chunk in copied])
 
 
-def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, copied: list[Copied]) -> None:
+def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, copied: list[Copied]) -> None:
     """Make a wave part of staging, then run the gate on its rows.
 
     The gate before the publish, which follows the last wave, checks the rows of that wave.
@@ -132,10 +118,9 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Wave, co
     nulled = sum(chunk.nulled for chunk in copied)
     read_to = read_up_to(edges, binlog, latest(chunk.high for chunk in copied))
     progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)
-    edges.lease.assert_held()
     sound = all(chunk.sound for chunk in copied)
     with edges.profile.stage("waves: commit"):
-        staged = edges.target.commit_wave(table.staged, [chunk.files for chunk in copied], progress)
+        staged = edges.committing.commit_wave(table.staged, [chunk.files for chunk in copied], progress)
     table.advance(staged, sound=sound)
     for chunk in copied:
         edges.profile.add(chunk.profile)

@@ -62,9 +62,8 @@ def join(run: OpenRun) -> None:
             new = Progress(
                 table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, position=begins, cascades=cascades
             )
-            edges.lease.assert_held()
             if table.copy is None:
-                table.advance(edges.target.create(table.schema, new.created()), sound=True)
+                table.advance(edges.committing.create(table.schema, new.created()), sound=True)
                 keep_definition(edges.state, table.schema, is_new=True)
             else:
                 _start_over(run, table, new)
@@ -82,6 +81,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     )
     spool, before = run.binlog.spool, definition_before(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
+    edges.lease.assert_held()
     if staged.published is not None:
         begin_again(state, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(state, table.schema)
@@ -93,7 +93,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
         known = None if before is None else origins_of(before, spool, staged, table.schema)
         keep_definition(state, table.schema)
         progress = staged.progress.started_over(new, signals=signals)
-        table.advance(edges.target.start_over(staged, table.schema, progress, known), sound=True)
+        table.advance(edges.committing.start_over(staged, table.schema, progress, known), sound=True)
     keep_layout(state, table.schema)
     edges.observe(StartedOver(table.id, compared=lift is not None))
 

@@ -25,6 +25,7 @@ from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.commit_progress import commit_progress
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import commit_lift
@@ -88,5 +89,4 @@ def go_on_over_gap(
     if lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names:
         commit_lift(edges, table, lift, progress)
         return
-    edges.lease.assert_held()
-    table.advance(edges.target.mark(table.staged, progress), sound=True)
+    commit_progress(edges, table, progress)

@@ -68,8 +68,7 @@ def _is_dropped(run: OpenRun, table: TableRun) -> bool:
         schema = edges.source.schema(table.id, table.options.choices)
         if is_worth_comparing(edges.source, table.staged, schema):
             return False
-    edges.lease.assert_held()
-    edges.target.discard(table.id)
+    edges.committing.discard(table.id)
     table.drop_copy(schema)
     clear_failure(edges, table)
     return True

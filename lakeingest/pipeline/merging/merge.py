@@ -21,6 +21,7 @@ from lakeingest.pipeline.events import Merged
 from lakeingest.pipeline.merging.reread_rows import store_rereads
 from lakeingest.pipeline.merging.row_numbers import in_groups
 from lakeingest.pipeline.merging.tasks import Replaced, ReplaceRows, WriteRows, WrittenRows
+from lakeingest.pipeline.run.commit_progress import commit_progress
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.spark.scatter import scatter
@@ -54,9 +55,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
         table.advance(edges.quiet.state_unchanged(table.id, staged, stop))
         return
     if not files:
-        edges.lease.assert_held()
-        after_nothing = replace(progress.merged(plan, stop, 0, 0), cascades=cascades)
-        table.advance(edges.target.mark(staged, after_nothing), sound=True)
+        commit_progress(edges, table, replace(progress.merged(plan, stop, 0, 0), cascades=cascades))
         return
     since = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, since, plan.stop)

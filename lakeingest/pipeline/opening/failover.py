@@ -21,6 +21,7 @@ from lakeingest.lake import formats
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.failover import ThisServer
 from lakeingest.pipeline.events import FailedOver
+from lakeingest.pipeline.run.commit_progress import commit_progress
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.stopping import working_on
 from lakeingest.pipeline.run.table_run import TableRun
@@ -176,8 +177,7 @@ def go_on(
         table = tables[name]
         version = back.get(name, table.staged.version)
         with working_on(edges, table):
-            edges.lease.assert_held()
             if version == table.staged.version:
-                table.advance(edges.target.mark(table.staged, progress), sound=True)
+                commit_progress(edges, table, progress)
             else:
-                table.advance(edges.target.go_back(table.staged, version, progress), sound=True)
+                table.advance(edges.committing.go_back(table.staged, version, progress), sound=True)

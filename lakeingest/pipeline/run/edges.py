@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Edges:
     """What a stage works with. Which table it works on, and where that table stands, is a `TableRun`.
 
-    A stage that commits to the target or to the spool asserts right before the commit that the lease is held.
+    A stage commits to the target by `committing`. Before it writes to the spool or the state, it asserts by itself that
+    the lease is held.
     """
 
     config: Config
@@ -32,3 +33,9 @@ class Edges:
     executors: Executors
     observe: Observer
     profile: Profile = field(default_factory=Profile)
+
+    @property
+    def committing(self) -> Target:
+        """The target, for a commit that is made right now. LeaseLost where another run took over."""
+        self.lease.assert_held()
+        return self.target

@@ -117,11 +117,10 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
         tasks = [] if empties else edges.target.rewriters(table.staged, lift)
         workers = edges.executors.for_tasks(small=len(tasks) <= 1)
         rewritten = scatter(workers, _rewritten, tasks, edges.executors.at_once)
-        edges.lease.assert_held()
         if empties:
-            staged = edges.target.start_over(table.staged, lift.after, progress, None)
+            staged = edges.committing.start_over(table.staged, lift.after, progress, None)
         else:
-            staged = edges.target.lift(table.staged, lift, progress, rewritten)
+            staged = edges.committing.lift(table.staged, lift, progress, rewritten)
     table.lift(staged, lift.after)
 
 

@@ -58,13 +58,14 @@ def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
     """
     target = edges.target
     merge_and_publish(edges, binlog, table)
-    edges.lease.assert_held()
-    staged = target.recover(table.id)  # with the progress that the commit carries, which a new commit goes on from
+    staged = edges.committing.recover(
+        table.id
+    )  # with the progress that the commit carries, which a new commit goes on from
     assert staged is not None  # noqa: S101 - it was published right now
     table.advance(staged)
     before = target.inventory(table.id)
     with edges.profile.stage("maintenance"):
-        table.advance(target.maintain(staged), sound=True)
+        table.advance(edges.committing.maintain(staged), sound=True)
     publish(edges, table)
     removed, freed = target.remove_leftovers(table.id, LEFTOVER_AGE + lead(edges.source))
     return Upkeep(table.id, before, target.inventory(table.id), removed, freed)

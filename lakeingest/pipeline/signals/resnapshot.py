@@ -20,22 +20,23 @@ import pyarrow as pa
 
 from lakeingest.core.chunks import BYTES_MAX, SECONDS_MAX
 from lakeingest.core.keys import EVERY_KEY, Key, KeyRange
-from lakeingest.core.position import Place, latest
+from lakeingest.core.position import Place
 from lakeingest.core.rereads import Patch
 from lakeingest.core.schema import TableSchema
 from lakeingest.core.signals import Request
-from lakeingest.errors import ChunkTooLarge, ChunkTooSlow, StateUnreadable
+from lakeingest.errors import StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.lake.target import Bounds, RowReader
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.mysql.key_values import key_table, values_of
 from lakeingest.pipeline.binlog.coverage import cover_lows
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.binlog.watermarks import read_up_to, settled_position
+from lakeingest.pipeline.binlog.watermarks import settled_position
 from lakeingest.pipeline.catch_up import merge_and_publish
 from lakeingest.pipeline.copying.planner import Planner
-from lakeingest.pipeline.events import RowsReread
+from lakeingest.pipeline.copying.wave_loop import Wave, WaveLoop
 from lakeingest.pipeline.merging.merge import merge
+from lakeingest.pipeline.rereads.committing import commit_reread
 from lakeingest.pipeline.rereads.patches import (
     KEYS_AT_ONCE,
     compared_columns,
@@ -65,25 +66,91 @@ class Step(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A wave that is read in the background.
+class RereadWave(Wave[Patched]):
+    """A wave of a re-snapshot.
 
-    `keys` is the range of its chunks. `since` is the place where the spool ended before its first low watermark was
-    read. `version` is the commit that it is compared with. `is_last`: nothing of the request is left to read.
+    `since` is the place where the spool ended before its first low watermark was read. `version` is the commit that it
+    is compared with.
     """
 
-    request: Request
-    planner: Planner | None
-    keys: KeyRange
     since: Place
     version: int
-    is_last: bool
-    job: BackgroundJob[list[Patched]]
-    began: float
 
-    def cancel(self) -> None:
-        """Nobody wants the wave any more."""
-        self.job.cancel()
+
+class Reading(WaveLoop[RereadWave, Patched]):
+    """The rows that a request names, wave by wave: `beside` the log, or with all executors."""
+
+    def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, *, beside: bool) -> None:
+        super().__init__(table.id, None)
+        self._edges, self._binlog, self._table = edges, binlog, table
+        self.request, self.beside = request, beside
+        self._few = True  # rows of the wave before differ from the copy
+        self.wave = self._begin(request.up_to)
+
+    @property
+    def since(self) -> Place:
+        """That of the wave that is read."""
+        assert self.wave is not None  # noqa: S101 - a table that has ended reading does not ask
+        return self.wave.since
+
+    def _begin(self, lower: Key | None) -> RereadWave:
+        edges, table, scope = self._edges, self._table, self.request.scope
+        schema, since, executors = table.schema, cover_lows(edges, self._binlog, table), edges.executors
+        at_once = executors.at_once_beside if self.beside else executors.at_once_in_turn
+        if scope.keys is None:
+            chunks, keys, is_last = self._planned(lower, at_once)
+        else:
+            groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
+            chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
+            keys, is_last = EVERY_KEY, True
+        tasks = self._tasks(chunks)
+        workers = executors.for_tasks(small=len(tasks) == 1 or (self.beside and at_once == 1))
+        job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
+        return RereadWave(keys, is_last, job, time.monotonic(), since, table.staged.version)
+
+    def _planned(self, lower: Key | None, at_once: int) -> tuple[list[Chunk], KeyRange, bool]:
+        """The next chunks of the range, their keys, and whether they are its last ones.
+
+        A wave is longer where the one before it had few rows to merge.
+        """
+        edges, table, scope = self._edges, self._table, self.request.scope
+        few, self._few = self._few, True
+        keys = scope.range or EVERY_KEY
+        if self._planner is None:
+            self._planner = Planner(edges.source, table.schema, table.options, at_once, keys)
+        planned = [chunk.range for chunk in self._planner.next_wave(lower)]
+        planned = planned if few else planned[:at_once]
+        also = () if scope.where is None else (f"({scope.where})",)
+        chunks = [_chunk(table.schema, part, also) for part in planned]
+        return chunks, KeyRange(planned[0].lower, planned[-1].upper), planned[-1].upper == keys.upper
+
+    def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
+        """What executors read."""
+        edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
+        cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
+        at, since = self._binlog.spool.position, settled_position(edges, self._binlog)
+        source, schema, signal = edges.source.settings, table.schema, self.request.number
+        patches = patch_folder(edges, table)
+        compares = schema.ordered and scope.range is not None
+        copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
+        return [
+            ReadAgain(source, schema, chunk, signal, at.server_uuid, at.epoch, since, cap, patches, copy)
+            for chunk, copy in zip(chunks, copies, strict=True)
+        ]
+
+    def _learn(self, wave: RereadWave, parts: Sequence[Patched]) -> None:
+        if self._planner is not None and not wave.is_last:
+            self._planner.learn([part.cost for part in parts])
+            self._few = sum(part.written for part in parts) <= FEW_ROWS
+
+    def _result(self, wave: RereadWave) -> list[Patched] | None:
+        """Also None where the commit that it is compared with has expired."""
+        try:
+            return super()._result(wave)
+        except StateUnreadable:
+            if wave.version == self._table.staged.version:
+                raise
+            return None
 
 
 def step(
@@ -94,33 +161,30 @@ def step(
     Begins to read a wave in the background where none is read yet. Once it is read, or with `wait`, the next wave is
     begun, and this one is merged and published. `settled` are the signals whose documents say that they are done.
     """
-    begin = partial(_begin, edges, binlog, table, request, beside=not wait)
     reading = table.reading
     if not isinstance(reading, Reading) or reading.request.signals != request.signals:
         table.cancel_reading()
         if _catch_up(edges, binlog, table):  # the copy has every change from before the request
             return Step.MERGED
-        reading = begin(None, request.up_to)
+        reading = Reading(edges, binlog, table, request, beside=not wait)
         table.read_beside(reading)
-    if not wait and not reading.job.is_done:
+    if not wait and not reading.is_read:
         return Step.READING
     table.end_reading()
-    patched = _result(table, reading)
-    if patched is None:
-        table.read_beside(begin(reading.planner, reading.keys.lower))
+    asked, reading.request, reading.beside = reading.request, request, not wait
+    taken = reading.take()
+    if reading.wave is not None:
+        table.read_beside(reading)
+    if taken is None:
         return Step.AGAIN
-    if not reading.is_last:
-        assert reading.planner is not None  # noqa: S101 - keys are read in one wave
-        reading.planner.learn([part.cost for part in patched])
-        few = sum(part.written for part in patched) <= FEW_ROWS
-        table.read_beside(begin(reading.planner, reading.keys.upper, few=few))
+    wave, patched = taken
     try:
-        _commit(edges, binlog, table, reading, patched, settled)
+        _commit(edges, binlog, table, asked, wave, patched, settled)
         is_void = _catch_up(edges, binlog, table)
     except BaseException:
         table.cancel_reading()
         raise
-    if is_void or not reading.is_last:
+    if is_void or not wave.is_last:
         return Step.MERGED
     for signal in {request.number, *request.signals}:
         patch_folder(edges, table).remove(signal)
@@ -139,67 +203,6 @@ def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     return True
 
 
-def _result(table: TableRun, reading: Reading) -> list[Patched] | None:
-    """The rows of the wave; None where it has to be read once more."""
-    try:
-        return reading.job.result()
-    except (ChunkTooSlow, ChunkTooLarge) as error:
-        if reading.planner is None or not reading.planner.can_shrink:
-            raise ChunkTooSlow(f"{table.id}: {error}") from error
-        reading.planner.shrink()
-    except StateUnreadable:
-        if reading.version == table.staged.version:
-            raise
-        # the commit that it was compared with has expired
-    return None
-
-
-def _begin(
-    edges: Edges,
-    binlog: BinlogRun,
-    table: TableRun,
-    request: Request,
-    planner: Planner | None,
-    lower: Key | None,
-    *,
-    beside: bool,
-    few: bool = True,
-) -> Reading:
-    """Begin to read the next wave, from the key `lower` on: `beside` the log, or with all executors.
-
-    `few`: the wave before had few rows that differ from the copy.
-    """
-    schema, scope, since = table.schema, request.scope, cover_lows(edges, binlog, table)
-    executors = edges.executors
-    at_once = executors.at_once_beside if beside else executors.at_once_in_turn
-    if scope.keys is None:
-        keys = scope.range or EVERY_KEY
-        if planner is None:
-            planner = Planner(edges.source, schema, table.options, at_once, keys)
-        planned = [chunk.range for chunk in planner.next_wave(lower)]
-        planned = planned if few else planned[:at_once]
-        also = () if scope.where is None else (f"({scope.where})",)
-        chunks = [_chunk(schema, part, also) for part in planned]
-        wave = KeyRange(planned[0].lower, planned[-1].upper)
-        is_last = planned[-1].upper == keys.upper
-    else:
-        groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
-        chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
-        wave, is_last = EVERY_KEY, True
-    cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
-    position, patches, at = binlog.spool.position, patch_folder(edges, table), settled_position(edges, binlog)
-    source, signal = edges.source.settings, request.number
-    compares = schema.ordered and scope.range is not None
-    copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
-    tasks = [
-        ReadAgain(source, schema, chunk, signal, position.server_uuid, position.epoch, at, cap, patches, copy)
-        for chunk, copy in zip(chunks, copies, strict=True)
-    ]
-    workers = executors.for_tasks(small=len(tasks) == 1 or (beside and at_once == 1))
-    job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
-    return Reading(request, planner, wave, since, table.staged.version, is_last, job, time.monotonic())
-
-
 def _copies(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
     """For each range, readers of the copy's rows with keys in it, and maybe of others."""
     names, bounds = compared_columns(table.schema), list(map(_bounds, ranges))
@@ -216,7 +219,8 @@ def _commit(
     edges: Edges,
     binlog: BinlogRun,
     table: TableRun,
-    reading: Reading,
+    request: Request,
+    wave: RereadWave,
     patched: Sequence[Patched],
     settled: Collection[int],
 ) -> None:
@@ -224,25 +228,20 @@ def _commit(
     if table.schema.keeps_deleted:  # a row that the log deletes is marked by this merge, with its last values
         spool_to_now(edges, binlog)
         merge(edges, binlog.spool, table)
-    epoch, signal = binlog.spool.position.epoch, reading.request.number
+    epoch, signal = binlog.spool.position.epoch, request.number
     patches = patches_of(edges, table, signal, patched, epoch)
-    if reading.request.scope.range is not None and not table.schema.ordered and reading.is_last:
-        patches += _absent(edges, binlog, table, reading.request)
-    progress = table.progress.reread_rows(
+    if request.scope.range is not None and not table.schema.ordered and wave.is_last:
+        patches += _absent(edges, binlog, table, request)
+    reread = partial(
+        table.progress.reread_rows,
         patches,
-        reading.since,
-        signals=reading.request.signals,
-        up_to=reading.keys.upper,
-        last=reading.is_last,
+        wave.since,
+        signals=request.signals,
+        up_to=wave.keys.upper,
+        last=wave.is_last,
         settled=settled,
-        nulled=sum(part.nulled for part in patched),
-        read_to=read_up_to(edges, binlog, latest(part.high for part in patched)),
     )
-    binlog.add_boundaries(part.high for part in patched)
-    edges.lease.assert_held()
-    table.advance(edges.target.mark(table.staged, progress), sound=True)
-    rows, seconds = sum(part.cost.rows for part in patched), time.monotonic() - reading.began
-    edges.observe(RowsReread(table.id, len(patched), rows, seconds, reading.is_last))
+    commit_reread(edges, binlog, table, patched, reread, wave.began, is_last=wave.is_last)
 
 
 def _absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:

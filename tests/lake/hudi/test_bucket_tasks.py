@@ -9,7 +9,6 @@ import pytest
 
 from lakeingest.core.lift import Lift
 from lakeingest.errors import SchemaChanged, StaleWriter, StateUnreadable
-from lakeingest.files import file as files
 from lakeingest.lake.hudi import all_rows, bucket_tasks
 from lakeingest.lake.hudi.base_files import FileGroup
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
@@ -150,7 +149,7 @@ def test_a_file_of_a_dead_run_is_no_part_of_a_new_table(lake: Lake, monkeypatch:
 
     def beside_another(spark: Any, writer: BucketWriter, *given: Any) -> Any:
         late = replace(writer, commit=replace(writer.commit, instant="20200101000000000"))
-        files.make_folder(late.commit.folder / ".hoodie" / ".temp" / late.commit.instant)
+        (late.commit.folder / ".hoodie" / ".temp" / late.commit.instant).make_folder()
         real(spark, replace(late, groups=[FileGroup.new(group.bucket) for group in writer.groups]), *given)
         return real(spark, writer, *given)
 

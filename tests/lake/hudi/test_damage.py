@@ -12,6 +12,7 @@ import pytest
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi import timeline
 from lakeingest.lake.hudi.statement import configured
 from tests.lake.steps import Lake
@@ -25,9 +26,9 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def folder(lake: Lake) -> Path:
+def folder(lake: Lake) -> Local:
     """Where readers find the table."""
-    return lake.settings.folder(lake.table).path
+    return Local(lake.settings.folder(lake.table).path)
 
 
 def commits(lake: Lake) -> list[Path]:
@@ -104,7 +105,7 @@ def test_a_commit_with_a_damaged_file_may_be_rolled_back(lake: Lake) -> None:
     assert lake.seen() == [(1, "A"), (2, "b")]
 
 
-def test_a_damaged_commit_of_the_table_is_named_for_any_bytes(lake: Lake, tmp_path: Path) -> None:
+def test_a_damaged_commit_of_the_table_is_named_for_any_bytes(lake: Lake, tmp_path: Local) -> None:
     """Bytes that are cut, changed, zeroed or random are never an internal error."""
     lake.published((1, "a"))
     [commit] = commits(lake)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, UnsupportedTable
+from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.timeline import newest, writes
@@ -71,9 +72,9 @@ def registered(lake: Lake) -> Any:
     return client(lake).entry(DATABASE, lake.table.name)
 
 
-def folder(lake: Lake) -> Path:
+def folder(lake: Lake) -> Local:
     """Where the table is."""
-    return lake.settings.folder(lake.table).path
+    return Local(lake.settings.folder(lake.table).path)
 
 
 def last_commit(lake: Lake) -> str:

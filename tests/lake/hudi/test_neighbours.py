@@ -15,6 +15,7 @@ from lakeingest import config
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, UnsupportedTable
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.marks import BUILDING
 from tests.lake.conftest import BOUNDARIES
@@ -24,7 +25,7 @@ Made = Callable[[str], Lake]
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
+def made(tmp_path: Local) -> Made:
     """A function that makes a table by its name; no step of these tests needs Spark."""
     settings = config.Target(format="hudi", warehouse=Place.of(tmp_path / "warehouse"))
 

@@ -5,7 +5,6 @@ import pkgutil
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,6 +17,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, History
 from lakeingest.core.schema import Column, Kind, TableId
 from lakeingest.files.file import File
+from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi import all_rows, row_delta
 from lakeingest.lake.hudi.buckets import buckets_of
@@ -67,9 +67,9 @@ def alone(lake: Lake, staged: Staged) -> Staged:
     return lake.without_spark().publish(audited, lake.schema, {"lakeingest.gate": "{}"})
 
 
-def folder(lake: Lake) -> Path:
+def folder(lake: Lake) -> Local:
     """Where readers find the table."""
-    return lake.settings.folder(lake.table).path
+    return Local(lake.settings.folder(lake.table).path)
 
 
 def commits(lake: Lake) -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ STEPS = {
     "before the first file": ("lakeingest.lake.hudi.commit.Commit.mark", 0),
     "between two files": ("lakeingest.lake.hudi.commit.Commit.mark", 1),
     "before the commit": ("lakeingest.lake.hudi.commit.Commit.complete", 0),
-    "before the markers are gone": ("lakeingest.files.folder.delete_all", 1),  # the first call makes room for ours
+    "before the markers are gone": ("lakeingest.files.file.delete_all", 1),  # the first call makes room for ours
     "before staging is swept": ("lakeingest.lake.staged.staging.StagingFolder.sweep", 0),
 }
 

@@ -29,7 +29,6 @@ from lakeingest.errors import (
     StorageFailed,
 )
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
 from lakeingest.files.file import File
 from lakeingest.files.stored import Stored
 from lakeingest.lake.formats import open_target, unwritable
@@ -104,7 +103,7 @@ def staging(lake: Lake) -> File:
 
 def remove(place: File) -> None:
     """What someone does who drops a table, or loses a folder."""
-    folders.delete_all(folders.tree(place))
+    files.delete_all(place.tree())
 
 
 def ready(lake: Lake) -> Any:
@@ -118,9 +117,9 @@ def test_an_interrupted_first_publish_is_finished(lake: Lake, copied: str) -> No
     staged = ready(lake)
     with pytest.raises(Crash):
         lake.publish(staged, target=lake.dying_before("rename"))
-    every = [file for file in folders.tree(building(lake)) if file.name != "hoodie.properties" and files.size(file)]
+    every = [file for file in building(lake).tree() if file.name != "hoodie.properties" and file.size()]
     for file in {"nothing": [], "a part": every[::2]}.get(copied, every):
-        files.copy(file, folder(lake) / str(file).removeprefix(f"{building(lake)}/"))
+        file.copy_to(folder(lake) / str(file).removeprefix(f"{building(lake)}/"))
     with pytest.raises((AnalysisException, Py4JJavaError)):
         lake.seen()
     assert lake.open().inspect(lake.table) == replace(staged, published=staged.version)
@@ -128,7 +127,7 @@ def test_an_interrupted_first_publish_is_finished(lake: Lake, copied: str) -> No
     assert lake.seen() == [(1, "a")]
     lake.publish(lake.merge(lake.loaded(), (2, "b", False), pos=30))
     assert lake.seen() == [(1, "a"), (2, "b")]
-    assert folders.tree(building(lake)) == []
+    assert building(lake).tree() == []
 
 
 def test_a_table_that_was_dropped_is_copied_again(lake: Lake) -> None:
@@ -151,8 +150,8 @@ def test_a_table_that_was_dropped_is_copied_again(lake: Lake) -> None:
 def test_nothing_is_left_of_a_first_publish_and_of_staging(lake: Lake) -> None:
     """Each object is the table's own, or a commit of staging; those that stand for folders go, too."""
     lake.publish(lake.merge(lake.published((1, "a")), (2, "b", False), pos=30))
-    assert folders.tree(building(lake)) == []
-    assert len(folders.tree(staging(lake))) == 1
+    assert building(lake).tree() == []
+    assert len(staging(lake).tree()) == 1
 
 
 def test_files_that_were_read_back_are_swept(lake: Lake) -> None:
@@ -166,7 +165,7 @@ def test_files_that_were_read_back_are_swept(lake: Lake) -> None:
     assert count > 0
     assert size > 0
     lake.publish(staged)
-    assert len(folders.tree(staging(lake))) == 1
+    assert len(staging(lake).tree()) == 1
     assert lake.seen() == [(1, "a"), (2, "c")]
 
 
@@ -184,17 +183,17 @@ def test_the_loss_of_the_staging_folder_changes_nothing_visible(lake: Lake) -> N
 def test_staging_whose_removal_was_interrupted_counts_as_dropped(lake: Lake) -> None:
     """Its first commits are gone, others and their files are there: they belong to no table, and go away."""
     lake.copied((1, "a"))
-    files.delete(files.listed(staging(lake), "*.json")[0])
+    staging(lake).listed("*.json")[0].delete()
     assert lake.open().inspect(lake.table) is None
     assert lake.open().recover(lake.table) is None
-    assert folders.tree(staging(lake)) == []
+    assert staging(lake).tree() == []
 
 
 def test_a_commit_that_was_not_completed_is_repeated(lake: Lake) -> None:
     """Readers see the commit before it, and the next write goes on from that."""
     lake.published((1, "a"), (2, "b"))
     lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
-    files.delete(files.listed(folder(lake) / ".hoodie" / "timeline", "*_*.commit")[-1])
+    (folder(lake) / ".hoodie" / "timeline").listed("*_*.commit")[-1].delete()
     remove(staging(lake))
     assert lake.seen() == [(1, "a"), (2, "b")]
     lake.publish(lake.merge(lake.loaded(), (2, "B", False), (3, "c", False), pos=30))
@@ -221,11 +220,11 @@ def test_a_superseded_publish_fails_by_name(lake: Lake, monkeypatch: pytest.Monk
 def test_someone_elses_table_or_rows_are_refused(lake: Lake, lake_of: Callable[..., Lake]) -> None:
     """Objects under the name, a table of theirs, a write of theirs, and a table without commits."""
     stranger = folder(lake) / "their.parquet"
-    files.write(stranger, b"theirs")
+    stranger.write(b"theirs")
     for step in (lake.open().recover, lake.open().inspect):
         with pytest.raises(NotOurTable, match=f"is no copy of {lake.table}"):
             step(lake.table)
-    files.delete(stranger)
+    stranger.delete()
     lake.published((1, "a"))
     rows = lake.spark.createDataFrame([(2, "theirs")], "id int, v string")
     given = {"hoodie.table.name": lake.table.name, "hoodie.datasource.write.recordkey.field": "id"}
@@ -246,15 +245,15 @@ def test_someone_elses_table_or_rows_are_refused(lake: Lake, lake_of: Callable[.
 def test_a_damaged_file_stops_the_table(lake: Lake) -> None:
     """It is named, and nothing is published on it."""
     staged = lake.merge(lake.published((1, "a"), (2, "b")), (1, "A", False), pos=30)
-    file = max(files.listed(folder(lake), "*.parquet"), key=files.size)
-    whole = files.read(file)
+    file = max(folder(lake).listed("*.parquet"), key=File.size)
+    whole = file.read()
     for left in (None, whole[:-1]):
-        files.delete(file)
+        file.delete()
         if left is not None:
-            files.write(file, left)
+            file.write(left)
         with pytest.raises(StateUnreadable, match=f"{file} (is gone|has [0-9]+ bytes)"):
             lake.publish(staged)
-    files.write(file, whole)
+    file.write(whole)
     lake.publish(staged)
     assert lake.seen() == [(1, "A"), (2, "b")]
 
@@ -318,7 +317,7 @@ def test_a_publish_has_its_marks(lake: Lake) -> None:
     assert properties["lakeingest.version"] == str(first.version)
     assert json.loads(properties["lakeingest.progress"])["position"]["at"] == "binlog.000001:20"
     assert lake.open().inventory(lake.table).files >= 1
-    assert files.exists(folder(lake) / PROPERTIES)
+    assert (folder(lake) / PROPERTIES).exists()
 
 
 def test_tasks_write_a_table_that_is_too_large_for_one_process(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

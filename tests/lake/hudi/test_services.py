@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi.timeline import newest
 from tests.lake.steps import Lake
 
@@ -22,7 +23,7 @@ def call(lake: Lake, spark: SparkSession, procedure: str, **arguments: str) -> N
 
 def last_instant(lake: Lake) -> str:
     """The commit that readers see."""
-    instant = newest(lake.table, lake.settings.folder(lake.table).path)
+    instant = newest(lake.table, Local(lake.settings.folder(lake.table).path))
     assert instant is not None
     return instant.time
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from lakeingest.core import progress_form
 from lakeingest.core.schema import Column, Kind, TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, StateUnreadable, StorageFailed, UnsupportedTable
+from lakeingest.files.local import Local
 from lakeingest.lake.hudi import lock
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.publication import Publication
@@ -43,12 +44,12 @@ sys.stdin.read()
 """
 
 
-def folder(lake: Lake) -> Path:
+def folder(lake: Lake) -> Local:
     """Where readers find the table."""
-    return lake.settings.folder(lake.table).path
+    return Local(lake.settings.folder(lake.table).path)
 
 
-def staging(lake: Lake) -> Path:
+def staging(lake: Lake) -> Local:
     """The folder of ours."""
     target = lake.open()
     assert isinstance(target, HudiTarget)

@@ -22,7 +22,7 @@ from lakeingest.config import Config, History
 from lakeingest.config import Target as Settings
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files import file as files
-from lakeingest.files import folder as folders
+from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.cleaning import clean
 from lakeingest.lake.hudi.file_groups import visible_files
@@ -42,7 +42,7 @@ Queries = dict[str, tuple[list[Path], int]]  # of each commit the files that a q
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Local) -> Lake:
     """A table that is written without Spark."""
     given = {"format": "hudi", "catalog": {"type": "path"}, "warehouse": tmp_path / "warehouse", "history": HISTORY}
     settings, schema = Settings.model_validate(given), TableSchema(TableId("shop", "orders"), PLAIN, ("id",))
@@ -50,14 +50,14 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(settings, target, cast("SparkSession", None), schema, {})
 
 
-def folder(lake: Lake) -> Path:
+def folder(lake: Lake) -> Local:
     """Where the table is."""
-    return Path(str(files.at(lake.settings.folder(lake.table), lake.settings.storage)))
+    return Local(str(files.at(lake.settings.folder(lake.table), lake.settings.storage)))
 
 
 def waiting(lake: Lake) -> Waiting:
     """What waits."""
-    return Waiting(lake.settings.warehouse.path.parent / "waiting" / str(lake.table), READERS)
+    return Waiting(Local(lake.settings.warehouse.path.parent / "waiting" / str(lake.table)), READERS)
 
 
 def publishes(lake: Lake, numbers: range) -> Queries:
@@ -93,7 +93,7 @@ def assert_readable(begun: Queries) -> None:
         assert rows_in(found) == expected(number)
 
 
-def archive(place: Path, kept: int = 2) -> None:
+def archive(place: Local, kept: int = 2) -> None:
     """Take all commits but the last ones out of the timeline, and the cleanings before these, as Hudi does."""
     first = sorted(begun for _, begun, _ in writes(place))[-kept]
     entries = list((place / ".hoodie" / "timeline").glob("*.*"))
@@ -104,7 +104,7 @@ def archive(place: Path, kept: int = 2) -> None:
             file.unlink()
 
 
-def needed(place: Path) -> set[Path]:
+def needed(place: Local) -> set[Path]:
     """The files that the commits of the timeline read."""
     return {Path(str(file)) for _, begun, _ in writes(place) for file in visible_files(place, begun)}
 
@@ -114,7 +114,7 @@ def files_in(place: Path) -> set[Path]:
     return set(place.glob("*.parquet"))
 
 
-def begun_by_spark(place: Path, instant: str, spark: SparkSession, *, by_instant: bool) -> DataFrame:
+def begun_by_spark(place: Local, instant: str, spark: SparkSession, *, by_instant: bool) -> DataFrame:
     """A query by Spark that has begun on the commit that readers see: it has its plan."""
     rows = rows_at(place, instant, spark) if by_instant else spark.read.format("hudi").load(str(place))
     rows = rows.select("id", "v")
@@ -233,11 +233,11 @@ def test_a_state_folder_that_was_lost_takes_no_file_from_a_query(lake: Lake, clo
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
-        pytest.param(files, "create", 0, id="nothing is stored"),
-        pytest.param(files, "put", 0, id="the timeline does not say what is whole"),
-        pytest.param(files, "put", 1, id="it begins to say it"),
-        pytest.param(files, "put", 2, id="it does not say it in full"),
-        pytest.param(folders, "delete_all", 0, id="nothing is deleted"),
+        pytest.param(Local, "create", 0, id="nothing is stored"),
+        pytest.param(Local, "put", 0, id="the timeline does not say what is whole"),
+        pytest.param(Local, "put", 1, id="it begins to say it"),
+        pytest.param(Local, "put", 2, id="it does not say it in full"),
+        pytest.param(Local, "delete_together", 0, id="nothing is deleted"),
         pytest.param(Path, "unlink", 1, id="one file is deleted"),
         pytest.param(Removal, "drop", 0, id="all is deleted and the removal stays"),
     ],
@@ -331,7 +331,7 @@ def test_readers_of_every_kind_go_on(
     target = lake_config.target.model_copy(update={"history": history})
     config = lake_config.model_copy(update={"target": target})
     lake = replace(lake, settings=target, open=lambda: open_target(config, lambda: spark), spark=spark)
-    removals = waiting_of(config.state.path / "waiting", lake.table, target.history)
+    removals = waiting_of(Local(config.state.path / "waiting"), lake.table, target.history)
     start(lake)
     begun, place = Queries(), folder(lake)
     by_spark: dict[str, DataFrame] = {}

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 from lakeingest.config import Config, Target
 from lakeingest.core.schema import Column, TableId, TableSchema
 from lakeingest.errors import CatalogAway
+from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg import expiry
 from lakeingest.lake.iceberg.catalogs import open_catalog
@@ -57,7 +57,7 @@ def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Calla
     return make
 
 
-def test_snapshots_that_are_due_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_snapshots_that_are_due_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Local) -> None:
     """As in SQLite: by the next commit. Someone moves a tag to one of them right before: that one stays."""
     monkeypatch.setattr(expiry, "WORTH", 4)
     history = lake.settings.history.model_validate({"keep": "0s", "least": 1})

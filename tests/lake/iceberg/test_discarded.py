@@ -16,6 +16,7 @@ from lakeingest.config import Target
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.catalog_servers import TARGETS
@@ -30,7 +31,7 @@ def lake_on(settings: Target) -> Lake:
     """A table; no step of these tests needs Spark."""
     schema = TableSchema(TableId(*NAME), PLAIN, ("id",))
     history = settings.history.model_validate({"readers": "0s"})  # files wait for no query
-    settings, waiting = settings.model_copy(update={"history": history}), Path(tempfile.mkdtemp())
+    settings, waiting = settings.model_copy(update={"history": history}), Local(tempfile.mkdtemp())
     return Lake(
         settings, lambda: IcebergTarget(settings, waiting=waiting), cast("SparkSession", None), schema, BOUNDARIES
     )

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from pyiceberg.table import Table
 
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg import expiry
 from lakeingest.lake.iceberg.expiry import EXPIRED
 from lakeingest.lake.iceberg.history import STAGING
@@ -29,7 +30,7 @@ def _removes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def short(lake: Lake, tmp_path: Path) -> Lake:
+def short(lake: Lake, tmp_path: Local) -> Lake:
     """A table that keeps its last three published commits, however young the others are."""
     history = lake.settings.history.model_validate({"keep": "0s", "least": 3, "readers": "0s"})
     settings = lake.settings.model_copy(update={"history": history})
@@ -244,7 +245,7 @@ def test_staging_continues_after_main_was_rolled_back_to_a_retained_commit(short
 
 
 @pytest.mark.parametrize("most", [3, 6])
-def test_not_more_than_the_most_are_retained(lake: Lake, raw: Raw, most: int, tmp_path: Path) -> None:
+def test_not_more_than_the_most_are_retained(lake: Lake, raw: Raw, most: int, tmp_path: Local) -> None:
     """However young they are: the list of them is written with each commit."""
     history = lake.settings.history.model_validate({"least": 2, "most": most, "readers": "0s"})
     settings = lake.settings.model_copy(update={"history": history})

@@ -12,6 +12,7 @@ from lakeingest import config
 from lakeingest.config import Target as Settings
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import StaleWriter
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg import commit, expiry
 from lakeingest.lake.iceberg.history import MAIN
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -42,9 +43,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return made
 
 
-def waiting(lake: Lake) -> Path:
+def waiting(lake: Lake) -> Local:
     """The folder of removals that wait."""
-    return lake.settings.warehouse.path / "waiting"
+    return Local(lake.settings.warehouse.path / "waiting")
 
 
 def aged(lake: Lake) -> Staged:

@@ -16,6 +16,7 @@ from lakeingest import config
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import NULL_DATES, Choices, Column, Kind
 from lakeingest.errors import NotOurTable
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.evolution import GIVEN, Form
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.mysql.source_types import source_type
@@ -49,7 +50,7 @@ def asked(lake: Lake, options: Mapping[str, Any], **settings: Any) -> Lake:
         open=lambda: IcebergTarget(
             target,
             lambda _: TableOptions.model_validate(options),
-            waiting=target.warehouse.path / "waiting",
+            waiting=Local(target.warehouse.path / "waiting"),
             open_spark=lambda: lake.spark,
         ),
     )

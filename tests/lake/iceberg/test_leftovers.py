@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from lakeingest.config import CATALOG
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg import compaction
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests.lake.steps import Lake, Raw
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def short(lake: Lake, tmp_path: Path) -> Lake:
+def short(lake: Lake, tmp_path: Local) -> Lake:
     """A table that keeps its last published commit only."""
     settings = lake.settings.model_copy(
         update={"history": lake.settings.history.model_validate({"keep": "0s", "least": 1, "readers": "0s"})}

@@ -21,6 +21,7 @@ from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import ForeignWrite, NotOurTable
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.places import nested
@@ -50,7 +51,7 @@ def made(settings: Target) -> Made:
     def make(name: str, location: str | None = None, on: Target = settings) -> Lake:
         schema = TableSchema(TableId("shop", name), PLAIN, ("id",))
         options = TableOptions(location=location)
-        waiting = on.warehouse.path.parent / "waiting"
+        waiting = Local(on.warehouse.path.parent / "waiting")
         opened = partial(IcebergTarget, on, lambda _: options, waiting=waiting)
         return Lake(on, opened, cast("SparkSession", None), schema, BOUNDARIES)
 
@@ -267,7 +268,8 @@ def test_expiry_deletes_no_file_outside_of_the_tables_folder(made: Made, catalog
     """Someone had added a file of another table, and rolled main back."""
     short = config.History.model_validate({"keep": "0s", "least": 1, "readers": "0s"})
     lake = made("a")
-    settings, waiting = lake.settings.model_copy(update={"history": short}), lake.settings.warehouse.path.parent / "w"
+    settings = lake.settings.model_copy(update={"history": short})
+    waiting = Local(settings.warehouse.path.parent / "w")
     lake = replace(lake, open=lambda: IcebergTarget(settings, waiting=waiting))
     lake.published((1, "a"))
     made("b").published((7, "theirs"))

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +18,7 @@ from lakeingest.config import Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import StorageFailed
+from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.target import IcebergTarget
 from tests import proxy, spoiling
 from tests.catalog_servers import object_store, rest_server
@@ -109,7 +109,7 @@ def lower(headers: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(params=["config", "storage-credentials"])
 def vended(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path: Local, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Lake, Vendor]]:
     """A table on such a catalog, and who gives the keys."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

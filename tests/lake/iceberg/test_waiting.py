@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakeingest.config import Target as Settings
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.files import file as files
+from lakeingest.files.local import Local
 from lakeingest.lake import waiting as waits
 from lakeingest.lake.iceberg import expiry
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -32,7 +32,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(tmp_path: Local, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A table that retains its last two commits, and the files of the others for half an hour."""
     monkeypatch.setattr(expiry, "WORTH", 2)
     history = {"keep": "0s", "least": 2, "readers": "30m"}
@@ -138,8 +138,8 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int) ->
     ("owner", "name", "after"),
     [
         pytest.param(waits.Waiting, "add", 0, id="the removal is not stored"),
-        pytest.param(files, "create", 0, id="nothing is stored"),
-        pytest.param(files, "create", 1, id="the beginning alone is stored"),
+        pytest.param(Local, "create", 0, id="nothing is stored"),
+        pytest.param(Local, "create", 1, id="the beginning alone is stored"),
         pytest.param(waits.Removal, "drop", 0, id="all is deleted and the removal stays"),
         pytest.param(expiry, "_remove", 0, id="nothing is deleted"),
     ],
@@ -282,7 +282,7 @@ def test_a_copy_that_was_made_again_loses_nothing_to_the_removals_of_the_one_bef
 
 
 @pytest.mark.long("measures many publishes")
-def test_a_publish_is_as_quick_whether_files_wait_or_not(lake: Lake, tmp_path: Path) -> None:
+def test_a_publish_is_as_quick_whether_files_wait_or_not(lake: Lake, tmp_path: Local) -> None:
     """Both ways take turns."""
     history = lake.settings.history.model_copy(update={"readers": timedelta(0)})
     settings, schema = (

@@ -1,0 +1,47 @@
+"""What the services of AWS that run jobs have in common."""
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lakeingest.cluster.archive import PYTHON
+from lakeingest.cluster.objects import on_amazon
+from lakeingest.cluster.service import C, JobService
+from lakeingest.config import amazon
+from lakeingest.errors import Retryable
+from lakeingest.files.stored import Stored
+
+# Where the interpreter is on Amazon Linux 2023; EMR has it beside its own 3.9 since 7.1.
+INTERPRETER = f"/usr/bin/python{PYTHON}"
+
+
+@dataclass(frozen=True, slots=True)
+class AmazonJobs(JobService[C]):
+    """EMR's images have the jars of the lake formats."""
+
+    provided: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "iceberg": {"spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"},
+        "hudi": {"spark.jars": "/usr/lib/hudi/hudi-spark-bundle.jar"},
+    }
+
+    def require_client(self) -> None:
+        """OperatorNeeded where AWS's client is not installed."""
+        amazon.require_client()
+
+    def folder(self, uri: str) -> Stored:
+        """A folder of S3."""
+        return on_amazon(uri, self.region)
+
+
+def unzipped(folder: Stored) -> str:
+    """What a driver wrote, in the files that AWS stores of it; empty before there are any."""
+    texts = []
+    for name in ("stderr.gz", "stdout.gz"):
+        try:
+            texts.append(gzip.decompress((folder / name).read()).decode(errors="replace"))
+        except (FileNotFoundError, EOFError, gzip.BadGzipFile):
+            continue
+        except Retryable:
+            break
+    return "".join(texts)

@@ -1,0 +1,88 @@
+"""The loop of all reads of chunks: a wave is read in the background while the one before it is committed.
+
+    begin (plan chunks, let executors read them) -> is_read -> take (or shrink, and read it again) -> begin the next one
+
+What a wave is made of, and what becomes of it, is the business of the loop's kinds.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from lakeingest.core.keys import Key, KeyRange
+from lakeingest.core.schema import TableId
+from lakeingest.errors import ChunkTooLarge, ChunkTooSlow
+from lakeingest.pipeline.copying.planner import Planner
+from lakeingest.spark.background_job import BackgroundJob
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wave(Generic[T]):
+    """Chunks that are read in the background, since `began` by the monotonic clock.
+
+    `keys` is the range of all of them. `is_last`: nothing is left to read after it.
+    """
+
+    keys: KeyRange
+    is_last: bool
+    job: BackgroundJob[list[T]]
+    began: float
+
+
+W = TypeVar("W", bound=Wave[Any])
+
+
+class WaveLoop(ABC, Generic[W, T]):
+    """Reads a table wave by wave. `wave` is the one that is read; None after the last one, and when it is cancelled."""
+
+    def __init__(self, table: TableId, planner: Planner | None) -> None:
+        self._table_id, self._planner = table, planner
+        self.wave: W | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether `take` would answer at once."""
+        return self.wave is not None and self.wave.job.is_done
+
+    def take(self, goes_on: Callable[[], bool] = lambda: True) -> tuple[W, list[T]] | None:
+        """Wait for the wave, and begin the next one if the loop `goes_on`. None where a wave is to be read once more.
+
+        That is so where a chunk was given up: then in smaller chunks. ChunkTooSlow where they cannot be smaller.
+        """
+        wave = self.wave
+        if wave is None:
+            raise RuntimeError(f"{self._table_id}: no wave is read, and a stage asks for it")
+        parts = self._result(wave)  # who interrupts this cancels the wave
+        self.wave = None
+        if parts is not None:
+            self._learn(wave, parts)
+        if (parts is None or not wave.is_last) and goes_on():
+            self.wave = self._begin(wave.keys.lower if parts is None else wave.keys.upper)
+        return None if parts is None else (wave, parts)
+
+    def cancel(self) -> None:
+        """Nobody wants the wave any more."""
+        if self.wave is not None:
+            self.wave.job.cancel()
+            self.wave = None
+
+    @abstractmethod
+    def _begin(self, lower: Key | None) -> W:
+        """Begin to read the next wave, from the key `lower` on."""
+
+    @abstractmethod
+    def _learn(self, wave: W, parts: Sequence[T]) -> None:
+        """A wave was read: plan the next one by that."""
+
+    def _result(self, wave: W) -> list[T] | None:
+        """What was read; None where the wave is to be read once more."""
+        try:
+            return wave.job.result()
+        except (ChunkTooSlow, ChunkTooLarge) as error:
+            if self._planner is None or not self._planner.can_shrink:
+                raise ChunkTooSlow(f"{self._table_id}: {error}") from error
+            self._planner.shrink()
+            return None

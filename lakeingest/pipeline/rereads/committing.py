@@ -1,0 +1,44 @@
+"""Rows that were read again become part of staging: a commit names their patches, which wait for the next merge."""
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from lakeingest.core.position import Position, latest
+from lakeingest.core.progress import Progress
+from lakeingest.pipeline.binlog.watermarks import read_up_to
+from lakeingest.pipeline.events import RowsReread
+from lakeingest.pipeline.rereads.tasks import Patched
+from lakeingest.pipeline.run.binlog_run import BinlogRun
+from lakeingest.pipeline.run.commit_progress import commit_progress
+from lakeingest.pipeline.run.edges import Edges
+from lakeingest.pipeline.run.table_run import TableRun
+
+
+class Reread(Protocol):
+    """The progress after rows were read again, which names their patches."""
+
+    def __call__(self, *, nulled: int, read_to: Position) -> Progress:
+        """`nulled`: how many values are null by choice. `read_to`: the greatest high watermark."""
+
+
+def commit_reread(
+    edges: Edges,
+    binlog: BinlogRun,
+    table: TableRun,
+    patched: Sequence[Patched],
+    reread: Reread,
+    began: float,
+    *,
+    is_last: bool,
+) -> None:
+    """Let a commit on staging name the patches of rows that were read since `began`, by the monotonic clock.
+
+    `is_last`: nothing of what was asked for is left to read.
+    """
+    read_to = read_up_to(edges, binlog, latest(part.high for part in patched))
+    progress = reread(nulled=sum(part.nulled for part in patched), read_to=read_to)
+    binlog.add_boundaries(part.high for part in patched)
+    commit_progress(edges, table, progress)
+    rows, seconds = sum(part.cost.rows for part in patched), time.monotonic() - began
+    edges.observe(RowsReread(table.id, len(patched), rows, seconds, is_last))
