@@ -10,7 +10,7 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.position import DomainGtid, Gtid
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import concerning
-from lakeingest.mysql.reference.row_decoder import column_array
+from lakeingest.mysql.witness.values import column_array
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 
 BATCH_ROWS = 10_000  # that are Python objects at a time
