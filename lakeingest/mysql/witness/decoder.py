@@ -35,7 +35,7 @@ from lakeingest.mysql.wire.grammar import (
     sign_of,
 )
 from lakeingest.mysql.wire.segment_facts import SegmentFacts
-from lakeingest.mysql.witness.change_batches import ChangeBatches, Origin
+from lakeingest.mysql.witness.change_batches import ChangeBatches
 from lakeingest.mysql.witness.row_events import RowEvents
 from lakeingest.rows import Part
 
@@ -47,6 +47,7 @@ BEYOND = {
     42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
     162: ("a GTID event of MariaDB", "unset LAKEINGEST_WIRE"),
 }
+_End = tuple[int, int, int]  # the end of a transaction: its epoch, and the file's number and position
 _IN_MEMORY = 64 << 20
 _LENGTH_BYTES = 4
 
@@ -68,8 +69,11 @@ def rows_in(
     DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused, and
     `reach` judges statements. Rows count only when the iterator ends without an error; then `facts` are the segment's.
 
-    BinlogGone when no transaction ends at the segment's stop, SourceAway when the events end before it; SchemaChanged,
-    UnsupportedEvent or UnsupportedValue when something cannot be replayed exactly, or not by this decoder.
+    Raises:
+        BinlogGone: no transaction ends at the segment's stop.
+        SourceAway: the events end before it.
+        SchemaChanged, UnsupportedEvent, UnsupportedValue: something cannot be replayed exactly, or not by this decoder.
+
     """
     facts = facts or SegmentFacts()
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
@@ -245,17 +249,19 @@ class _Decoder:
         self._move(sign, event, begins)
         if self._state is not State.OUTSIDE or self._transaction is None:
             return
-        beginning = self._transaction.beginning
-        origin = Origin(beginning.gtid, self._segment.epoch, self._number, self._pos, beginning.committed_at)
+        transaction, beginning = self._transaction, self._transaction.beginning
+        end = (self._segment.epoch, self._number, self._pos)
+        gtid = None if beginning.gtid is None else str(beginning.gtid)
         if self._has_rows:
-            yield from self._decode(origin, f"in the transaction at {self._transaction.begins}")
-        yield from self.batches.end(origin)
-        begins, gtid = self._transaction.begins, None if beginning.gtid is None else str(beginning.gtid)
-        self._last = Committed(begins.file, begins.pos, gtid, beginning.committed_at)
+            yield from self._decode(end, beginning.committed_at, gtid, f"in the transaction at {transaction.begins}")
+        known = beginning.gtid if isinstance(beginning.gtid, Gtid) else None
+        name = (None, None, None) if known is None else (known.uuid, known.tag, known.number)
+        yield from self.batches.add(None, (*name, *end, beginning.committed_at))
+        self._last = Committed(transaction.begins.file, transaction.begins.pos, gtid, beginning.committed_at)
         self._transaction = None
         self._is_copied.clear()
 
-    def _decode(self, origin: Origin, where: str) -> Iterator[Part]:
+    def _decode(self, end: _End, committed_at: int, gtid: str | None, where: str) -> Iterator[Part]:
         ordinal = 0
         self._spool.seek(0)
         while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):
@@ -267,7 +273,7 @@ class _Decoder:
             table, halves = self._rows.halves(event, where)
             with concerning(table):
                 for kind, values in halves:
-                    yield from self.batches.add(table, origin, ordinal, kind, values)
+                    yield from self.batches.add(table, (int(kind), *end, ordinal, committed_at, gtid, *values))
                     ordinal += 1
             yield from self.batches.count_bytes(table, size)
         self._rows.forget()
