@@ -1,10 +1,11 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slice test-newer-spark lint docs bench lock sbom clean
+.PHONY: help demo test test-all test-slice test-newer-spark test-servers lint docs bench lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
 ROWS ?=
 ROUNDS ?= 5
+IMAGES ?= mysql:8.0 mysql:8.4 mysql:9 mariadb:10.11 mariadb:11.4 mariadb:11.8 mariadb:12.3
 SLICE ?= 0/12
 bench: DIR ?= ./benchmark-lake
 DIR ?= ./demo-lake
@@ -24,7 +25,7 @@ INSTALL = $(PIP) install --quiet --no-deps --no-compile --use-pep517
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: .venv/package.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi PLACE=local|s3 ROWS=n DIR=folder)
+demo: .venv/package.stamp .venv/demo.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi PLACE=local|s3 ROWS=n DIR=folder)
 	.venv/bin/lakeingest demo --target $(TARGET) --place $(PLACE) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; those of the core reach each of its branches
@@ -40,6 +41,9 @@ test-slice: .venv/package.stamp .venv/dev.stamp ## run a part of the long tests 
 
 test-newer-spark: .venv-spark4/stamp ## run cases on Spark 4.1, in an environment of its own
 	PYTHONPATH=$(CURDIR) .venv-spark4/bin/python -m pytest -p no:cacheprovider -k 'not hudi and not MariaDB' $(SPARK4_TESTS)
+
+test-servers: .venv/package.stamp .venv/dev.stamp ## run the tests of the source on container images, by a Docker daemon (IMAGES="mysql:8.0 …")
+	set -e; for image in $(IMAGES); do echo "$$image"; LAKEINGEST_IMAGE=$$image .venv/bin/python -m pytest -n 2 --take quick tests/mysql tests/e2e; done
 
 lint: .venv/package.stamp .venv/dev.stamp ## ruff (rules and format) and mypy
 	.venv/bin/ruff check
@@ -100,6 +104,12 @@ COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-v
 .venv/package.stamp: pyproject.toml .venv/runtime.stamp
 	$(INSTALL) --no-build-isolation --no-index -e .
 	.venv/bin/python -m lakeingest.mysql.wire.kernels > /dev/null
+	@touch $@
+
+# What the demo needs to run a server as a container, where the machine has none and is not Debian.
+.venv/demo.stamp: requirements-dev.lock .venv/runtime.stamp
+	@sed -nE '/^(docker|python-dotenv|testcontainers|wrapt)==/,/[^\\]$$/p' requirements-dev.lock > .venv/demo.txt
+	$(INSTALL) --require-hashes -r .venv/demo.txt
 	@touch $@
 
 .venv/dev.stamp: requirements-dev.lock .venv/runtime.stamp

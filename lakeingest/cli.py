@@ -296,21 +296,16 @@ def explain(name: Runbook = None) -> None:
     terminal.print_page(stage.explain(name))
 
 
-def _later(name: str) -> None:
-    @app.command(
-        name,
-        help="Not built yet.",
-        hidden=True,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )
-    def refuse(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-        raise NotBuiltYet(f"`lakeingest {name}` is not built yet")
+def _refuse(context: typer.Context) -> None:
+    """Not built yet."""
+    raise NotBuiltYet(f"`lakeingest {context.info_name}` is not built yet")
 
 
 app.add_typer(submits)
 app.add_typer(signals)
+_WITH_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 for _name in LATER:
-    _later(_name)
+    app.command(_name, hidden=True, context_settings=_WITH_ANYTHING)(_refuse)
 
 
 def main() -> NoReturn:

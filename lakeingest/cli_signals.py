@@ -64,52 +64,28 @@ def resnapshot(
     _ask(loaded, "resnapshot", tables, no_wait=no_wait, as_json=as_json, scope=scope)
 
 
-@signals.command()
-def pause(
-    tables: Names = None,
-    no_wait: NoWait = False,
-    as_json: AsJson = False,
-    config: ConfigFile = PIPELINE,
-    overrides: Overrides = None,
-) -> None:
-    """Keep tables where they are until `resume`: nothing is read, merged or published; the others go on."""
-    _ask(loaded_config(config, overrides), "pause", tables, no_wait=no_wait, as_json=as_json)
+def _of_tables(action: str, does: str) -> None:
+    """Add a command that makes a signal for tables, and has no options of its own."""
+
+    @signals.command(action, help=does)
+    def signal(
+        tables: Names = None,
+        no_wait: NoWait = False,
+        as_json: AsJson = False,
+        config: ConfigFile = PIPELINE,
+        overrides: Overrides = None,
+    ) -> None:
+        _ask(loaded_config(config, overrides), action, tables, no_wait=no_wait, as_json=as_json)
 
 
-@signals.command()
-def resume(
-    tables: Names = None,
-    no_wait: NoWait = False,
-    as_json: AsJson = False,
-    config: ConfigFile = PIPELINE,
-    overrides: Overrides = None,
-) -> None:
-    """Let paused tables go on, with the run that is at work or the next one."""
-    _ask(loaded_config(config, overrides), "resume", tables, no_wait=no_wait, as_json=as_json)
-
-
-@signals.command()
-def cancel(
-    tables: Names = None,
-    no_wait: NoWait = False,
-    as_json: AsJson = False,
-    config: ConfigFile = PIPELINE,
-    overrides: Overrides = None,
-) -> None:
-    """Cancel the re-snapshots of tables that have not ended; merged rows stay."""
-    _ask(loaded_config(config, overrides), "cancel", tables, no_wait=no_wait, as_json=as_json)
-
-
-@signals.command()
-def maintain(
-    tables: Names = None,
-    no_wait: NoWait = False,
-    as_json: AsJson = False,
-    config: ConfigFile = PIPELINE,
-    overrides: Overrides = None,
-) -> None:
-    """Put small files together, remove old snapshots and what killed tasks left; the rows stay the same."""
-    _ask(loaded_config(config, overrides), "maintain", tables, no_wait=no_wait, as_json=as_json)
+_of_tables(
+    "pause", "Keep tables where they are until `resume`: nothing is read, merged or published; the others go on."
+)
+_of_tables("resume", "Let paused tables go on, with the run that is at work or the next one.")
+_of_tables("cancel", "Cancel the re-snapshots of tables that have not ended; merged rows stay.")
+_of_tables(
+    "maintain", "Put small files together, remove old snapshots and what killed tasks left; the rows stay the same."
+)
 
 
 @signals.command()

@@ -18,11 +18,11 @@ from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import S3_JAR
 from lakeingest.demo.flavor import MYSQL, Flavor
 from lakeingest.demo.s3 import LocalS3
-from lakeingest.demo.server import LocalServer, local_server
+from lakeingest.demo.server import LocalServer
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.spark.session import open_session
-from tests import lakes, lanes, pinned, stores
+from tests import lakes, lanes, stores
 from tests.catalog_servers import available, object_store
 from tests.google import local_gcs
 from tests.processes import pytest_xdist_make_scheduler
@@ -73,8 +73,7 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
             # a test whose DDL waits for a transaction that never ends fails; by default it would wait for a year
             chosen = {"binlog_row_metadata": metadata_of(flavor), "lock_wait_timeout": "300"}
             options = lean | chosen | ({} if flavor.is_mariadb else GTIDS) | settings
-            server = local_server(folder, options, flavor=flavor, program=pinned.program(flavor))
-            servers[wanted] = running.enter_context(server), running
+            servers[wanted] = running.enter_context(lanes.server(folder, options, flavor)), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
         return servers[wanted][0]
 

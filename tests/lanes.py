@@ -3,15 +3,33 @@
 MySQL and a pinned MariaDB block. The newest MariaDB of Debian's suites moves, and may break tests that nobody touched:
 a failure there is reported and named, and blocks only where the test did not pass on the pinned one. A test that
 another lane runs on the pinned one is taken for passed: that lane fails where it does not pass.
+
+With LAKEINGEST_IMAGE, such as `mysql:8.0`, that container image is the only server, and each of its failures blocks.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MARIADB_11_8, MYSQL, Flavor
+from lakeingest.demo.server import LocalServer, local_server
+from tests import pinned
 
-FLAVORS = (MYSQL, MARIADB_11_4, MARIADB_10_11)  # the pinned one before those that are compared with it
+IMAGE = os.environ.get("LAKEINGEST_IMAGE", "")
+
+
+def flavor_of(image: str) -> Flavor:
+    """The flavor that an image is most like."""
+    known = {flavor.image: flavor for flavor in (MYSQL, MARIADB_10_11, MARIADB_11_4, MARIADB_11_8)}
+    return known.get(image, MARIADB_11_8 if "mariadb" in image else MYSQL)
+
+
+# the pinned one before those that are compared with it
+FLAVORS = (flavor_of(IMAGE),) if IMAGE else (MYSQL, MARIADB_11_4, MARIADB_10_11)
 NEWEST = MARIADB_11_8  # only for tests that are marked `newest`
 MOVING = {MARIADB_10_11, MARIADB_11_8}
 PINNED = MARIADB_11_4
@@ -19,12 +37,25 @@ PINNED = MARIADB_11_4
 PASSED = pytest.StashKey[set[str]]()
 
 
+@contextmanager
+def server(folder: Path, settings: Mapping[str, str], flavor: Flavor) -> Iterator[LocalServer]:
+    """A server of the flavor for tests; without one of that flavor in LAKEINGEST_IMAGE, the test is skipped."""
+    if not IMAGE:
+        with local_server(folder, settings, flavor=flavor, program=pinned.program(flavor)) as running:
+            yield running
+    elif flavor not in FLAVORS:
+        pytest.skip(f"LAKEINGEST_IMAGE is {IMAGE}, and the test is for {flavor.name}")
+    else:
+        with local_server(folder, settings, flavor=replace(flavor, image=IMAGE), in_container=True) as running:
+            yield replace(running, flavor=flavor)
+
+
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Let a test that takes any server run on each, if it does not say itself on which."""
     own = {name for mark in metafunc.definition.iter_markers("parametrize") for name in _names(mark.args[0])}
     if "any_server" in metafunc.fixturenames and "any_server" not in own:
         is_newest = metafunc.definition.get_closest_marker("newest") is not None
-        flavors = (*FLAVORS, *[NEWEST] * is_newest)
+        flavors = (*FLAVORS, *[NEWEST] * (is_newest and not IMAGE))
         ids = [flavor.name for flavor in flavors]
         metafunc.parametrize("any_server", flavors, ids=ids, indirect=True, scope="session")
 
@@ -35,7 +66,7 @@ def judge(item: pytest.Item, report: pytest.TestReport) -> None:
     flavor, case = _case_of(item)
     if flavor is PINNED and report.when == "call" and report.passed:
         passed.add(case)
-    if flavor in MOVING and report.failed and case in passed:
+    if flavor in MOVING and not IMAGE and report.failed and case in passed:
         report.outcome = "skipped"
         report.wasxfail = f"fails on the newest {flavor.name}, passes on the pinned {PINNED.name}: {_reason(report)}"
 

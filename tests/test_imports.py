@@ -30,6 +30,7 @@ MAY_IMPORT: dict[tuple[str, ...], set[str]] = {
     ("status",): LAKE | SOURCE,
     ("status", "--offline"): LAKE | SOURCE,
     ("check",): LAKE | SOURCE | {"numba"},
+    ("run",): LAKE | SOURCE | {"numba"},  # up to the first answer of the source
 }
 PIPELINE = """
 version: 1

@@ -53,12 +53,13 @@ ARROWS: dict[str, set[str]] = {
     "commands": {"pipeline"} | EDGES | BELOW,
     "pipeline": EDGES | BELOW,
     **dict.fromkeys(EDGES, BELOW),
-    "mysql": {"mysql.wire"} | BELOW,
+    "mysql": {"mysql.wire", "mysql.witness"} | BELOW,
     "spool": {"state"} | BELOW,  # its manifests are files of the state folder
     "spark": {"workers"} | BELOW,  # Spark starts its Python workers by the module's name
     "workers": {"pipeline", "mysql.wire"} | EDGES,
     "cluster": {"mysql.wire"} | BELOW,  # it has the kernels compiled, and ships them
     "mysql.wire": {"rows", "core", "disk"},  # bytes in, Arrow out: it opens no socket
+    "mysql.witness": {"mysql.wire", "rows", "core"},
     "lake": {"lake.iceberg", "lake.hudi"} | BELOW,
     "lake.iceberg": {"lake"} | BELOW,  # one format knows nothing of the other
     "lake.hudi": {"lake", "lake.staged"} | BELOW,
@@ -111,7 +112,7 @@ EXECUTORS = {"chunk_reader", "binlog_reader", "key_values", "keyed_rows"}
 
 # The driver of MySQL is for its edge, and for the demo's own server.
 DRIVER = "pymysql"
-MAY_DRIVE = {"mysql", "demo"}
+MAY_DRIVE = {"mysql", "mysql.witness", "demo"}
 
 # The core has no clock, no log, no chance and no way out of the process.
 IMPURE = {"asyncio", "logging", "os", "random", "socket", "subprocess", "tempfile", "threading", "time"}
@@ -156,6 +157,16 @@ def test_a_stage_commits_only_while_the_lease_is_held() -> None:
     """By `edges.committing`. A merge asserts it by itself after its work, a publish before its first document."""
     pipeline = {name: source for name, source in SOURCES.items() if name.startswith("lakeingest.pipeline.")}
     assert [wrong for name, source in pipeline.items() for wrong in unguarded(name, source)] == []
+
+
+def test_one_place_chooses_the_decoder() -> None:
+    """Nothing else knows the slow ones, or the variable that selects them; they are imported where they are used."""
+    chooser, slow = "lakeingest.mysql.decoders", ("lakeingest.mysql.witness", "lakeingest.mysql.text_rows")
+    users = {name for name, used in arrows(SOURCES) for one in used if one.startswith(slow)}
+    assert {name for name in users if not name.startswith(slow)} == {chooser}
+    at_the_top = [node for node in ast.parse(SOURCES[chooser]).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not [one for node in at_the_top for one in imported(node, chooser) if one.startswith(slow)]
+    assert [name for name, source in SOURCES.items() if '"LAKEINGEST_WIRE"' in source] == [chooser]
 
 
 def test_files_and_functions_stay_small() -> None:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import (
@@ -20,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from lakeingest.config.catalogs import Catalog
 from lakeingest.config.changelog import Changelog
 from lakeingest.config.formats import FORMATS
 from lakeingest.config.frozen import Frozen
@@ -28,13 +27,12 @@ from lakeingest.config.place import Place
 from lakeingest.config.quality import Quality
 from lakeingest.config.schema_changes import SchemaChanges
 from lakeingest.config.secrets import is_reference, with_secrets
-from lakeingest.config.source import Source, Ssh, Tls
+from lakeingest.config.source import Source
 from lakeingest.config.spark import MASTER, Spark, is_on_this_machine
-from lakeingest.config.storage import Storage
 from lakeingest.config.stores import store_of
-from lakeingest.config.submit import Dataproc, DataprocServerless, Emr, EmrServerless, Submit
+from lakeingest.config.submit import Submit
 from lakeingest.config.tables import TableOptions, Tables
-from lakeingest.config.target import History, Target
+from lakeingest.config.target import Target
 from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
@@ -373,24 +371,18 @@ def _explain(detail: Any) -> str:
     return f"{where or 'pipeline.yml'}: {detail['msg']}"
 
 
-def _names_beside(loc: tuple[Any, ...]) -> list[str]:
+def _names_beside(loc: Sequence[Any]) -> list[str]:
     """The known keys at the place of an unknown key."""
-    models: dict[str, type[BaseModel]] = {
-        "": Config,
-        "source": Source,
-        "source.ssh": Ssh,
-        "source.tls": Tls,
-        "tables": Tables,
-        "target": Target,
-        "target.catalog": Catalog,
-        "target.history": History,
-        "target.storage": Storage,
-        "changelog": Changelog,
-        "schema": SchemaChanges,
-        "quality": Quality,
-        "spark": Spark,
-        "submit": Submit,
-        **{f"submit.{service.key}": service for service in (EmrServerless, Emr, Dataproc, DataprocServerless)},
-    }
-    parent = ".".join(str(part) for part in loc[:-1])
-    return sorted(field.alias or name for name, field in models.get(parent, TableOptions).model_fields.items())
+    model: type[BaseModel] = Config
+    for part in loc[:-1]:
+        inner = [field for name, field in model.model_fields.items() if part in {name, field.alias}]
+        model = next((found for field in inner for found in _models(field.annotation)), model)
+    return sorted(field.alias or name for name, field in model.model_fields.items())
+
+
+def _models(annotation: Any) -> Iterable[type[BaseModel]]:
+    """The models that a type consists of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)

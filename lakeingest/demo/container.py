@@ -1,74 +1,61 @@
-"""A server's official image on a Docker daemon of this machine, by the docker command line."""
+"""A server's official image on a Docker daemon of this machine, by testcontainers."""
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from lakeingest.demo.flavor import Flavor
 from lakeingest.errors import OperatorNeeded
 
-_ANSWER_SECONDS = 5
-_FETCH_SECONDS = 900
+_ELSEWHERE = "tcp:", "ssh:", "http"
+_RUNS = {"created", "running"}
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+Ended = Callable[[], str | None]
 
 
-def answering_docker() -> str:
-    """The docker program, if a daemon on this machine answers it; OperatorNeeded says why not."""
-    docker = shutil.which("docker")
-    if docker is None:
-        raise OperatorNeeded("docker is not on PATH")
-    daemon = os.environ.get("DOCKER_HOST", "")
-    if daemon.startswith(("tcp:", "ssh:")):
-        raise OperatorNeeded("DOCKER_HOST is another machine, whose loopback is not ours")
-    _docker([docker, "version", "--format", "{{.Server.Version}}"], _ANSWER_SECONDS)
-    return docker
+@contextmanager
+def running(
+    flavor: Flavor, address: tuple[str, int], password: str, options: list[str], say: Callable[[str], None]
+) -> Iterator[Ended]:
+    """Run a server that listens at `address`; yields a function that says what it logged, once it has ended.
 
-
-def fetch_image(docker: str, image: str, say: Callable[[str], None]) -> None:
-    """Fetch the image unless this machine has it."""
-    try:
-        _docker([docker, "image", "inspect", "--format", "{{.Id}}", image], _ANSWER_SECONDS)
-    except OperatorNeeded:
-        say(f"fetching the container image {image} (once)")
-        _docker([docker, "pull", "--quiet", image], _FETCH_SECONDS)
-
-
-def run_command(docker: str, flavor: Flavor, name: str, address: str, options: list[str]) -> list[str]:
-    """The command that runs a server at `address` and leaves nothing behind when it ends.
-
-    `--init`: a signal also ends the image's set-up script, which would ignore it as process 1.
+    The container and its data are removed at the end of the block; if this process is killed, the reaper of
+    testcontainers removes them. OperatorNeeded where no container can be started.
     """
-    place = ["--name", name, "--publish", f"{address}:3306", "--env", flavor.password_variable]
-    return [docker, "run", "--rm", "--init", "--pull", "never", *place, flavor.image, *options]
-
-
-def remove(docker: str, name: str) -> None:
-    """Remove a container and its data; it may be gone already."""
-    subprocess.run(
-        [docker, "rm", "--force", "--volumes", name],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def _docker(command: list[str], seconds: int) -> None:
-    """Run a docker command; OperatorNeeded with its last line if it fails or takes longer."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise OperatorNeeded(f"docker {command[1]} gave no answer in {seconds} s") from error
-    except OSError as error:
-        raise OperatorNeeded(f"docker does not run: {error.strerror}") from error
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise OperatorNeeded(f"docker {command[1]} failed: {last}")
+        from docker.errors import DockerException
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.docker_client import get_docker_host
+    except ImportError as error:
+        raise OperatorNeeded("testcontainers is not installed: pip install 'lakeingest[demo]'") from error
+    if (get_docker_host() or "").startswith(_ELSEWHERE):
+        raise OperatorNeeded("DOCKER_HOST is another machine, whose loopback is not ours")
+    with ExitStack() as last:
+        try:
+            # init: a signal also ends the image's set-up script, which would ignore it as process 1
+            container = DockerContainer(flavor.image, init=True).with_command(options)
+            container.with_env(flavor.password_variable, password)
+            ports: Any = {"3306/tcp": address}  # the library's own way binds the port on every address
+            container.ports = ports
+            if not container.get_docker_client().client.images.list(name=flavor.image):
+                say(f"fetching the container image {flavor.image} (once)")
+            last.callback(_remove, container)
+            container.start()
+        except (DockerException, OSError, RuntimeError) as error:
+            raise OperatorNeeded(f"Docker does not run the image: {' '.join(str(error).split())[:300]}") from error
+        server = container.get_wrapped_container()
+
+        def ended() -> str | None:
+            server.reload()
+            return None if server.status in _RUNS else server.logs().decode(errors="replace")
+
+        yield ended
+
+
+def _remove(container: "DockerContainer") -> None:
+    """Remove a container and its data; it may be gone already."""
+    with suppress(Exception):
+        container.stop()

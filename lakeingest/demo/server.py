@@ -66,10 +66,13 @@ def local_server(
     say: Say = lambda _: None,
     flavor: Flavor = MYSQL,
     program: Path | None = None,
+    *,
+    in_container: bool = False,
 ) -> Iterator[LocalServer]:
     """A new server with a binlog and its data under `folder`; at the end both are removed.
 
-    `program` is a server in its own folder; without it one is looked for.
+    `program` is a server in its own folder; with `in_container`, the image of the flavor is run. Without either, a
+    server is looked for.
 
     `settings` add to the flavor's or replace them; an empty value is an option without one (`skip_log_bin`).
     `say` gets a line before each slow step. The server dies with the thread that entered the context, however
@@ -87,13 +90,15 @@ def local_server(
     options = [f"--{name}={value}" if value else f"--{name}" for name, value in {**flavor.settings, **added}.items()]
     ways: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
         f"a {flavor.program} on PATH": lambda how: _program(flavor, _installed(flavor), how, folder, options, port),
-        "a container": lambda how: _container(flavor, how, folder, options, port, say),
+        "a container": lambda how: _container(flavor, how, options, port, say),
         "Debian's packages": lambda how: _program(
             flavor, debian.unpacked(flavor, folder, say), how, folder, options, port
         ),
     }
     if program is not None:
         ways = {str(program): lambda how: _program(flavor, _given(flavor, program), how, folder, options, port)}
+    elif in_container:
+        ways = {f"the image {flavor.image}": lambda how: _container(flavor, how, options, port, say)}
     reasons = []
     with ExitStack() as stack:
         for how, way in ways.items():
@@ -167,7 +172,7 @@ def _program(
         first.write_text(statements)
         with first.open() as given, child([*command, *way, "--skip_log_bin"], log, stdin=given) as setup:
             if setup.wait() != 0:
-                raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(log)}")
+                raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(_logged(log))}")
         first.unlink()
         # No Unix socket: its path would have to be short, and nothing needs one.
         network = [
@@ -177,29 +182,19 @@ def _program(
             f"--pid_file={home / 'mysqld.pid'}",
         ]
         with child([*command, *network], log) as process:
-            version = _await_answer(process, chosen, password, log)
+            version = _await_answer(lambda: None if process.poll() is None else _logged(log), chosen, password)
             yield LocalServer(HOST, chosen, USER, password, version, how, process.pid, flavor)
 
 
 @contextmanager
-def _container(
-    flavor: Flavor, how: str, folder: Path, options: list[str], port: int | None, say: Say
-) -> Iterator[LocalServer]:
-    """Run the official image; the container is removed at the end, and with us if we are killed."""
-    docker = container.answering_docker()
-    container.fetch_image(docker, flavor.image, say)
+def _container(flavor: Flavor, how: str, options: list[str], port: int | None, say: Say) -> Iterator[LocalServer]:
+    """Run the official image."""
     password = secrets.token_urlsafe(16)
-    name = f"lakeingest-mysql-{secrets.token_hex(6)}"
     with reserved_port(port) as chosen:
         pass  # only looked up: Docker binds it itself
-    with _home(folder) as home, ExitStack() as last:
-        last.callback(container.remove, docker, name)
-        log = home / "server.log"
-        command = container.run_command(docker, flavor, name, f"{HOST}:{chosen}", options)
-        # In the foreground: docker hands the signal on to the server, so it ends when we do.
-        with child(command, log, signal.SIGTERM, {flavor.password_variable: password}) as process:
-            version = _await_answer(process, chosen, password, log)
-            yield LocalServer(HOST, chosen, USER, password, version, how, None, flavor)
+    with container.running(flavor, (HOST, chosen), password, options, say) as ended:
+        version = _await_answer(ended, chosen, password)
+        yield LocalServer(HOST, chosen, USER, password, version, how, None, flavor)
 
 
 @contextmanager
@@ -234,7 +229,6 @@ def reserved_port(port: int | None) -> Iterator[int]:
 def child(
     command: list[str],
     log: Path,
-    death_signal: signal.Signals = signal.SIGKILL,
     environment: Mapping[str, str] | None = None,
     stdin: TextIO | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
@@ -244,7 +238,7 @@ def child(
     """
     if sys.platform == "linux":
         launch = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT]
-        command = [*launch, str(int(death_signal)), str(os.getpid()), *command]
+        command = [*launch, str(int(signal.SIGKILL)), str(os.getpid()), *command]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -277,7 +271,7 @@ def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[],
     raise OperatorNeeded(f"{log.stem} does not start: {last}")
 
 
-def _await_answer(process: subprocess.Popen[bytes], port: int, password: str, log: Path) -> str:
+def _await_answer(ended: container.Ended, port: int, password: str) -> str:
     """The server's version, as soon as its administrator can log in over TCP."""
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -291,15 +285,19 @@ def _await_answer(process: subprocess.Popen[bytes], port: int, password: str, lo
                 cursor.execute("SELECT @@version")
                 return str((cursor.fetchone() or ("",))[0])
         except pymysql.err.MySQLError as error:
-            if process.poll() is not None:
+            if (log := ended()) is not None:
                 raise OperatorNeeded(f"the server ended at its start: {_first_error(log)}") from error
             if time.monotonic() > deadline:
                 raise OperatorNeeded(f"no answer on port {port} in {START_SECONDS:.0f} s: {error}") from error
         time.sleep(0.05)
 
 
-def _first_error(log: Path) -> str:
+def _logged(log: Path) -> str:
+    return log.read_text(errors="replace")
+
+
+def _first_error(log: str) -> str:
     """The line of a server's log that says why it ended: later errors are consequences."""
-    lines = log.read_text(errors="replace").splitlines()
-    errors = [line for line in lines if re.search(r"\[ERROR\]|^ERROR: |^docker: ", line)]
+    lines = log.splitlines()
+    errors = [line for line in lines if re.search(r"\[ERROR\]|^ERROR: ", line)]
     return (errors or lines[-1:] or ["nothing in its log"])[0]

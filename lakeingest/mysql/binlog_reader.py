@@ -3,7 +3,7 @@
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from lakeingest.config import Source
-from lakeingest.core.history import History
 from lakeingest.core.position import FILE_START, FilePosition, GtidSet, file_start, is_before, is_in_one_of
 from lakeingest.core.prepared import Pending, Prepared, PreparedAt, Xid
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
@@ -27,11 +26,13 @@ from lakeingest.mysql.connection import (
     source_of,
     written_position,
 )
+from lakeingest.mysql.decoders import change_rows, received
 from lakeingest.mysql.dialect import MARIADB, can_log_cascades, copies_xa, dialect
-from lakeingest.mysql.row_stream import Receiver, is_reference
+from lakeingest.mysql.packets import dumped_events
 from lakeingest.mysql.statement_reach import StatementReach
 from lakeingest.mysql.wire.events import HEARTBEATS, Damaged, Event, Type, has_checksums
 from lakeingest.mysql.wire.grammar import other_history
+from lakeingest.mysql.wire.segment_facts import SegmentFacts
 from lakeingest.mysql.wire.xa import Stamp
 from lakeingest.rows import Part
 
@@ -49,22 +50,6 @@ _BEFORE_EVENT = 100  # packets: where a dump begins, a server sends the file's n
 _FATAL_READING = 1236
 _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
-
-
-@dataclass(slots=True)
-class SegmentFacts:
-    """Facts of a segment as a whole.
-
-    `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is the evidence of
-    the binlog's history at the segment's stop; `pending` is what the segment leaves prepared (XA), and what ends in it;
-    `met` are the tables with rows in it. `lacks_cascades`: the source could log changes by foreign keys, and did not.
-    """
-
-    nulled: Counter[TableId] = field(default_factory=Counter)
-    history: History | None = None
-    pending: Pending = field(default_factory=Pending)
-    met: set[TableId] = field(default_factory=set)
-    lacks_cascades: bool = False
 
 
 def read_segment(
@@ -103,32 +88,21 @@ def read_segment(
         _require_segment(str(uuid), written_position(connection), segment)
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
-        reach = StatementReach(source)
-        if is_reference():
-            from lakeingest.mysql.reference.decoder import decode
-
-            events = _events(connection, segment)
-            facts.history = yield from decode(events, segment, begin, schemas, gtids=gtid_mode == "ON", reach=reach)
-        else:
-            from lakeingest.mysql.wire.follow import ReaderState
-            from lakeingest.mysql.wire.segment import SegmentDecoder  # numba: it takes a second to import
-
-            replay = _Replay(source, segment, server_id, schemas, prepared)
-            replay.ends_twice = dialect(connection).is_xa_late
-            decoder = SegmentDecoder(
-                segment,
-                begin,
-                schemas,
-                waiting,
-                gtids=gtid_mode == "ON",
-                replay=replay if copies_xa(connection) else None,
-                reach=reach,
-            )
-            yield from _parts(connection, decoder)
-            facts.nulled.update(decoder.nulled + replay.nulled)
-            facts.history, facts.pending = decoder.history, decoder.xa.pending
-            facts.met, is_unmarked = decoder.maps.met, bool(decoder.reader[ReaderState.UNMARKED])
-            facts.lacks_cascades = is_unmarked and can_log_cascades(connection)
+        replay = _Replay(source, segment, server_id, schemas, prepared)
+        replay.ends_twice = dialect(connection).is_xa_late
+        yield from change_rows(
+            connection,
+            segment,
+            begin,
+            schemas,
+            waiting,
+            facts,
+            gtids=gtid_mode == "ON",
+            reach=StatementReach(source),
+            replay=replay if copies_xa(connection) else None,
+        )
+        facts.nulled.update(replay.nulled)
+        facts.lacks_cascades &= can_log_cascades(connection)
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -137,14 +111,6 @@ def _dump_start(segment: Segment) -> FilePosition:
     """Where the dump begins: with the event that ends at the segment's start, if that is known, to prove it."""
     history = segment.history
     return segment.start if not (history and history.event) else FilePosition(segment.start.file, history.event.pos)
-
-
-def _parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
-    receiver = Receiver(connection)
-    while not decoder.is_done:
-        yield from decoder.take(receiver.receive(decoder.room()))
-        if decoder.error is not None:
-            pymysql.err.raise_mysql_exception(decoder.error)
 
 
 class _Replay:
@@ -272,7 +238,7 @@ class _Replay:
             _require_segment(str(uuid), written_position(connection), segment)
             _start_dump(connection, begin, free_server_id(connection, self._source, self._server_id))
             try:
-                yield from _parts(connection, decoder)
+                yield from received(connection, decoder)
             except pymysql.err.MySQLError as error:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -309,7 +275,7 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
     began, checksums = 0, True
     try:
         _start_dump(connection, at, server_id)
-        for raw in islice(_packets(connection), _BEFORE_EVENT):
+        for raw in islice(dumped_events(connection), _BEFORE_EVENT):
             event = Event.parse(raw, checksums=checksums)
             if event.type == Type.FORMAT_DESCRIPTION:
                 began, checksums = event.seconds, has_checksums(raw)
@@ -363,21 +329,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
     The connection must be fresh and cannot be used afterwards. No replica may have `server_id`.
     """
     _start_dump(connection, begin, server_id)
-    return _packets(connection)
-
-
-def _events(connection: pymysql.Connection, segment: Segment) -> Iterator[bytes]:
-    """The events that the server sends; SourceAway at the end, which must be after the segment's stop."""
-    yield from _packets(connection)
-    # Between flush and sync, the end of a commit group is written but not sent yet.
-    raise SourceAway(f"the source does not send {segment.stop} yet; run the same command again")
-
-
-def _packets(connection: pymysql.Connection) -> Iterator[bytes]:
-    """The events that the server sends, up to the end of its binlog."""
-    wire: Any = connection  # the driver has no public way to read a packet
-    while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
-        yield packet.get_all_data()[1:]
+    return dumped_events(connection)
 
 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:

@@ -44,10 +44,10 @@ from lakeingest.mysql.connection import (
     table_name,
     written_position,
 )
+from lakeingest.mysql.decoders import select_rows
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.replica import catch_up, has_no_more
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.mysql.table_rows import select_rows
 from lakeingest.mysql.xa_list import listed
 from lakeingest.rows import table_schema
 

@@ -146,8 +146,3 @@ def _converted(column: Column, value: Any) -> Any:
             return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
         case _:
             return str(value)
-
-
-def parse_keys(schema: TableSchema, lines: Sequence[str]) -> list[dict[str, Any]]:
-    """The keys of a file, one in each line that is not empty."""
-    return [parse_key(schema, line) for line in lines if line.strip()]

@@ -54,6 +54,13 @@ def surprises(what: str) -> Iterator[None]:
         raise Surprise(f"{what} that is none ({type(error).__name__}: {str(error)[:100]})") from error
 
 
+def dumped_events(connection: pymysql.Connection) -> Iterator[bytes]:
+    """The events of the binlog that the server sends, up to the end of its binlog, with their headers."""
+    wire: Any = connection  # the driver has no public way to read a packet
+    while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
+        yield packet.get_all_data()[1:]
+
+
 class _Result(MySQLResult):
     """A result with no more columns than a server can send."""
 

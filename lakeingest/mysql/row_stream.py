@@ -5,7 +5,6 @@ handshake, authentication, TLS, and all other queries of the connection.
 """
 
 import io
-import os
 import ssl
 import struct
 import time
@@ -21,18 +20,11 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.packets import READ_SECONDS, surprises
 
-REFERENCE = "reference"  # the value of LAKEINGEST_WIRE that selects the slow path
-
 _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
 _NO_CURSOR, _ONCE = 0, 1
 _LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002
 _PACE_BYTES = 1 << 20  # no server needs longer: a SELECT of a chunk ends after a minute, the binlog is in files
-
-
-def is_reference() -> bool:
-    """Whether LAKEINGEST_WIRE=reference selects the slow path."""
-    return os.environ.get("LAKEINGEST_WIRE") == REFERENCE
 
 
 def stream_rows(

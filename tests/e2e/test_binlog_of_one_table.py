@@ -102,7 +102,7 @@ def test_the_others_go_on_run_after_run(market: Pipe, trouble: tuple[str, ...], 
 
 
 @pytest.mark.long("a variant of an end-to-end case that every run has")
-def test_the_reference_decoder_stops_one_table_as_well(market: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_witness_stops_one_table_as_well(market: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A value, an image and DDL, each of another table of four."""
     pipe = market
     pipe.sql("CREATE TABLE dates (id INT PRIMARY KEY, d DATE)")

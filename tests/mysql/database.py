@@ -18,9 +18,9 @@ from lakeingest.core.segments import Segment
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.connection import connect, query, table_name, written_position
+from lakeingest.mysql.decoders import select_rows
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.mysql.table_rows import select_rows
 from lakeingest.rows import TRANSACTIONS, change_schema, table_schema
 from tests.mysql import witness
 

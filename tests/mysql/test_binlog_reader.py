@@ -128,7 +128,7 @@ def test_every_transaction_is_logged_with_its_end(db: Db) -> None:
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_a_batch_has_at_most_the_maximum_of_rows(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """A larger transaction is in several batches, and no row is lost between them."""
-    monkeypatch.setattr("lakeingest.mysql.reference.change_batches.BATCH_ROWS", 10)
+    monkeypatch.setattr("lakeingest.mysql.witness.change_batches.BATCH_ROWS", 10)
     table = db.table("t", "id INT PRIMARY KEY")
     start = db.here()
     db.run("INSERT INTO t VALUES " + ", ".join(f"({id_})" for id_ in range(25)), "DELETE FROM t WHERE id = 0")
@@ -140,7 +140,7 @@ def test_a_batch_has_at_most_the_maximum_of_rows(db: Db, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_large_rows_fill_a_batch_early(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of large rows has only a few."""
-    monkeypatch.setattr("lakeingest.mysql.reference.change_batches._BATCH_BYTES", 50_000)
+    monkeypatch.setattr("lakeingest.mysql.witness.change_batches._BATCH_BYTES", 50_000)
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
     start = db.here()
     db.run("INSERT INTO t VALUES " + ", ".join(f"({id_}, REPEAT('x', 20000))" for id_ in range(7)))
@@ -152,7 +152,7 @@ def test_large_rows_fill_a_batch_early(db: Db, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("wire", ["reference"], indirect=True)
 def test_a_transaction_too_large_for_memory_is_buffered_in_a_file(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same rows at the end."""
-    monkeypatch.setattr("lakeingest.mysql.reference.decoder._IN_MEMORY", 100)
+    monkeypatch.setattr("lakeingest.mysql.witness.decoder._IN_MEMORY", 100)
     table = db.table("t", "id INT PRIMARY KEY, v VARCHAR(1000)")
     start = db.here()
     for first in (0, 50):

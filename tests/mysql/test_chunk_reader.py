@@ -28,7 +28,6 @@ from lakeingest.mysql.chunk_reader import (
 )
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.key_space import estimated_bytes, estimated_rows, key_bounds, next_boundary
-from lakeingest.mysql.reference import text_rows
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.rows import table_schema
 from tests.mysql import witness
@@ -306,7 +305,7 @@ def test_a_zero_or_partial_date_is_refused_by_column(db: Db, source_type: str, v
 def test_a_chunk_of_several_fetches_is_whole(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are in several batches; the last one is not full."""
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
-    monkeypatch.setattr(text_rows, "FETCH_ROWS", 4)
+    monkeypatch.setattr("lakeingest.mysql.text_rows.FETCH_ROWS", 4)
     assert ids(read(db, numbers(db, *range(10))).rows) == list(range(10))
 
 
@@ -320,7 +319,7 @@ def wide(db: Db, *sizes: int) -> TableSchema:
 def test_fetches_of_python_objects_are_bounded_by_their_bytes(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first fetch is a single row; later ones grow gradually to the limit."""
     monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
-    monkeypatch.setattr(text_rows, "FETCH_BYTES", 10_000)
+    monkeypatch.setattr("lakeingest.mysql.text_rows.FETCH_BYTES", 10_000)
     schema = wide(db, *[10] * 200)
     assert [batch.num_rows for batch in read(db, schema).rows.to_batches()] == [1, 10, 100, 89]
     db.run("UPDATE w SET v = REPEAT('x', 4000) WHERE id > 191", "DELETE FROM w WHERE id <= 191")

@@ -9,7 +9,6 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
-from lakeingest.mysql.row_stream import REFERENCE
 from lakeingest.mysql.schema_reader import read_schema
 from tests.mysql.database import Db
 
@@ -134,10 +133,10 @@ def test_ddl_that_changes_no_copied_table_is_skipped(any_db: Db, any_server: Loc
     assert_read(any_db, table, statements=HARMLESS + more)
 
 
-def test_the_reference_reads_the_same_ddl(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_witness_reads_the_same_ddl(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     """With LAKEINGEST_WIRE=reference."""
     table = db.table("t", COLUMNS)
-    monkeypatch.setenv("LAKEINGEST_WIRE", REFERENCE)
+    monkeypatch.setenv("LAKEINGEST_WIRE", "reference")
     assert_read(db, table, statements=HARMLESS + ONLY_MYSQL)
 
 

@@ -9,9 +9,9 @@ from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import USUAL, Choices
 from lakeingest.errors import SourceAway
 from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.decoders import select_rows
 from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.mysql.table_rows import select_rows
 from tests.mysql.database import Db
 
 pytestmark = pytest.mark.mysql

@@ -16,6 +16,7 @@ import pytest
 from lakeingest.demo import server as server_module
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import OperatorNeeded
+from tests import lanes
 
 pytestmark = pytest.mark.mysql
 
@@ -185,28 +186,43 @@ def test_an_old_mysql_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.long("starts another server")
-def test_docker_without_a_daemon_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A docker program whose daemon does not answer is skipped; no container is started."""
-    trace = program(
-        tmp_path / "bin" / "docker", "echo 'Cannot connect to the Docker daemon. Is it running?' >&2; exit 1"
-    )
-    monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    with local_server(tmp_path) as server:
-        assert server.how != "a container"
-    assert not trace.exists() or " run " not in trace.read_text()
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("unix:///nowhere/docker.sock", "Docker does not run the image: .*No such file"),
+        ("tcp://192.0.2.1:2375", "DOCKER_HOST is another machine"),
+    ],
+)
+def test_docker_without_a_daemon_of_this_machine_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, why: str
+) -> None:
+    """The reason is named in one line; where a server can be had otherwise, it is."""
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(OperatorNeeded, match=why) as failure, local_server(tmp_path, in_container=True):
+        pass
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.skipif(not lanes.IMAGE, reason="runs a container, as `make test-servers` does")
+def test_a_container_is_gone_after_its_end(tmp_path: Path) -> None:
+    """While it runs, it answers on loopback alone; its data are removed with it."""
+    with lanes.server(tmp_path, {}, lanes.FLAVORS[0]) as server:
+        assert select(server, "SELECT 1") == (1,)
+        assert not answers("127.0.0.2", server.port)
+    assert not answers("127.0.0.1", server.port)
 
 
 def test_if_no_server_can_be_started_all_reasons_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line says why each way failed and what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     monkeypatch.setenv("LAKEINGEST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(server_module, "SYSTEM_PROGRAMS", tmp_path)
     with pytest.raises(OperatorNeeded) as failure, local_server(tmp_path):
         pass
     message = str(failure.value)
     assert "a mysqld on PATH: none is installed" in message
-    assert "a container: docker is not on PATH" in message
+    assert "a container: Docker does not run the image" in message
     assert "Debian's packages: apt-get is missing" in message
     assert "Install MySQL 8.4 or newer" in message
     assert "\n" not in message

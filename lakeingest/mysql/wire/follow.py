@@ -15,7 +15,9 @@ from lakeingest.mysql.wire.events import (
     ARTIFICIAL,
     HAS_ORIGINAL,
     LENGTHS_END,
+    LOGS_CASCADES,
     PREPARED,
+    ROW_FLAGS,
     STANDALONE,
     TIMES_END,
     Action,
@@ -101,9 +103,6 @@ _GTID_BYTES = HEADER + 49  # up to and with its commit time; the length of its t
 _GTID_TYPE = int(Type.GTID)
 _DOMAIN_GTID_BYTES = 13  # number, domain, flags
 _BEGIN = int.from_bytes(b"BEGIN", "little")
-# In the flags of a row event, after its table id: MySQL 9.6 and newer set it where they, and not the storage engine,
-# carry out foreign keys (measured; it is also on events that a replica has applied)
-FLAGS, LOGS_CASCADES = 6, 0x10
 
 
 def _codes() -> np.ndarray:
@@ -314,7 +313,7 @@ def _row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.n
     place = map_place(maps, number(data, start + HEADER, 6))
     if maps[place, _MAP_SIZE] == 0 or maps[place, _MAP_SEEN] != reader[_COUNT]:
         return False
-    if not data[start + HEADER + FLAGS] & LOGS_CASCADES:
+    if not data[start + HEADER + ROW_FLAGS] & LOGS_CASCADES:
         reader[_UNMARKED] = 1
     if maps[place, _MAP_TABLE] >= 0:
         if reader[_ROWS] == len(rows):

@@ -9,7 +9,7 @@ from lakeingest.core.history import LastEvent
 from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, UnsupportedEvent
+from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent
 from lakeingest.mysql.wire.alter import alteration_of, names_in
 from lakeingest.mysql.wire.ddl import folded, may_change
 from lakeingest.mysql.wire.dml import Change, Reach, change_of
@@ -246,6 +246,14 @@ def no_end(stop: FilePosition) -> BinlogGone:
         f"no transaction ends at {stop} in the source's binlog: it is not the one that this position was read from;"
         " copy the tables again"
     )
+
+
+def not_sent(stop: FilePosition) -> SourceAway:
+    """The error for a dump that ends before a position that is written.
+
+    Between flush and sync, the end of a commit group is written, and the server does not send it yet.
+    """
+    return SourceAway(f"the source does not send {stop} yet; run the same command again")
 
 
 def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from lakeingest.core.schema import TableSchema
 from lakeingest.errors import ProtocolBroken, SchemaChanged, UnsupportedValue
-from lakeingest.mysql.wire import arrow
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.collations import charset_of
 from lakeingest.mysql.wire.encodings import Encoding, FieldType, Mismatch, Sent, of_result
 from lakeingest.mysql.wire.events import Cursor, Damaged
 from lakeingest.mysql.wire.framing import DAMAGES, Status, payload_at
+from lakeingest.mysql.wire.refusals import no_day, unholdable
 from lakeingest.mysql.wire.temporals import NotADay
 from lakeingest.mysql.wire.values import Values
 from lakeingest.mysql.wire.walk import walk_result
@@ -118,9 +118,9 @@ class ResultSet:
         try:
             array = encoding.array(values)
         except NotADay as error:
-            raise UnsupportedValue(f"{self._schema.table}: {arrow.refused(column, str(error))}") from error
+            raise UnsupportedValue(f"{self._schema.table}: {no_day(column, str(error))}") from error
         except ValueError as error:
-            raise UnsupportedValue(f"{self._schema.table}: {arrow.unholdable(column, error)}") from error
+            raise UnsupportedValue(f"{self._schema.table}: {unholdable(column, error)}") from error
         if encoding.may_null:
             self.nulled += int(encoding.nulled(values, array).sum())
         return array

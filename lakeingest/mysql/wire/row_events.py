@@ -14,7 +14,6 @@ import pyarrow as pa
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue, concerning
-from lakeingest.mysql.wire import arrow
 from lakeingest.mysql.wire.binding import bound
 from lakeingest.mysql.wire.compiled import int64, kernel, number, step
 from lakeingest.mysql.wire.encodings import Encoding, Mismatch, event_width, of_event
@@ -22,6 +21,7 @@ from lakeingest.mysql.wire.events import Type
 from lakeingest.mysql.wire.follow import Row
 from lakeingest.mysql.wire.framing import HEADER
 from lakeingest.mysql.wire.images import missing, not_full
+from lakeingest.mysql.wire.refusals import no_day, unholdable
 from lakeingest.mysql.wire.table_map import TableMap
 from lakeingest.mysql.wire.temporals import NotADay
 from lakeingest.mysql.wire.values import Values
@@ -159,11 +159,11 @@ class RowReader:
             return encoding.array(values)
         except NotADay as error:
             at = where.format(rows[event[error.row], Row.POS])
-            refused = arrow.refused(encoding.column, str(error))
+            refused = no_day(encoding.column, str(error))
             raise UnsupportedValue(f"{self.schema(table).table} at {at}: {refused}") from error
         except ValueError as error:
             at = where.format(rows[event[0], Row.POS])
-            refused = arrow.unholdable(encoding.column, error)
+            refused = unholdable(encoding.column, error)
             raise UnsupportedValue(f"{self.schema(table).table} from {at} on: {refused}") from error
 
     def _refused(self, status: _Status, table: int, event: np.ndarray, at: str) -> UnsupportedEvent:

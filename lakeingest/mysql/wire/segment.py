@@ -17,14 +17,12 @@ from lakeingest.core.history import Committed, History, LastEvent
 from lakeingest.core.position import FilePosition, Gtid
 from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import SourceAway
 from lakeingest.mysql.wire import events, framing, grammar, xa
 from lakeingest.mysql.wire.buffer import SENT_MAX, UNPACKED_MAX, Buffer
 from lakeingest.mysql.wire.dml import Reach
 from lakeingest.mysql.wire.event_buffer import EventBuffer
 from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
-from lakeingest.mysql.wire.follow import FLAGS, LOGS_CASCADES, ReaderState, follow
-from lakeingest.mysql.wire.framing import HEADER
+from lakeingest.mysql.wire.follow import ReaderState, follow
 from lakeingest.mysql.wire.grammar import Sign, State
 from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
@@ -115,8 +113,7 @@ class SegmentDecoder:
                     return
                 framing.require_undamaged(status)
                 if status == framing.Status.EOF:
-                    # between flush and sync, the end of a commit group is written but not sent yet
-                    raise SourceAway(f"the source does not send {self._segment.stop} yet; run the same command again")
+                    raise grammar.not_sent(self._segment.stop)
                 if status == framing.Status.ERROR:
                     self.error = framing.payload_at(outer.data, outer.at)
                     return
@@ -298,7 +295,7 @@ class SegmentDecoder:
         elif sign in grammar.XA and self._schemas and self._replay is None:
             raise grammar.refusal(*grammar.NO_XA, self.at)
         if ACTIONS.get(event.type) is Action.ROWS:
-            self.reader[ReaderState.UNMARKED] |= not any(it & LOGS_CASCADES for it in event.data[HEADER + FLAGS :][:1])
+            self.reader[ReaderState.UNMARKED] |= not events.logs_cascades(event)
         self.reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
 
     def _begin(self, event: Event) -> Iterator[Part]:

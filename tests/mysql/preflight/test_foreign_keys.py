@@ -155,10 +155,10 @@ def reader_of(db: Db, grant: str) -> Iterator[pymysql.Connection]:
         db.run("DROP USER reader")
 
 
-@pytest.fixture(params=["MySQL", "MariaDB 11.4", "MariaDB 10.11"])
+@pytest.fixture(params=FLAVORS, ids=[flavor.name for flavor in FLAVORS])
 def silent_any(request: pytest.FixtureRequest, server_of: Callable[..., LocalServer]) -> Iterator[Db]:
     """A database on a server of each flavor that does not log these changes."""
-    flavor = next(one for one in FLAVORS if one.name == request.param)
+    flavor = request.param
     with database_on(server_of(flavor, **({} if flavor.is_mariadb else SILENT))) as database:
         yield database
 

@@ -1,5 +1,6 @@
 """Binlog events and packets as a server sends them, made byte by byte, and read by either decoder."""
 
+import os
 import random
 import struct
 import uuid
@@ -13,11 +14,11 @@ import pyarrow as pa
 from lakeingest.core.position import FilePosition, GtidSet
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.mysql.reference.decoder import decode
-from lakeingest.mysql.row_stream import is_reference
+from lakeingest.mysql.decoders import SLOW, SWITCH
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.events import ACTIONS, Action, Type
 from lakeingest.mysql.wire.segment import SegmentDecoder
+from lakeingest.mysql.witness import rows_in
 from lakeingest.rows import Part
 
 SOURCE = "11111111-2222-3333-4444-555555555555"
@@ -194,7 +195,7 @@ class Stream:
         ids: list[int] = []
         log: list[dict[str, Any]] = []
         sent = self.raw if raw is None else raw
-        read = decode if is_reference() else read_pieces
+        read = rows_in if os.environ.get(SWITCH) == SLOW else read_pieces
         for table, batch in read(sent, segment, self.start, {SCHEMA.table: SCHEMA}, gtids=gtids):
             if table is None:
                 log += batch.to_pylist()
@@ -221,7 +222,7 @@ class Reader(Protocol[Given_co]):
 def read_pieces(
     raw: Iterable[bytes], segment: Segment, begin: FilePosition, schemas: Schemas, *, gtids: bool
 ) -> Iterator[Part]:
-    """As the reference's `decode`, by the fast decoder: the events as packets, in pieces of any size."""
+    """As the witness's `rows_in`, by the fast decoder: the events as packets, in pieces of any size."""
     data = packets([*(b"\0" + one for one in raw), EOF])
     yield from feed(SegmentDecoder(segment, begin, schemas, gtids=gtids), data, random.Random(len(data)))
 

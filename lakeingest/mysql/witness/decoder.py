@@ -5,20 +5,18 @@ memory up to a limit and then in a temporary file, so that a transaction of any 
 """
 
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
 from lakeingest.core.history import Committed, History, LastEvent
-from lakeingest.core.position import FilePosition, Gtid, file_number
-from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.position import FilePosition, Gtid
+from lakeingest.core.schema import NO_TABLES, TableId, TableSchema
 from lakeingest.core.segments import Segment
-from lakeingest.errors import BinlogGone, concerning
-from lakeingest.mysql.reference.change_batches import ChangeBatches, Origin
-from lakeingest.mysql.reference.row_decoder import RowDecoder
+from lakeingest.errors import concerning
 from lakeingest.mysql.wire import events
 from lakeingest.mysql.wire.dml import Reach
-from lakeingest.mysql.wire.events import Action, Damaged, Event, Type
+from lakeingest.mysql.wire.events import ACTIONS, Action, Damaged, Event, Type
 from lakeingest.mysql.wire.grammar import (
     XA,
     Sign,
@@ -26,16 +24,67 @@ from lakeingest.mysql.wire.grammar import (
     Watched,
     after,
     damaged,
+    gap,
+    no_end,
     not_asked,
+    not_sent,
     prove_file,
     prove_start,
     refusal,
+    require_known,
     sign_of,
 )
+from lakeingest.mysql.wire.segment_facts import SegmentFacts
+from lakeingest.mysql.witness.change_batches import ChangeBatches
+from lakeingest.mysql.witness.row_events import RowEvents
 from lakeingest.rows import Part
 
+# The types that `wire` reads, and the library drops or misreads: their names, and what to change on the source
+BEYOND = {
+    **dict.fromkeys((23, 24, 25), ("a row event of version 1", "set log_bin_use_v1_row_events=OFF on the source")),
+    38: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
+    40: ("a TRANSACTION_PAYLOAD event (compressed)", "set binlog_transaction_compression=OFF in every session"),
+    42: ("a GTID_TAGGED event (tagged GTIDs are not built yet)", "use no tags in gtid_next on the source"),
+    162: ("a GTID event of MariaDB", "unset LAKEINGEST_WIRE"),
+}
+_End = tuple[int, int, int]  # the end of a transaction: its epoch, and the file's number and position
 _IN_MEMORY = 64 << 20
 _LENGTH_BYTES = 4
+
+
+def rows_in(
+    raw_events: Iterable[bytes],
+    segment: Segment,
+    begin: FilePosition,
+    schemas: Mapping[TableId, TableSchema],
+    waiting: Mapping[TableId, TableSchema] = NO_TABLES,
+    facts: SegmentFacts | None = None,
+    *,
+    gtids: bool,
+    reach: Reach = not_asked,
+) -> Iterator[Part]:
+    """The change rows and the log rows of a segment, from the events that a server sends for a dump from `begin` on.
+
+    `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
+    DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused, and
+    `reach` judges statements. Rows count only when the iterator ends without an error; then `facts` are the segment's.
+
+    Raises:
+        BinlogGone: no transaction ends at the segment's stop.
+        SourceAway: the events end before it.
+        SchemaChanged, UnsupportedEvent, UnsupportedValue: something cannot be replayed exactly, or not by this decoder.
+
+    """
+    facts = facts or SegmentFacts()
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+        decoder = _Decoder(segment, begin, Watched(schemas, waiting, reach), facts, spool, gtids=gtids)
+        for raw in raw_events:
+            yield from decoder.take(raw)
+            if decoder.is_done:
+                yield from decoder.batches.rest()
+                facts.history = decoder.history
+                return
+        raise not_sent(segment.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,46 +96,20 @@ class _Transaction:
     skipped_to: int = 0
 
 
-def decode(
-    raw_events: Iterable[bytes],
-    segment: Segment,
-    begin: FilePosition,
-    schemas: Mapping[TableId, TableSchema],
-    *,
-    gtids: bool,
-    reach: Reach = not_asked,
-) -> Generator[Part, None, History]:
-    """The parts of a segment, from the events that a server sends for a dump from `begin` on.
-
-    `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
-    With `gtids`, a transaction without a GTID is refused. BinlogGone when the events end before the stop. Returns the
-    evidence of the binlog's history at the stop.
-    """
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
-        decoder = ReferenceDecoder(segment, begin, schemas, spool, gtids=gtids, reach=reach)
-        for raw in raw_events:
-            yield from decoder.take(raw)
-            if decoder.is_done:
-                yield from decoder.rest()
-                return decoder.history
-        raise BinlogGone(f"the source's binlog ends at {decoder.at}, before {segment.stop}; copy the tables again")
-
-
-class ReferenceDecoder:
-    """Decodes the events of a dump, event by event, to batches. See `decode`."""
+class _Decoder:
+    """Decodes the events of a dump, event by event, to batches. See `rows_in`."""
 
     def __init__(
         self,
         segment: Segment,
         begin: FilePosition,
-        schemas: Mapping[TableId, TableSchema],
+        watched: Watched,
+        facts: SegmentFacts,
         spool: IO[bytes],
         *,
         gtids: bool,
-        reach: Reach = not_asked,
     ) -> None:
-        self._segment, self._schemas, self._gtids = segment, schemas, gtids
-        self._watched = Watched(schemas, reach=reach)
+        self._segment, self._watched, self._facts, self._gtids = segment, watched, facts, gtids
         self._file, self._number, self._pos = begin.file, begin.number, begin.pos
         self._start = (segment.start.number, segment.start.pos)
         self._stop = (segment.stop.number, segment.stop.pos)
@@ -98,8 +121,8 @@ class ReferenceDecoder:
         self._last_event: LastEvent | None = None
         self._is_copied: dict[int, bool] = {}  # by table id
         self._spool, self._has_rows = spool, False
-        self._rows = RowDecoder(schemas)
-        self._batches = ChangeBatches(schemas)
+        self._rows = RowEvents(watched.schemas)
+        self.batches = ChangeBatches(watched.schemas)
 
     @property
     def history(self) -> History:
@@ -116,10 +139,7 @@ class ReferenceDecoder:
         """Whether the segment's stop is reached; BinlogGone when no transaction ends there."""
         at = (self._number, self._pos)
         if at > self._stop or (at == self._stop and self._state is not State.OUTSIDE):
-            raise BinlogGone(
-                f"no transaction ends at {self._segment.stop} in the source's binlog: it is not the one "
-                "that this position was read from; copy the tables again"
-            )
+            raise no_end(self._segment.stop)
         return at == self._stop
 
     def take(self, raw: bytes) -> Iterator[Part]:
@@ -145,25 +165,18 @@ class ReferenceDecoder:
         except Damaged as damage:
             raise damaged(damage, begins) from damage
 
-    def rest(self) -> Iterator[Part]:
-        """The batches of all remaining rows."""
-        yield from self._batches.rest()
-
     def _announced(self, event: Event) -> None:
         """Handle an event that the server made up: it is in no file and moves no position."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
             raise refusal(*events.refusal(event.type), self.at)
-        file, pos = events.read_rotate(event)
-        if (file, pos) == (self._file, self._pos):  # the first event of a dump
+        file = FilePosition(*events.read_rotate(event))
+        if file == self.at:  # the first event of a dump
             return
-        number = file_number(file)
-        if number != self._number + 1 or self._state is not State.OUTSIDE:
-            raise BinlogGone(
-                f"after {self.at} the source continues with {file}: its binlog has a gap; copy the tables again"
-            )
-        self._file, self._number, self._pos, self._began = file, number, pos, None
+        if file.number != self._number + 1 or self._state is not State.OUTSIDE:
+            raise gap(self.at, file)
+        self._file, self._number, self._pos, self._began = file.file, file.number, file.pos, None
 
     def _advance(self, event: Event) -> None:
         end = self._pos + event.size
@@ -175,9 +188,9 @@ class ReferenceDecoder:
         if self._state is State.PASSING:
             self._skip()
             return
-        match None if event.type in events.REFUSED else events.ACTIONS.get(event.type):
+        match None if event.type in BEYOND else ACTIONS.get(event.type):
             case None:
-                raise refusal(*events.refusal(event.type), begins)
+                raise refusal(*(BEYOND.get(event.type) or events.refusal(event.type)), begins)
             case Action.PASS:
                 pass
             case Action.FILE:
@@ -185,10 +198,12 @@ class ReferenceDecoder:
             case Action.GTID:
                 self._begin(event, begins)
             case Action.TABLE:
-                is_copied = events.read_table_name(event) in self._schemas
-                self._is_copied[events.read_table_id(event)] = is_copied
+                table = events.read_table_name(event)
+                self._facts.met.add(table)
+                self._is_copied[events.read_table_id(event)] = table in self._watched.schemas
                 self._buffer(event, begins)
             case Action.ROWS:
+                self._facts.lacks_cascades |= not events.logs_cascades(event)
                 self._buffer(event, begins)
             case Action.QUERY:
                 sign = sign_of(event, self._watched, begins, has_rows=self._has_rows)
@@ -201,9 +216,7 @@ class ReferenceDecoder:
 
     def _begin(self, event: Event, begins: FilePosition) -> None:
         beginning = events.read_gtid(event)
-        if beginning.gtid is None and self._gtids:
-            what = "a transaction without a GTID, although gtid_mode is ON"
-            raise refusal(what, "leave gtid_mode as it is", begins)
+        require_known(beginning, begins, gtids=self._gtids, has_length=False)
         self._move(Sign.GTID, event, begins)
         self._transaction = _Transaction(begins, beginning)
         if isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip:
@@ -232,21 +245,23 @@ class ReferenceDecoder:
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Move by a sign; where it ends the transaction, yield its rows and log it."""
         if sign in XA:
-            raise refusal(*events.refusal(Type.XA_PREPARE), begins)
+            raise refusal(*BEYOND[Type.XA_PREPARE], begins)
         self._move(sign, event, begins)
         if self._state is not State.OUTSIDE or self._transaction is None:
             return
-        beginning = self._transaction.beginning
-        origin = Origin(beginning.gtid, self._segment.epoch, self._number, self._pos, beginning.committed_at)
+        transaction, beginning = self._transaction, self._transaction.beginning
+        end = (self._segment.epoch, self._number, self._pos)
+        gtid = None if beginning.gtid is None else str(beginning.gtid)
         if self._has_rows:
-            yield from self._decode(origin, f"in the transaction at {self._transaction.begins}")
-        yield from self._batches.end(origin)
-        begins, gtid = self._transaction.begins, None if beginning.gtid is None else str(beginning.gtid)
-        self._last = Committed(begins.file, begins.pos, gtid, beginning.committed_at)
+            yield from self._decode(end, beginning.committed_at, gtid, f"in the transaction at {transaction.begins}")
+        known = beginning.gtid if isinstance(beginning.gtid, Gtid) else None
+        name = (None, None, None) if known is None else (known.uuid, known.tag, known.number)
+        yield from self.batches.add(None, (*name, *end, beginning.committed_at))
+        self._last = Committed(transaction.begins.file, transaction.begins.pos, gtid, beginning.committed_at)
         self._transaction = None
         self._is_copied.clear()
 
-    def _decode(self, origin: Origin, where: str) -> Iterator[Part]:
+    def _decode(self, end: _End, committed_at: int, gtid: str | None, where: str) -> Iterator[Part]:
         ordinal = 0
         self._spool.seek(0)
         while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):
@@ -258,9 +273,9 @@ class ReferenceDecoder:
             table, halves = self._rows.halves(event, where)
             with concerning(table):
                 for kind, values in halves:
-                    yield from self._batches.add(table, origin, ordinal, kind, values)
+                    yield from self.batches.add(table, (int(kind), *end, ordinal, committed_at, gtid, *values))
                     ordinal += 1
-            yield from self._batches.count_bytes(table, size)
+            yield from self.batches.count_bytes(table, size)
         self._rows.forget()
         self._spool.seek(0)
         self._spool.truncate()

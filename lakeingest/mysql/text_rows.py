@@ -1,18 +1,19 @@
-"""The rows of a SELECT as Arrow batches, by the driver and MySQL's text protocol."""
+"""The rows of a SELECT as Arrow batches, by the driver and MySQL's text protocol: slowly, without compiled code."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pymysql
 
 from lakeingest.core.keys import quote
-from lakeingest.core.schema import Column, Kind, TableSchema
+from lakeingest.core.schema import SRID_BYTES, Column, Kind, TableSchema
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.connection import literal, query
-from lakeingest.mysql.wire import arrow
 from lakeingest.mysql.wire.codes import has_one_code_each
-from lakeingest.rows import table_schema
+from lakeingest.mysql.wire.refusals import beyond_reference, is_chosen, no_day
+from lakeingest.rows import INSTANT, arrow_type, table_schema
 
 FETCH_ROWS = 2_000  # rows that are Python objects at a time
 FETCH_BYTES = 4 << 20  # about so many bytes in Arrow at a time
@@ -59,14 +60,52 @@ def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) 
     charsets = {str(name): str(charset) for name, charset in found}
     for column in schema.key_columns:
         if not column.members and not has_one_code_each(charsets.get(column.name, "utf8mb4")):
-            arrow.require_reference(column, charsets[column.name])
+            raise beyond_reference(column)
 
 
 def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
     try:
         return [
-            arrow.from_text(column, values)
-            for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
+            from_text(column, values) for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
         ]
     except UnsupportedValue as error:
         raise UnsupportedValue(f"{schema.table}: {error}") from error
+
+
+def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
+    """A column from MySQL's text protocol (FLOAT read as DOUBLE; bytes for BINARY, BOOLEAN and VECTOR).
+
+    UnsupportedValue for a value that the type cannot hold, such as a zero date.
+    """
+    if column.kind is Kind.VECTOR or is_chosen(column):
+        raise beyond_reference(column)
+    if column.kind is Kind.BOOLEAN:
+        return pa.array([None if value is None else value == b"\1" for value in values], pa.bool_())
+    if column.kind is Kind.BINARY:
+        if column.is_geometry:
+            values = [None if value is None else value[SRID_BYTES:] for value in values]
+        return pa.array(values, pa.binary())
+    texts = pa.array(values, pa.string())
+    if arrow_type(column) == texts.type:
+        return texts
+    if column.kind in {Kind.DATE, Kind.DATETIME} and pc.any(pc.starts_with(texts, "0000")).as_py():
+        raise no_day(column, next(text for text in texts.to_pylist() if text and text.startswith("0000")))
+    try:
+        if column.kind is Kind.FLOAT:
+            return texts.cast(pa.float64()).cast(pa.float32(), safe=False)
+        if column.kind is Kind.TIMESTAMP:
+            return texts.cast(pa.timestamp("us")).cast(INSTANT)
+        return texts.cast(arrow_type(column))
+    except pa.ArrowInvalid as error:
+        raise no_day(column, _offender(column, texts)) from error
+
+
+def _offender(column: Column, texts: pa.Array) -> str:
+    """The first text that cannot be cast to the column's type."""
+    target = pa.timestamp("us") if column.kind is Kind.TIMESTAMP else arrow_type(column)
+    for text in pc.unique(texts.drop_null()).to_pylist():
+        try:
+            pa.array([text]).cast(target)
+        except pa.ArrowInvalid:
+            return str(text)
+    return "?"

@@ -6,7 +6,7 @@ import pytest
 from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.source_types import source_type
-from lakeingest.mysql.wire.arrow import from_objects, from_text, require_reference
+from lakeingest.mysql.text_rows import from_text
 from lakeingest.rows import VECTOR, arrow_type
 
 POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
@@ -22,7 +22,6 @@ TEXTS: dict[Column, tuple[list[Any], list[Any]]] = {
     Column("c", Kind.INT32, source_type("year")): (["0000", "2155", None], [0, 2155, None]),
     Column("c", Kind.STRING, source_type("set('a','b')")): (["", "a,b", None], ["", "a,b", None]),
 }
-MISREAD = (*TEXTS, Column("c", Kind.VECTOR, source_type("vector(3)")))
 
 
 @pytest.mark.parametrize("column", TEXTS, ids=lambda column: column.source_type)
@@ -32,25 +31,6 @@ def test_the_text_of_a_type_is_read_exactly(column: Column) -> None:
     found = from_text(column, given)
     assert found.type == arrow_type(column)
     assert found.to_pylist() == expected
-
-
-@pytest.mark.parametrize(
-    "column", [one for one in MISREAD if one.kind is not Kind.NUMERAL], ids=lambda column: column.source_type
-)
-def test_types_that_the_reference_decoder_misreads_are_refused(column: Column) -> None:
-    """Before any value is read; the message says what to switch off."""
-    with pytest.raises(UnsupportedValue, match=r"column c \(.*\): LAKEINGEST_WIRE=reference cannot"):
-        require_reference(column)
-    with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
-        from_objects(column, [None])
-
-
-def test_the_reference_refuses_charsets_that_python_reads_differently() -> None:
-    """The same bytes would be another text."""
-    column = Column("c", Kind.STRING, source_type("varchar(9)"))
-    require_reference(column, "utf8mb3")
-    with pytest.raises(UnsupportedValue, match="LAKEINGEST_WIRE=reference cannot"):
-        require_reference(column, "sjis")
 
 
 def test_the_text_of_a_vector_is_refused() -> None:

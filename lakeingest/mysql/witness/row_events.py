@@ -1,30 +1,29 @@
 """Row events to values, by the library mysql-replication; no other module knows the library and its faults.
 
-This is part of the reference decoder. The library's known faults must stop here and never become a row: dates that it
-turns into None, strings that it returns as bytes or the reverse, long names and enum members that it misreads.
+The library's known faults must stop here and never become a row: dates that it turns into None, strings that it returns
+as bytes or the reverse, long names and enum members that it misreads.
 """
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 from pymysql.protocol import MysqlPacket
 from pymysqlreplication import row_event
 from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from pymysqlreplication.packet import BinLogPacketWrapper
 
 from lakeingest.core.change import RowKind
-from lakeingest.core.schema import Column, Kind, TableId, TableSchema
+from lakeingest.core.schema import Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
-from lakeingest.mysql.wire import arrow
 from lakeingest.mysql.wire.binding import bound
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Event, read_table_id
 from lakeingest.mysql.wire.images import missing, not_full
+from lakeingest.mysql.wire.refusals import no_day
 from lakeingest.mysql.wire.table_map import TableMap, read_table_map
+from lakeingest.mysql.witness.values import PYTHON, require_readable
 
 Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
 
@@ -36,21 +35,6 @@ _HALVES: dict[type, tuple[tuple[RowKind, str], ...]] = {
 }
 _EVENTS = frozenset({row_event.TableMapEvent, *_HALVES})
 _KNOWN_MAX = 1000
-
-_PYTHON: dict[Kind, type] = {
-    Kind.INT32: int,
-    Kind.INT64: int,
-    Kind.UINT64: int,
-    Kind.DECIMAL: Decimal,
-    Kind.NUMERAL: Decimal,
-    Kind.FLOAT: float,
-    Kind.DOUBLE: float,
-    Kind.DATE: dt.date,
-    Kind.DATETIME: dt.datetime,
-    Kind.TIMESTAMP: dt.datetime,
-    Kind.STRING: str,
-    Kind.BINARY: bytes,
-}
 
 # The types in the binlog of a column of each kind. For integers also whether they are unsigned.
 _INT32 = {(number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)}
@@ -80,7 +64,7 @@ class _NoServer:
         return "mysql"
 
 
-class RowDecoder:
+class RowEvents:
     """Decodes the row events of the tables in `schemas`, transaction by transaction.
 
     `where` names the transaction in messages.
@@ -177,24 +161,6 @@ class RowDecoder:
         return wrapped.event
 
 
-def column_array(column: Column, values: tuple[Any, ...], where: str) -> pa.Array:
-    """An Arrow column of decoded values; UnsupportedValue, with `where`, for a value that is not exact."""
-    if column.kind is Kind.BINARY:  # the library decodes empty bytes to ''
-        values = tuple(b"" if value == "" else value for value in values)
-    wanted = _PYTHON[column.kind]
-    wrong = set(map(type, values)) - {wanted, type(None)}
-    if wrong:
-        names = ", ".join(sorted(kind.__name__ for kind in wrong))
-        raise UnsupportedValue(
-            f"{where}: column {column.name} ({column.source_type}) was decoded to {names}, not "
-            f"{wanted.__name__}; leave the table out with tables.exclude"
-        )
-    try:
-        return arrow.from_objects(column, values)
-    except UnsupportedValue as error:
-        raise UnsupportedValue(f"{where}: {error}") from error
-
-
 def _decoded(decode: Callable[[], Any], where: str) -> Any:
     """The result of `decode`. Every error of the library means that it cannot decode the event."""
     try:
@@ -214,7 +180,7 @@ def _require_readable(found: Iterable[Sent], schema: TableSchema, where: str) ->
     """UnsupportedValue unless the library reads every column exactly."""
     for column, sent in zip(schema.columns, found, strict=True):
         try:
-            arrow.require_reference(column, sent.charset if column.kind is Kind.STRING else "ascii")
+            require_readable(column, sent.charset if column.kind is Kind.STRING else "ascii")
         except UnsupportedValue as error:
             raise UnsupportedValue(f"{where}: {error}") from error
 
@@ -225,7 +191,7 @@ def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
         types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
         if not {other.type, (other.type, int(other.unsigned))} & types or (
-            _PYTHON[column.kind] is Decimal and (other.precision, other.decimals) != digits
+            PYTHON[column.kind] is Decimal and (other.precision, other.decimals) != digits
         ):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
@@ -256,4 +222,4 @@ def _refuse_lost(sources: Mapping[str, str], schema: TableSchema, where: str) ->
     """UnsupportedValue where None stands for a value that the library could not express."""
     for column in schema.columns:
         if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:
-            raise UnsupportedValue(f"{where}: {arrow.refused(column, 'a zero or partial date')}")
+            raise UnsupportedValue(f"{where}: {no_day(column, 'a zero or partial date')}")

@@ -1,0 +1,86 @@
+"""The decoders of the source's rows: the fast ones, or the slow ones where LAKEINGEST_WIRE=reference.
+
+This is the only place that chooses. The fast ones are `wire`, which takes a second to import: numba. The slow ones are
+`witness`, for the binlog, and `text_rows`, for a SELECT.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pymysql
+
+from lakeingest.core.keys import quote
+from lakeingest.core.position import FilePosition
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.core.segments import Segment
+from lakeingest.mysql.packets import dumped_events
+from lakeingest.mysql.row_stream import Receiver, stream_rows
+from lakeingest.mysql.wire.dml import Reach
+from lakeingest.mysql.wire.segment_facts import SegmentFacts
+from lakeingest.mysql.wire.xa import Replay
+from lakeingest.rows import Part
+
+if TYPE_CHECKING:
+    from lakeingest.mysql.wire.segment import SegmentDecoder
+
+SWITCH, SLOW = "LAKEINGEST_WIRE", "reference"
+
+
+def _are_slow() -> bool:
+    return os.environ.get(SWITCH) == SLOW
+
+
+def select_rows(
+    connection: pymysql.Connection, schema: TableSchema, select: str, rest: str, nulled: Counter[TableId] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a SELECT of all columns, whose text is `select`, the columns, and `rest`; as in `stream_rows`."""
+    if _are_slow():
+        from lakeingest.mysql.text_rows import stream_texts, text_columns
+
+        return stream_texts(connection, schema, f"{select} {text_columns(schema)} {rest}")
+    return stream_rows(connection, schema, f"{select} {', '.join(map(quote, schema.names))} {rest}", nulled)
+
+
+def change_rows(
+    connection: pymysql.Connection,
+    segment: Segment,
+    begin: FilePosition,
+    schemas: Mapping[TableId, TableSchema],
+    waiting: Mapping[TableId, TableSchema],
+    facts: SegmentFacts,
+    *,
+    gtids: bool,
+    reach: Reach,
+    replay: Replay | None,
+) -> Iterator[Part]:
+    """The parts of a segment, from a dump that has just begun on this connection, at `begin`; as in `read_segment`.
+
+    `replay` reads what was prepared (XA); without it XA transactions are refused. `lacks_cascades` of the facts also
+    counts rows of a source that cannot log such changes.
+    """
+    if _are_slow():
+        from lakeingest.mysql.witness import rows_in
+
+        sent = dumped_events(connection)
+        yield from rows_in(sent, segment, begin, schemas, waiting, facts, gtids=gtids, reach=reach)
+    else:
+        from lakeingest.mysql.wire.follow import ReaderState
+        from lakeingest.mysql.wire.segment import SegmentDecoder
+
+        decoder = SegmentDecoder(segment, begin, schemas, waiting, gtids=gtids, replay=replay, reach=reach)
+        yield from received(connection, decoder)
+        facts.nulled.update(decoder.nulled)
+        facts.history, facts.pending, facts.met = decoder.history, decoder.xa.pending, decoder.maps.met
+        facts.lacks_cascades = bool(decoder.reader[ReaderState.UNMARKED])
+
+
+def received(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
+    """The parts that a decoder makes of what the server sends."""
+    receiver = Receiver(connection)
+    while not decoder.is_done:
+        yield from decoder.take(receiver.receive(decoder.room()))
+        if decoder.error is not None:
+            pymysql.err.raise_mysql_exception(decoder.error)

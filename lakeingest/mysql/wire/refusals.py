@@ -1,0 +1,37 @@
+"""Why a value cannot be copied: the errors that name its column and say what to do.
+
+A value that its Arrow type cannot hold exactly is refused by name, never rounded or replaced.
+"""
+
+from lakeingest.core.schema import Column, Kind
+from lakeingest.errors import UnsupportedValue
+
+
+def no_day(column: Column, value: object) -> UnsupportedValue:
+    """The error for a date that the lake cannot hold exactly."""
+    return UnsupportedValue(
+        f"column {column.name} ({column.source_type}) holds {value!r}, which is no day of the calendar; correct the"
+        " row, or choose zero_dates in tables.options → types, or leave the table out with tables.exclude"
+    )
+
+
+def unholdable(column: Column, why: ValueError) -> UnsupportedValue:
+    """The error for a value that the column's type in the lake cannot hold exactly."""
+    return UnsupportedValue(
+        f"column {column.name} ({column.source_type}): {why}; correct the row and copy the table again, or leave it"
+        " out with tables.exclude"
+    )
+
+
+def beyond_reference(column: Column) -> UnsupportedValue:
+    """The error for a column that only the fast decoders read exactly."""
+    return UnsupportedValue(
+        f"column {column.name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
+        "unset that variable, or exclude the table with tables.exclude"
+    )
+
+
+def is_chosen(column: Column) -> bool:
+    """Whether the user chose another mapping than the default; only the fast decoders know it."""
+    is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
+    return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}

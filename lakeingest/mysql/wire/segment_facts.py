@@ -1,0 +1,24 @@
+"""What a segment of the binlog says as a whole, beside its rows."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from lakeingest.core.history import History
+from lakeingest.core.prepared import Pending
+from lakeingest.core.schema import TableId
+
+
+@dataclass(slots=True)
+class SegmentFacts:
+    """Facts of a segment as a whole.
+
+    `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is the evidence of
+    the binlog's history at the segment's stop; `pending` is what the segment leaves prepared (XA), and what ends in it;
+    `met` are the tables with rows in it. `lacks_cascades`: the source could log changes by foreign keys, and did not.
+    """
+
+    nulled: Counter[TableId] = field(default_factory=Counter)
+    history: History | None = None
+    pending: Pending = field(default_factory=Pending)
+    met: set[TableId] = field(default_factory=set)
+    lacks_cascades: bool = False

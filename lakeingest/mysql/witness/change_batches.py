@@ -1,0 +1,57 @@
+"""Collects rows until a batch of their table is full, and converts it to Arrow."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.core.schema import TableId, TableSchema
+from lakeingest.errors import concerning
+from lakeingest.mysql.witness.values import column_array
+from lakeingest.rows import TRANSACTIONS, Part, change_schema
+
+BATCH_ROWS = 10_000  # that are Python objects at a time
+_BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch early
+
+
+class ChangeBatches:
+    """The change rows of every table in `schemas`, and the log of transactions (None), in batches of BATCH_ROWS."""
+
+    def __init__(self, schemas: Mapping[TableId, TableSchema]) -> None:
+        self._schemas = schemas
+        self._rows: dict[TableId | None, list[tuple[Any, ...]]] = {table: [] for table in (*schemas, None)}
+        self._bytes = Counter[TableId | None]()
+
+    def add(self, table: TableId | None, row: tuple[Any, ...]) -> Iterator[Part]:
+        """Add a row, with its origin before its values; yields the batch when it is full."""
+        self._rows[table].append(row)
+        if len(self._rows[table]) >= BATCH_ROWS:
+            yield self._flush(table)
+
+    def count_bytes(self, table: TableId, size: int) -> Iterator[Part]:
+        """Count `size` bytes for the rows just added; yields the batch when it is large."""
+        self._bytes[table] += size
+        if self._rows[table] and self._bytes[table] >= _BATCH_BYTES:
+            yield self._flush(table)
+
+    def rest(self) -> Iterator[Part]:
+        """The batches of all remaining rows."""
+        yield from (self._flush(table) for table, rows in self._rows.items() if rows)
+
+    def _flush(self, table: TableId | None) -> Part:
+        rows = self._rows[table]
+        types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
+        named = () if table is None else self._schemas[table].columns
+        columns = list(zip(*rows, strict=True))
+        origins = len(types) - len(named)
+        arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origins], strict=False)]
+        _, _, file, pos, *_ = rows[-1]
+        with concerning(table):
+            arrays += [
+                column_array(column, values, f"{table} up to {file}:{pos}")
+                for column, values in zip(named, columns[origins:], strict=True)
+            ]
+        rows.clear()
+        self._bytes[table] = 0
+        return table, pa.record_batch(arrays, schema=types)

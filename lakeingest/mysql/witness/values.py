@@ -1,0 +1,84 @@
+"""The values of the library mysql-replication as Arrow columns: the same as the fast decoder's, or an error."""
+
+import datetime as dt
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from lakeingest.core.schema import GEOMETRIES, Column, Kind
+from lakeingest.errors import UnsupportedValue
+from lakeingest.mysql.wire.refusals import beyond_reference, is_chosen, no_day, unholdable
+from lakeingest.rows import arrow_type
+
+_EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+# MySQL's names of the types that the library misreads, and the charsets that Python reads as MySQL does
+_MISREAD = GEOMETRIES | {"bit", "json", "set", "time", "vector", "year"}
+_CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}
+
+PYTHON: dict[Kind, type] = {
+    Kind.INT32: int,
+    Kind.INT64: int,
+    Kind.UINT64: int,
+    Kind.DECIMAL: Decimal,
+    Kind.NUMERAL: Decimal,
+    Kind.FLOAT: float,
+    Kind.DOUBLE: float,
+    Kind.DATE: dt.date,
+    Kind.DATETIME: dt.datetime,
+    Kind.TIMESTAMP: dt.datetime,
+    Kind.STRING: str,
+    Kind.BINARY: bytes,
+}
+
+
+def require_readable(column: Column, charset: str = "utf8mb4") -> None:
+    """UnsupportedValue unless the library reads every value of such a column exactly."""
+    if column.source_type.name in _MISREAD or is_chosen(column) or charset not in _CHARSETS:
+        raise beyond_reference(column)
+
+
+def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
+    """An Arrow column of decoded values; UnsupportedValue, with `where`, for a value that is not exact."""
+    if column.kind is Kind.BINARY:  # the library decodes empty bytes to ''
+        values = tuple(b"" if value == "" else value for value in values)
+    wanted = PYTHON[column.kind]
+    wrong = set(map(type, values)) - {wanted, type(None)}
+    if wrong:
+        names = ", ".join(sorted(kind.__name__ for kind in wrong))
+        raise UnsupportedValue(
+            f"{where}: column {column.name} ({column.source_type}) was decoded to {names}, not "
+            f"{wanted.__name__}; leave the table out with tables.exclude"
+        )
+    try:
+        return from_objects(column, values)
+    except UnsupportedValue as error:
+        raise UnsupportedValue(f"{where}: {error}") from error
+
+
+def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
+    """A column from the library's Python values: naive UTC datetimes, Decimals, str, bytes, int.
+
+    UnsupportedValue for a value that the type cannot hold. A BINARY(n) is padded with the zero bytes that the binlog
+    omits.
+    """
+    require_readable(column)
+    if column.kind is Kind.BINARY and column.length:
+        values = [None if value is None else value.ljust(column.length, b"\0") for value in values]
+    elif column.kind is Kind.NUMERAL:
+        values = [None if value is None else f"{value:f}" for value in values]
+    elif column.kind is Kind.TIMESTAMP:
+        values = [None if value is None else _instant(column, value) for value in values]
+    try:
+        return pa.array(values, arrow_type(column))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise unholdable(column, error) from error
+
+
+def _instant(column: Column, value: dt.datetime) -> dt.datetime:
+    instant = value.replace(tzinfo=dt.UTC)
+    if instant == _EPOCH_START:  # the binlog's form of a zero TIMESTAMP; the type's range begins a second later
+        raise no_day(column, "0000-00-00 00:00:00")
+    return instant
