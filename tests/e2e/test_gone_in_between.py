@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from lakeingest.errors import LakeIngestError, OperatorNeeded, PreflightFailed, SplitUnstable
 from lakeingest.mysql.connection import connect, query
+from lakeingest.mysql.source import Source
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.events import Event, WaveCommitted
 from lakeingest.pipeline.opening import opening
@@ -127,12 +128,14 @@ def test_a_table_that_is_made_anew_while_a_run_begins(pipe: Pipe, monkeypatch: p
     pipe.assert_equal()
 
 
-@pytest.mark.parametrize("step", ["list_tables", "joinable"])
-def test_a_table_that_is_dropped_while_a_run_finds_it(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+@pytest.mark.parametrize(("owner", "step"), [(Source, "tables"), (discovery, "joinable")], ids=["listed", "looked at"])
+def test_a_table_that_is_dropped_while_a_run_finds_it(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, owner: object, step: str
+) -> None:
     """The run that follows goes on with the others."""
     pipe.sql("CREATE TABLE z (id INT PRIMARY KEY)", "INSERT INTO z VALUES (1)")
     pipe.run()
-    dropped = drop_after(pipe, monkeypatch, discovery, step)
+    dropped = drop_after(pipe, monkeypatch, owner, step)
 
     def work() -> None:
         pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -157,9 +160,9 @@ def run_before(patch: pytest.MonkeyPatch, module: ModuleType, step: str, work: C
     patch.setattr(module, step, take)
 
 
-def drop_after(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str) -> list[str]:
+def drop_after(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, owner: object, step: str) -> list[str]:
     """Drop `t` right after a step of a run, once it is there; the list that is returned has its name then."""
-    real, dropped = getattr(module, step), list[str]()
+    real, dropped = getattr(owner, step), list[str]()
 
     def take(*given: object, **named: object) -> object:
         answer = real(*given, **named)
@@ -168,7 +171,7 @@ def drop_after(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, module: ModuleType, 
             dropped.append("t")
         return answer
 
-    monkeypatch.setattr(module, step, take)
+    monkeypatch.setattr(owner, step, take)
     return dropped
 
 
