@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pytest
-from pyspark.sql import SparkSession
 
 from lakeingest.config import Target
 from lakeingest.config.place import Place
@@ -22,6 +21,9 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.stored import Bucket, Stored
 from tests.google import BUCKET
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 GCS = pytest.param("gcs", marks=pytest.mark.long("builds a server of Google's protocol"))
 SHARED = ("folder", "s3", GCS)
@@ -64,7 +66,7 @@ def new_folder(request: pytest.FixtureRequest) -> File:
     return folder
 
 
-def hadoop_reaches(spark: SparkSession, target: Target) -> None:
+def hadoop_reaches(spark: "SparkSession", target: Target) -> None:
     """Let the running session read and write the target's store, for tables that no FileIO opens."""
     settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
     for key, value in target.storage.hadoop().items():
