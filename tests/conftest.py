@@ -5,11 +5,9 @@ import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from lakeingest.config import FORMATS, Config, Target, parse_config
 from lakeingest.config.catalog_kinds import POSTGRESQL_JAR
@@ -23,10 +21,15 @@ from lakeingest.spark.session import open_session
 from tests import lakes, lanes, pinned, stores
 from tests.catalog_servers import available, object_store
 from tests.google import local_gcs
+from tests.plugins import profiles
 from tests.processes import pytest_xdist_make_scheduler
 from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
 
-__all__ = [  # hooks that pytest finds here
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [  # hooks that pytest finds here, and profiles that Hypothesis finds
+    "profiles",
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_sessionfinish",
@@ -176,8 +179,10 @@ def lake_config(lake_format: str, lake_servers: None, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="session")
-def spark(lake_config: Config) -> Iterator[SparkSession]:
+def spark(lake_config: Config) -> Iterator["SparkSession"]:
     """The one Spark session of a format, on the catalog of `lake_config`."""
+    from pyspark import SparkContext
+
     session = open_session(lake_config)
     yield session
     session.stop()

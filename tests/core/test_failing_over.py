@@ -15,6 +15,7 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.splits import Split, Splits
 from tests.core.failing_over import FailingOver
 from tests.core.test_interleavings import KEYS, statements
+from tests.plugins.profiles import walks
 
 WALKS = 400
 
@@ -49,7 +50,7 @@ def walked(kind: type[FailingOver], seed: int) -> FailingOver:
 
 def test_the_copy_is_the_sources_whichever_server_takes_over() -> None:
     """And the walks get around: most go on over a failover, some diverge, none is copied again without need."""
-    worlds = [walked(FailingOver, seed) for seed in range(WALKS)]
+    worlds = [walked(FailingOver, seed) for seed in range(walks(WALKS))]
     assert sum(world.publishes for world in worlds) > 2 * len(worlds)
     assert sum(world.moves > 0 for world in worlds) > len(worlds) / 6
     assert sum(world.carries > 0 for world in worlds) > len(worlds) / 20
