@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,7 +56,13 @@ def metadata_of(flavor: Flavor, chosen: str = METADATA) -> str:
 
 
 @pytest.fixture(scope="session")
-def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalServer]]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first server of a program leaves its tables as they were set up: later ones begin with a copy."""
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture(scope="session")
+def server_of(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Iterator[Callable[..., LocalServer]]:
     """Call it with a flavor and settings: a server with them, shared by all who ask for the same.
 
     Servers with default settings run until the end. Of the others the last few that were asked for run: a server has
@@ -74,7 +81,7 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
             # a test whose DDL waits for a transaction that never ends fails; by default it would wait for a year
             chosen = {"binlog_row_metadata": metadata_of(flavor), "lock_wait_timeout": "300"}
             options = lean | chosen | ({} if flavor.is_mariadb else GTIDS) | settings
-            server = local_server(folder, options, flavor=flavor, program=pinned.program(flavor))
+            server = local_server(folder, options, flavor=flavor, program=pinned.program(flavor), prepared=prepared)
             servers[wanted] = running.enter_context(server), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
         return servers[wanted][0]

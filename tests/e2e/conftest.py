@@ -84,9 +84,9 @@ def pipe(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> Pipe:
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Mortal]:
+def mortal(tmp_path: Path, prepared: Path) -> Iterator[Mortal]:
     """A server of the test's own, which can be killed and started again."""
-    with local_server(tmp_path / "server") as server:
+    with local_server(tmp_path / "server", prepared=prepared) as server:
         mortal = Mortal(server)
         yield mortal
         mortal.end()
@@ -99,9 +99,9 @@ def silent(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
 
 
 @pytest.fixture
-def semi_sync(tmp_path: Path) -> Iterator[SemiSyncPair]:
+def semi_sync(tmp_path: Path, prepared: Path) -> Iterator[SemiSyncPair]:
     """Two servers of the test's own that take over from each other."""
-    with semi_sync_pair(tmp_path / "servers", binlog_row_metadata=metadata_of(MYSQL)) as pair:
+    with semi_sync_pair(tmp_path / "servers", prepared, binlog_row_metadata=metadata_of(MYSQL)) as pair:
         yield pair
 
 
