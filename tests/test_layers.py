@@ -384,7 +384,7 @@ def fields(source: str) -> set[str]:
 
 def assigned(module: str, source: str, names: Collection[str]) -> list[str]:
     """The attributes with these names that a source assigns, but not those of `self`."""
-    stored = (node for node in ast.walk(ast.parse(source, module)) if isinstance(node, ast.Attribute))
+    stored = (node for node in ast.walk(parsed(source, module)) if isinstance(node, ast.Attribute))
     outside = (node for node in stored if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) != "self")
     return [f"{module}: {ast.unparse(node)}" for node in outside if node.attr in names]
 
