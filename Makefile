@@ -72,7 +72,8 @@ clean: ## remove what make built and the tools' caches, but no lake
 	rm -rf .venv .venv-core .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-CORE_TESTS = tests/core tests/mysql/wire tests/pipeline tests/test_layers.py
+CORE_TESTS = tests/core tests/mysql/wire tests/pipeline tests/test_layers.py \
+	--ignore tests/mysql/wire/test_compiled.py # its processes compile kernels anew
 # What they import, and what that needs: the tools of tests, and what stands below Spark and the lake.
 CORE_PACKAGES = execnet hypothesis iniconfig pluggy pygments pytest pytest-timeout pytest-xdist sortedcontainers \
 	annotated-types cffi cryptography llvmlite mysql-replication numba numpy obstore packaging pyarrow pycparser pydantic \

@@ -13,7 +13,7 @@ settings.register_profile("quick", CORE, max_examples=QUICK_EXAMPLES)
 
 
 def walks(count: int) -> int:
-    """So many random walks, or as small a part of them as the profile in force draws of the examples."""
+    """So many walks or other tries, or as small a part of them as the profile in force draws of the examples."""
     chosen = settings.default
     assert chosen is not None
     return max(1, count * min(chosen.max_examples, EXAMPLES) // EXAMPLES)
