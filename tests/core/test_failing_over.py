@@ -18,6 +18,7 @@ from tests.core.test_interleavings import KEYS, statements
 from tests.plugins.profiles import walks
 
 WALKS = 400
+SEEDS = (110, 147, 340, *range(WALKS))  # of walks that find each shortcut out; the first ones find the rarest
 
 
 def walked(kind: type[FailingOver], seed: int) -> FailingOver:
@@ -190,4 +191,4 @@ MUTANTS = [kind for kind in FailingOver.__subclasses__() if kind.__module__ == _
 def test_a_shortcut_over_a_failover_shows_readers_a_wrong_table(mutant: type[FailingOver]) -> None:
     """One of the walks publishes rows that the source did not have there."""
     with pytest.raises(AssertionError, match=r"not the table|by the books"):
-        deque(walked(mutant, seed) for seed in range(WALKS))
+        deque(walked(mutant, seed) for seed in SEEDS)
