@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slice test-newer-spark test-servers lint docs bench lock sbom clean
+.PHONY: help demo test-core test test-all test-slice test-newer-spark test-servers lint docs bench lock sbom clean
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 TARGET ?= iceberg
@@ -27,6 +27,9 @@ help: ## show this list
 
 demo: .venv/package.stamp .venv/demo.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi PLACE=local|s3 ROWS=n DIR=folder)
 	.venv/bin/lakeingest demo --target $(TARGET) --place $(PLACE) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
+
+test-core: .venv-core/stamp ## run what needs no Spark, Java or server: core, decoders, decisions, layers; in seconds
+	.venv-core/bin/python -m pytest -n 2 --take quick --hypothesis-profile quick -m 'not mysql and not spark' $(CORE_TESTS)
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; those of the core reach each of its branches
 	.venv/bin/python -m pytest -n 2 --take quick --minutes 10 tests/core --cov
@@ -70,8 +73,25 @@ sbom: .venv/package.stamp ## list all packages of .venv with their versions and 
 	.venv-sbom/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json .venv/bin/python
 
 clean: ## remove what make built and the tools' caches, but no lake
-	rm -rf .venv .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-core .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+CORE_TESTS = tests/core tests/mysql/wire tests/pipeline tests/test_layers.py \
+	--ignore tests/mysql/wire/test_compiled.py # its processes compile kernels anew
+# What they import, and what that needs: the tools of tests, and what stands below Spark and the lake.
+CORE_PACKAGES = execnet hypothesis iniconfig pluggy pygments pytest pytest-timeout pytest-xdist sortedcontainers \
+	annotated-types cffi cryptography llvmlite mysql-replication numba numpy obstore packaging pyarrow pycparser pydantic \
+	pydantic-core pymysql pyyaml typing-extensions typing-inspection
+empty :=
+space := $(empty) $(empty)
+
+.venv-core/stamp: requirements-dev.lock
+	$(SUITS)
+	$(PYTHON) -m venv --clear .venv-core
+	@sed -nE '/^($(subst $(space),|,$(strip $(CORE_PACKAGES))))==/,/[^\\]$$/p' requirements-dev.lock > .venv-core/wanted.txt
+	.venv-core/bin/python -m pip install --quiet --no-deps --no-compile --require-hashes -r .venv-core/wanted.txt
+	.venv-core/bin/python -m lakeingest.mysql.wire.kernels > /dev/null
+	@touch $@
 
 SPARK4 = pyspark==4.1.4
 SPARK4_TESTS = tests/spark/test_checksum.py tests/spark/test_scatter.py tests/spark/test_ranges.py tests/e2e/test_run.py \
@@ -87,10 +107,12 @@ SPARK4_TESTS = tests/spark/test_checksum.py tests/spark/test_scatter.py tests/sp
 COMPILE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command 'make lock' pyproject.toml --extra spark --extra aws
 
+SUITS = @$(PYTHON) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 12))' || \
+	{ echo 'lakeingest needs Python 3.11 or 3.12: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+
 # The runtime holds only what runs; what lint and test need is added to it, so PySpark is fetched once.
 .venv/runtime.stamp: requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit((3, 11) > sys.version_info[:2] or sys.version_info[:2] > (3, 12))' || \
-		{ echo 'lakeingest needs Python 3.11 or 3.12: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	$(SUITS)
 	$(PYTHON) -m venv --clear .venv
 	@printf '[bdist_wheel]\ncompression = stored\n' > .venv/build.cfg
 	@sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock > .venv/build.txt

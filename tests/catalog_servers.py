@@ -14,10 +14,9 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from pyspark.sql import SparkSession
 
 from lakeingest.config import Target
 from lakeingest.config.formats import spark_properties
@@ -27,6 +26,9 @@ from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
 from tests.hive_server import hive_server
 from tests.proxy import proxied
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS, START_SECONDS = 900, 60.0
 Server = TypeVar("Server")
@@ -184,7 +186,7 @@ def available(server: AbstractContextManager[Server]) -> Iterator[Server]:
         yield found
 
 
-def add_catalog(spark: SparkSession, target: Target) -> None:
+def add_catalog(spark: "SparkSession", target: Target) -> None:
     """Give the running session the target's catalog, whose name it must not have used yet.
 
     Glue's client in Java takes no keys from the catalog's properties; those of the JVM are for it alone.

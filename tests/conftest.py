@@ -6,11 +6,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from lakeingest.config import FORMATS, Config, Target, parse_config
 from lakeingest.config.catalog_kinds import POSTGRESQL_JAR
@@ -25,10 +23,15 @@ from lakeingest.spark.session import open_session
 from tests import lakes, lanes, stores
 from tests.catalog_servers import available, object_store
 from tests.google import local_gcs
+from tests.plugins import profiles
 from tests.processes import pytest_xdist_make_scheduler
 from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
 
-__all__ = [  # hooks that pytest finds here
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [  # hooks that pytest finds here, and profiles that Hypothesis finds
+    "profiles",
     "pytest_addoption",
     "pytest_collection_modifyitems",
     "pytest_sessionfinish",
@@ -54,7 +57,13 @@ def metadata_of(flavor: Flavor, chosen: str = METADATA) -> str:
 
 
 @pytest.fixture(scope="session")
-def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalServer]]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first server of a program leaves its tables as they were set up: later ones begin with a copy."""
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture(scope="session")
+def server_of(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Iterator[Callable[..., LocalServer]]:
     """Call it with a flavor and settings: a server with them, shared by all who ask for the same.
 
     Servers with default settings run until the end. Of the others the last few that were asked for run: a server has
@@ -73,7 +82,8 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
             # a test whose DDL waits for a transaction that never ends fails; by default it would wait for a year
             chosen = {"binlog_row_metadata": metadata_of(flavor), "lock_wait_timeout": "300"}
             options = lean | chosen | ({} if flavor.is_mariadb else GTIDS) | settings
-            servers[wanted] = running.enter_context(lanes.server(folder, options, flavor)), running
+            server = lanes.server(folder, options, flavor, prepared)
+            servers[wanted] = running.enter_context(server), running
         servers[wanted] = servers.pop(wanted)  # the last one is the one that was asked for last
         return servers[wanted][0]
 
@@ -183,8 +193,10 @@ def lake_config(lake_format: str, lake_servers: None, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="session")
-def spark(lake_config: Config) -> Iterator[SparkSession]:
+def spark(lake_config: Config) -> Iterator["SparkSession"]:
     """The one Spark session of a format, on the catalog of `lake_config`."""
+    from pyspark import SparkContext
+
     session = open_session(lake_config)
     yield session
     session.stop()

@@ -5,9 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
-from pyspark.java_gateway import launch_gateway
-
 from lakeingest.demo.rest_catalog import _java
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 
@@ -20,6 +17,8 @@ _PROPERTY = "<property><name>{}</name><value>{}</value></property>"
 @contextmanager
 def hive_server(folder: Path) -> Iterator[str]:
     """The URI of a metastore without tables; its files are in the folder."""
+    import pyspark
+
     database = f"jdbc:derby:;databaseName={folder / 'metastore'}"
     site = {
         "javax.jdo.option.ConnectionURL": f"{database};create=true",
@@ -60,6 +59,8 @@ def _ask(uri: str) -> None:
 
 def _make_tables_of_locks(folder: Path, database: str) -> None:
     """Nothing else makes them; in its test mode, where it does, the metastore refuses PyIceberg's locks."""
+    from pyspark.java_gateway import launch_gateway
+
     gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     try:
         jvm = gateway.jvm

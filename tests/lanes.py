@@ -38,10 +38,16 @@ PASSED = pytest.StashKey[set[str]]()
 
 
 @contextmanager
-def server(folder: Path, settings: Mapping[str, str], flavor: Flavor) -> Iterator[LocalServer]:
-    """A server of the flavor for tests; without one of that flavor in LAKEINGEST_IMAGE, the test is skipped."""
+def server(
+    folder: Path, settings: Mapping[str, str], flavor: Flavor, prepared: Path | None = None
+) -> Iterator[LocalServer]:
+    """A server of the flavor for tests; without one of that flavor in LAKEINGEST_IMAGE, the test is skipped.
+
+    `prepared` is as in `local_server`.
+    """
     if not IMAGE:
-        with local_server(folder, settings, flavor=flavor, program=pinned.program(flavor)) as running:
+        program = pinned.program(flavor)
+        with local_server(folder, settings, flavor=flavor, program=program, prepared=prepared) as running:
             yield running
     elif flavor not in FLAVORS:
         pytest.skip(f"LAKEINGEST_IMAGE is {IMAGE}, and the test is for {flavor.name}")

@@ -11,8 +11,6 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import pyspark
-
 from lakeingest.demo import debian
 from lakeingest.demo.flavor import MARIADB_11_4, Flavor
 from lakeingest.spark.session import java_home
@@ -44,6 +42,8 @@ def program(flavor: Flavor) -> Path | None:
 
 def fetched(group: str, name: str, version: str, folder: Path, kind: str = "jar") -> Path:
     """The jar or another kind of file, fetched into a folder."""
+    import pyspark
+
     [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
     home = java_home()
     java = home / "bin" / "java" if home else "java"

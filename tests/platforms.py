@@ -1,4 +1,4 @@
-"""Records on which platforms tests passed: `python -m pytest -p tests.platforms tests/e2e` adds to docs/tested.json.
+"""Records in docs/tested.json on which platforms tests passed: `python -m pytest -p tests.platforms tests/e2e`.
 
 `docs/generate.py` makes the table of the documents of it. A run replaces what an earlier one said of the same platform.
 """

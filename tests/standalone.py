@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 from lakeingest.cluster import archive
@@ -170,6 +169,8 @@ def _is_public(path: Path) -> bool:
 
 def _spark(shared: Path) -> Path:
     """PySpark, as the cluster's own Spark."""
+    import pyspark
+
     (shared / "conf").mkdir()
     properties = (
         "rootLogger.level = info\nrootLogger.appenderRef.stderr.ref = console\nappender.console.type = Console\n"

@@ -7,11 +7,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pytest
-from pyspark.sql import SparkSession
 
 from lakeingest.config import Target
 from lakeingest.config.place import Place
@@ -23,6 +22,9 @@ from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
 from tests.google import BUCKET
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 GCS = pytest.param("gcs", marks=pytest.mark.long("builds a server of Google's protocol"))
 SHARED = ("folder", "s3", GCS)
@@ -65,7 +67,7 @@ def new_folder(request: pytest.FixtureRequest) -> File:
     return folder
 
 
-def hadoop_reaches(spark: SparkSession, target: Target) -> None:
+def hadoop_reaches(spark: "SparkSession", target: Target) -> None:
     """Let the running session read and write the target's store, for tables that no FileIO opens."""
     settings: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
     for key, value in target.storage.hadoop().items():
@@ -77,9 +79,9 @@ def forget_kept() -> None:
     kept._kept.clear()  # noqa: SLF001
 
 
-def on_disk(file: File) -> Path:
+def on_disk(file: File) -> Local:
     """A file that is one of this machine."""
-    assert isinstance(file, Path)
+    assert isinstance(file, Local)
     return file
 
 

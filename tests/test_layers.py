@@ -7,6 +7,7 @@ import ast
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
@@ -289,6 +290,12 @@ def test_a_thing_too_large_is_found() -> None:
     assert too_large("a", "\n" * (FILE_LINES_MAX + 1)) == ["a: 401 lines"]
 
 
+@cache
+def parsed(source: str, module: str) -> ast.AST:
+    """The syntax tree of a module's source, which nobody changes."""
+    return ast.parse(source, module)
+
+
 def wrong_imports(module: str, source: str) -> list[str]:
     """The imports of a module's source that no arrow allows, as `module -> imported`."""
     room = room_of(module)
@@ -297,7 +304,7 @@ def wrong_imports(module: str, source: str) -> list[str]:
     inner = pipeline_room(module)
     if inner is not None and inner not in ROOMS:
         return [f"{module}: the room {inner} stands on no floor"]
-    tree = ast.parse(source, module)
+    tree = parsed(source, module)
     names = dict.fromkeys(chain(imported(tree, module), named(tree)))
     return [f"{module} -> {name}" for name in names if not (is_allowed(room, name) and is_below(inner, name))]
 
@@ -371,7 +378,7 @@ def arrows(sources: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
     """Each file of these, and the ones that it imports; the file of a package is `package.__init__`."""
     files = {name.removesuffix(".__init__"): name for name in sources}
     for name, source in sources.items():
-        asked = imported(ast.parse(source, name), name, files)
+        asked = imported(parsed(source, name), name, files)
         yield name, {files.get(one) or files.get(one.rpartition(".")[0]) or name for one in asked} - {name}
 
 
@@ -405,7 +412,7 @@ def fields(source: str) -> set[str]:
 
 def assigned(module: str, source: str, names: Collection[str]) -> list[str]:
     """The attributes with these names that a source assigns, but not those of `self`."""
-    stored = (node for node in ast.walk(ast.parse(source, module)) if isinstance(node, ast.Attribute))
+    stored = (node for node in ast.walk(parsed(source, module)) if isinstance(node, ast.Attribute))
     outside = (node for node in stored if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) != "self")
     return [f"{module}: {ast.unparse(node)}" for node in outside if node.attr in names]
 
@@ -420,7 +427,7 @@ def unguarded(module: str, source: str) -> list[str]:
 def too_large(module: str, source: str) -> list[str]:
     """The file and the functions of a module's source that are longer than they may be."""
     found = [(module, len(source.splitlines()), FILE_LINES_MAX)]
-    for node in ast.walk(ast.parse(source, module)):
+    for node in ast.walk(parsed(source, module)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             found.append((f"{module}.{node.name}", lines, FUNCTION_LINES_MAX))

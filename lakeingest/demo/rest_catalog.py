@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
-
 from lakeingest.demo.debian import assert_private, caches, locked
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
@@ -119,6 +117,8 @@ def assert_released(jars: Path) -> None:
 
 
 def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:
+    import pyspark
+
     [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
     wanted = folder / f"{name}.xml"
     wanted.write_text(_IVY.format(name=name, dependencies="".join(dependencies)))

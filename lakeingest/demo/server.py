@@ -3,6 +3,7 @@
 Three sources are tried in order: a program of this machine, a container, Debian's packages.
 """
 
+import hashlib
 import os
 import re
 import secrets
@@ -30,6 +31,9 @@ USER = "root"
 # Where distributions install servers; this folder is often not on the PATH of plain users.
 SYSTEM_PROGRAMS = Path("/usr/sbin")
 START_SECONDS = 120.0
+
+# Options that a data folder keeps: a server with another value does not start on it.
+_LASTING = {"--lower_case_table_names", "--innodb_page_size", "--innodb_data_file_path", "--innodb_undo_directory"}
 
 # The kernel ends the program with its parent, even when that is killed. A launcher sets this and becomes the
 # program; between fork and exec, Python would run in the copy of a process that may have threads (Spark's).
@@ -66,13 +70,15 @@ def local_server(
     say: Say = lambda _: None,
     flavor: Flavor = MYSQL,
     program: Path | None = None,
+    prepared: Path | None = None,
     *,
     in_container: bool = False,
 ) -> Iterator[LocalServer]:
     """A new server with a binlog and its data under `folder`; at the end both are removed.
 
     `program` is a server in its own folder; with `in_container`, the image of the flavor is run. Without either, a
-    server is looked for.
+    server is looked for. `prepared` is a folder of whoever starts many servers: the first one of a program leaves its
+    tables there as they were set up, later ones begin with a copy, and have its password.
 
     `settings` add to the flavor's or replace them; an empty value is an option without one (`skip_log_bin`).
     `say` gets a line before each slow step. The server dies with the thread that entered the context, however
@@ -89,14 +95,18 @@ def local_server(
     added = {name.replace("-", "_"): value for name, value in (settings or {}).items()}
     options = [f"--{name}={value}" if value else f"--{name}" for name, value in {**flavor.settings, **added}.items()]
     ways: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
-        f"a {flavor.program} on PATH": lambda how: _program(flavor, _installed(flavor), how, folder, options, port),
+        f"a {flavor.program} on PATH": lambda how: _program(
+            flavor, _installed(flavor), how, folder, options, port, prepared
+        ),
         "a container": lambda how: _container(flavor, how, options, port, say),
         "Debian's packages": lambda how: _program(
-            flavor, debian.unpacked(flavor, folder, say), how, folder, options, port
+            flavor, debian.unpacked(flavor, folder, say), how, folder, options, port, prepared
         ),
     }
     if program is not None:
-        ways = {str(program): lambda how: _program(flavor, _given(flavor, program), how, folder, options, port)}
+        ways = {
+            str(program): lambda how: _program(flavor, _given(flavor, program), how, folder, options, port, prepared)
+        }
     elif in_container:
         ways = {f"the image {flavor.image}": lambda how: _container(flavor, how, options, port, say)}
     reasons = []
@@ -140,40 +150,25 @@ def _installed(flavor: Flavor) -> list[str]:
 
 @contextmanager
 def _program(
-    flavor: Flavor, command: list[str], how: str, folder: Path, options: list[str], port: int | None
+    flavor: Flavor,
+    command: list[str],
+    how: str,
+    folder: Path,
+    options: list[str],
+    port: int | None,
+    prepared: Path | None,
 ) -> Iterator[LocalServer]:
-    """Set up a data folder and run the command on it."""
-    password = secrets.token_urlsafe(16)
+    """Set up a data folder, or copy a prepared one, and run the command on it."""
+    if os.geteuid() == 0:
+        command = [*command, "--user=root"]
+    if flavor.is_mariadb:
+        command = [*command, f"--lc_messages_dir={mariadb.share(command)}"]
     with _home(folder) as home, reserved_port(port) as chosen:
-        command = [
-            *command,
-            *options,
-            f"--datadir={home / 'data'}",
-            f"--tmpdir={home}",
-        ]
-        if os.geteuid() == 0:
-            command += ["--user=root"]
         log = home / "server.log"
-        first = home / "first.sql"
-        first.touch(mode=0o600)
-        secret = f"IDENTIFIED BY '{password}'"
-        accounts = (
-            f"CREATE USER IF NOT EXISTS '{USER}'@'{HOST}';\n"
-            f"ALTER USER '{USER}'@'localhost' {secret}, '{USER}'@'{HOST}' {secret};\n"
-            f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'{HOST}' WITH GRANT OPTION;\n"
-        )
-        if flavor.is_mariadb:
-            share = mariadb.share(command)
-            command.append(f"--lc_messages_dir={share}")
-            (home / "data" / "mysql").mkdir(parents=True)
-            statements, way = mariadb.system_tables(share) + accounts, ["--bootstrap"]
+        if prepared is None:
+            password = _set_up(flavor, [*command, *options], home, log)
         else:
-            statements, way = accounts, ["--initialize-insecure", f"--init_file={first}"]
-        first.write_text(statements)
-        with first.open() as given, child([*command, *way, "--skip_log_bin"], log, stdin=given) as setup:
-            if setup.wait() != 0:
-                raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(_logged(log))}")
-        first.unlink()
+            password = _copy(flavor, command, options, prepared, home)
         # No Unix socket: its path would have to be short, and nothing needs one.
         network = [
             f"--bind_address={HOST}",
@@ -181,9 +176,54 @@ def _program(
             "--socket=",
             f"--pid_file={home / 'mysqld.pid'}",
         ]
-        with child([*command, *network], log) as process:
+        with child([*command, *options, *_places(home), *network], log) as process:
             version = _await_answer(lambda: None if process.poll() is None else _logged(log), chosen, password)
             yield LocalServer(HOST, chosen, USER, password, version, how, process.pid, flavor)
+
+
+def _places(home: Path) -> list[str]:
+    return [f"--datadir={home / 'data'}", f"--tmpdir={home}"]
+
+
+def _set_up(flavor: Flavor, command: list[str], home: Path, log: Path) -> str:
+    """Make the data folder of a new server; its administrator's password."""
+    password = secrets.token_urlsafe(16)
+    first = home / "first.sql"
+    first.touch(mode=0o600)
+    secret = f"IDENTIFIED BY '{password}'"
+    accounts = (
+        f"CREATE USER IF NOT EXISTS '{USER}'@'{HOST}';\n"
+        f"ALTER USER '{USER}'@'localhost' {secret}, '{USER}'@'{HOST}' {secret};\n"
+        f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'{HOST}' WITH GRANT OPTION;\n"
+    )
+    if flavor.is_mariadb:
+        (home / "data" / "mysql").mkdir(parents=True)
+        statements, way = mariadb.system_tables(mariadb.share(command)) + accounts, ["--bootstrap"]
+    else:
+        statements, way = accounts, ["--initialize-insecure", f"--init_file={first}"]
+    first.write_text(statements)
+    with first.open() as given, child([*command, *_places(home), *way, "--skip_log_bin"], log, stdin=given) as setup:
+        if setup.wait() != 0:
+            raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(_logged(log))}")
+    first.unlink()
+    return password
+
+
+def _copy(flavor: Flavor, command: list[str], options: list[str], prepared: Path, home: Path) -> str:
+    """Copy the prepared data folder of the command, which is made if it is not there; its administrator's password."""
+    lasting = [one for one in options if one.partition("=")[0] in _LASTING]
+    place = prepared / hashlib.sha256("\0".join([*command, *lasting]).encode()).hexdigest()[:16]
+    if not place.exists():
+        prepared.mkdir(parents=True, exist_ok=True)
+        with _home(prepared) as first:
+            flavors = [f"--{name}={value}" for name, value in flavor.settings.items()]
+            password = _set_up(flavor, [*command, *flavors, *lasting], first, first / "server.log")
+            for own in (first / "data" / "auto.cnf", *(first / "data").glob("*.pem")):
+                own.unlink(missing_ok=True)  # who a server is, and how it proves that, it says itself when it starts
+            (first / "password").write_text(password)
+            first.rename(place)
+    shutil.copytree(place / "data", home / "data")
+    return (place / "password").read_text()
 
 
 @contextmanager

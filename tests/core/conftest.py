@@ -1,6 +1,7 @@
 """How Hypothesis builds the values of the core, so that a test can ask for `st.from_type(Splits)`."""
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from lakeingest.core.history import History
@@ -9,16 +10,17 @@ from lakeingest.core.position import FilePosition, GtidSet, Place, Position
 from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Split, Splits
 
-settings.register_profile(
-    "core", deadline=None, database=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("core")
-
 UUIDS = (
     "00000000-0000-0000-0000-000000000001",
     "3e11fa47-71ca-11e1-9e33-c80aa9429562",
     "ffffffff-0000-0000-0000-0000000000ff",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All examples are drawn, unless the run names another profile."""
+    if not config.getoption("--hypothesis-profile"):
+        settings.load_profile("core")
 
 
 def places() -> st.SearchStrategy[Place]:

@@ -24,6 +24,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded, SpoolGap, StateUnreadable
 from tests.core.cascading import COLUMNS, C, Copy, D, G, Killed, Lake, P, Patch, Source, T, place, table
+from tests.plugins.profiles import walks
 
 WALKS = int(os.environ.get("LAKEINGEST_CASCADES", "150"))
 
@@ -116,14 +117,15 @@ class Walk:
 def test_a_settled_copy_is_the_table_of_the_source() -> None:
     """In every history: rows that go, forget or follow, in several steps; keys that follow; a tree; kills; load."""
     published = compared = reread = 0
-    for seed in range(WALKS):
+    count = walks(WALKS)
+    for seed in range(count):
         walk = Walk(seed)
         walk.go()
         published, compared = published + walk.lake.published, compared + walk.lake.compared
         reread += walk.lake.reread
-    assert published > 20 * WALKS
-    assert compared > WALKS
-    assert reread > 10 * WALKS
+    assert published > 20 * count
+    assert compared > count
+    assert reread > 10 * count
 
 
 def alone(_: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:

@@ -15,8 +15,10 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.splits import Split, Splits
 from tests.core.failing_over import FailingOver
 from tests.core.test_interleavings import KEYS, statements
+from tests.plugins.profiles import walks
 
 WALKS = 400
+SEEDS = (110, 147, 340, *range(WALKS))  # of walks that find each shortcut out; the first ones find the rarest
 
 
 def walked(kind: type[FailingOver], seed: int) -> FailingOver:
@@ -49,7 +51,7 @@ def walked(kind: type[FailingOver], seed: int) -> FailingOver:
 
 def test_the_copy_is_the_sources_whichever_server_takes_over() -> None:
     """And the walks get around: most go on over a failover, some diverge, none is copied again without need."""
-    worlds = [walked(FailingOver, seed) for seed in range(WALKS)]
+    worlds = [walked(FailingOver, seed) for seed in range(walks(WALKS))]
     assert sum(world.publishes for world in worlds) > 2 * len(worlds)
     assert sum(world.moves > 0 for world in worlds) > len(worlds) / 6
     assert sum(world.carries > 0 for world in worlds) > len(worlds) / 20
@@ -189,4 +191,4 @@ MUTANTS = [kind for kind in FailingOver.__subclasses__() if kind.__module__ == _
 def test_a_shortcut_over_a_failover_shows_readers_a_wrong_table(mutant: type[FailingOver]) -> None:
     """One of the walks publishes rows that the source did not have there."""
     with pytest.raises(AssertionError, match=r"not the table|by the books"):
-        deque(walked(mutant, seed) for seed in range(WALKS))
+        deque(walked(mutant, seed) for seed in SEEDS)

@@ -21,6 +21,7 @@ from lakeingest.core.splits import Splits
 from lakeingest.core.wave import MergePlan
 from lakeingest.errors import SpoolGap
 from tests.core.world import CALM, Collated, FromReplica, Read, Statement, Table, TellsItsPlace, World
+from tests.plugins.profiles import walks
 
 KEYS = range(8)
 WALKS = 300
@@ -163,7 +164,7 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestEveryInterleaving = Interleavings.TestCase
-TestEveryInterleaving.settings = settings(max_examples=200, stateful_step_count=80)
+TestEveryInterleaving.settings = settings(max_examples=walks(200), stateful_step_count=80)
 
 
 class LowIsTheWrittenPosition(World):
@@ -332,7 +333,7 @@ def statements(chance: Random) -> list[Statement]:
 @pytest.mark.parametrize("kind", SOUND)
 def test_the_algorithm_survives_the_walks_that_the_shortcuts_do_not(kind: type[World]) -> None:
     """And the walks get around: there is more than one publish in most of them."""
-    worlds = [walked(kind, seed) for seed in range(WALKS)]
+    worlds = [walked(kind, seed) for seed in range(walks(WALKS))]
     assert sum(world.publishes for world in worlds) > 2 * len(worlds)
     assert sum(world.quiets for world in worlds) > len(worlds) / 10
 

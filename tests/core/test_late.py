@@ -10,6 +10,7 @@ from lakeingest.core.prepared import Xid
 from tests.core.late import Late
 from tests.core.test_preparing import walked
 from tests.core.world import Read
+from tests.plugins.profiles import walks
 
 WALKS = 120
 
@@ -68,7 +69,7 @@ def directed(kind: type[Late]) -> None:
 
 def test_chunks_lack_no_xa_commit_whatever_comes_between() -> None:
     """And the walks get around: most publish several times, many chunks have a lower low watermark."""
-    worlds = [walked(Late, seed) for seed in range(WALKS)]
+    worlds = [walked(Late, seed) for seed in range(walks(WALKS))]
     assert sum(world.publishes for world in worlds) > 1.5 * len(worlds)
     directed(Late)
     assert sum(isinstance(world, Late) and world.lowered > 0 for world in worlds) > len(worlds) / 4

@@ -22,7 +22,7 @@ from tests.core.test_interleavings import statements
 from tests.core.world import ORDERS, SERVER, Read, Row
 
 WALKS = 10
-TRIES = 400  # walks within which a shortcut is found out
+SEEDS = (138, *range(400))  # of walks that find each shortcut out; the first one finds the rarest, to save time
 SOUND = (Rereading, Comparing, RereadingCollated, RereadingPlaces)
 
 
@@ -211,11 +211,11 @@ REFUSED = (ForgetsWhatRunningReadsNeed, ForgetsWhatWasReadAgain)
 def test_a_spool_that_lacks_what_was_read_again_is_refused(mutant: type[Rereading]) -> None:
     """Before a wrong table can be visible."""
     with pytest.raises(SpoolGap, match="the spool begins "):
-        deque(walked(mutant, seed) for seed in range(TRIES))
+        deque(walked(mutant, seed) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("mutant", [kind for kind in MUTANTS if kind not in REFUSED])
 def test_a_shortcut_of_re_snapshots_shows_readers_a_wrong_table(mutant: type[Rereading]) -> None:
     """One of the walks publishes rows that the source did not have there, or leaves what is damaged."""
     with pytest.raises(AssertionError, match=r"not the table|by the books|a signal is open"):
-        deque(walked(mutant, seed) for seed in range(TRIES))
+        deque(walked(mutant, seed) for seed in SEEDS)

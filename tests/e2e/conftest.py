@@ -1,10 +1,12 @@
 """Pipelines of a test's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pymysql
 import pytest
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyspark.sql import SparkSession
 
 from lakeingest.config import Config
@@ -19,6 +21,7 @@ from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 from tests.e2e.semi_sync import SemiSyncPair, semi_sync_pair
 from tests.replication import Address, addressed
+from tests.shown import catalog_of
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -69,6 +72,18 @@ def pipe_on(
     for pipe in opened:
         pipe.sql(f"DROP DATABASE IF EXISTS {pipe.database}")  # a replica may not have it yet
         pipe.connection.close()
+    if lakes.NAME is None and lake_config.target.format == "iceberg":
+        forget(lake_config, [pipe.database for pipe in opened])
+
+
+def forget(config: Config, databases: Iterable[str]) -> None:
+    """Take the copies of databases out of the shared catalog, of whose namespaces each run asks for all."""
+    with catalog_of(config.target) as catalog:
+        for database in databases:
+            with suppress(NoSuchNamespaceError):  # nothing was copied
+                for name in catalog.list_tables(database):
+                    catalog.drop_table(name)
+                catalog.drop_namespace(database)
 
 
 @pytest.fixture
@@ -84,9 +99,9 @@ def pipe(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> Pipe:
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Mortal]:
+def mortal(tmp_path: Path, prepared: Path) -> Iterator[Mortal]:
     """A server of the test's own, which can be killed and started again."""
-    with local_server(tmp_path / "server") as server:
+    with local_server(tmp_path / "server", prepared=prepared) as server:
         mortal = Mortal(server)
         yield mortal
         mortal.end()
@@ -99,9 +114,9 @@ def silent(mysql_server_with: Callable[..., LocalServer]) -> LocalServer:
 
 
 @pytest.fixture
-def semi_sync(tmp_path: Path) -> Iterator[SemiSyncPair]:
+def semi_sync(tmp_path: Path, prepared: Path) -> Iterator[SemiSyncPair]:
     """Two servers of the test's own that take over from each other."""
-    with semi_sync_pair(tmp_path / "servers", binlog_row_metadata=metadata_of(MYSQL)) as pair:
+    with semi_sync_pair(tmp_path / "servers", prepared, binlog_row_metadata=metadata_of(MYSQL)) as pair:
         yield pair
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -92,11 +93,12 @@ def empty(server: pymysql.Connection) -> None:
 
 
 @contextmanager
-def semi_sync_pair(folder: Path, **settings: str) -> Iterator[SemiSyncPair]:
-    """Start both servers, which also get these settings."""
+def semi_sync_pair(folder: Path, prepared: Path, **settings: str) -> Iterator[SemiSyncPair]:
+    """Start both servers, from tables that are prepared; they also get these settings."""
+    start = partial(local_server, prepared=prepared)
     with (
-        local_server(folder / "one", {"server_id": "1", **SETTINGS, **settings}) as one,
-        local_server(folder / "other", {"server_id": "2", **SETTINGS, **settings}) as other,
+        start(folder / "one", {"server_id": "1", **SETTINGS, **settings}) as one,
+        start(folder / "other", {"server_id": "2", **SETTINGS, **settings}) as other,
         administrator(one) as primary,
         administrator(other) as replica,
     ):

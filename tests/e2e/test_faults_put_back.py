@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import pytest
 
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
+from lakeingest.files.local import Local
 from tests.e2e.ddl_copies import in_memory
 from tests.e2e.ddl_histories import COMPARED, Drawn, Stage, Table, Told, batches, mood_of
 from tests.e2e.faults_put_back import FAULTS
@@ -56,7 +56,7 @@ def found_with(stage: Stage, seeds: range, faults: Sequence[str]) -> dict[str, l
 @pytest.mark.long("hundreds of tables, until each fault is found")
 @pytest.mark.timeout(0)
 def test_each_fault_that_is_put_back_is_found(
-    flavor: Flavor, server_of: Callable[..., LocalServer], tmp_path: Path, record_property: Callable[..., None]
+    flavor: Flavor, server_of: Callable[..., LocalServer], tmp_path: Local, record_property: Callable[..., None]
 ) -> None:
     """In memory. A fault may hide others, so the same histories are played until no other fault shows."""
     server, began = server_of(flavor, binlog_row_metadata="MINIMAL"), time.monotonic()

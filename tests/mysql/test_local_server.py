@@ -100,6 +100,19 @@ def test_nothing_is_left_after_its_end(tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) == before
 
 
+@pytest.mark.long("starts two other servers")
+def test_a_server_on_prepared_tables_is_one_of_its_own(tmp_path: Path) -> None:
+    """It shares neither its identity nor its transactions nor its certificate with the one that was set up first."""
+    found = []
+    for name in ("first", "second"):
+        with local_server(tmp_path / name, prepared=tmp_path / "prepared") as server:
+            uuid, executed, folder = select(server, "SELECT @@server_uuid, @@global.gtid_executed, @@datadir")
+            found.append((uuid, (Path(folder) / "ca.pem").read_text()))
+        assert executed == ""
+    assert not {*found[0]} & {*found[1]}
+    assert len([*(tmp_path / "prepared").iterdir()]) == 1
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.long("starts another server")
 def test_nothing_is_left_after_an_exception(tmp_path: Path, error: type[BaseException]) -> None:

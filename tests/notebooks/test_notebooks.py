@@ -65,6 +65,7 @@ def test_the_notebook_runs_as_it_is_shipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.any_format
+@pytest.mark.long("executes the notebook once more")
 def test_it_takes_a_table_and_a_suite_of_a_users_own(lake_format: str, library: LocalServer, tmp_path: Path) -> None:
     """Two variables name them; the suite is used, and stays as it is."""
     doc = {

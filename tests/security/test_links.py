@@ -43,7 +43,7 @@ def staging(root: Local) -> StagingFolder:
     return StagingFolder(TABLE, root / "shop.orders")
 
 
-def swept_staging(root: Path) -> None:
+def swept_staging(root: Local) -> None:
     """Remove what no commit of staging has."""
     staging(root).remove_leftovers(AGE)
 
@@ -81,7 +81,7 @@ def cleared(root: Local) -> None:
         ("orders__lakeingest_new/link", cleared),
     ],
 )
-def test_no_clean_up_follows_a_link(link: str, clean: Callable[[Path], None], victim: Path, tmp_path: Local) -> None:
+def test_no_clean_up_follows_a_link(link: str, clean: Callable[[Local], None], victim: Path, tmp_path: Local) -> None:
     """Neither where one of our folders is a link, nor where one is in it."""
     root = tmp_path / "root"
     (root / link).parent.mkdir(parents=True)

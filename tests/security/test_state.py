@@ -4,7 +4,6 @@ import copy
 import json
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +77,7 @@ def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return found
 
 
-def test_no_document_that_is_damaged_or_crafted_is_an_internal_error(state: Path) -> None:
+def test_no_document_that_is_damaged_or_crafted_is_an_internal_error(state: Local) -> None:
     """Each value of each document is replaced, and each document as a whole: by other types, numbers, depths, names."""
     documents = sorted(state.rglob("*.json"))
     assert len(documents) > 5
@@ -92,7 +91,7 @@ def test_no_document_that_is_damaged_or_crafted_is_an_internal_error(state: Path
             path.write_bytes(before)
 
 
-def read_all(state: Path, what: str) -> None:
+def read_all(state: Local, what: str) -> None:
     """Read the state; an error has a name."""
     for read in readers(state):
         try:

@@ -1,7 +1,5 @@
 """Failures of the spool are named as failures of the state folder, never as those of the lake."""
 
-from pathlib import Path
-
 import pytest
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
@@ -21,7 +19,7 @@ def refusal(folder: Local, error: type[LakeIngestError]) -> str:
     return str(raised.value)
 
 
-def test_a_missing_folder_of_the_spool_does_not_cost_a_table(tmp_path: Path) -> None:
+def test_a_missing_folder_of_the_spool_does_not_cost_a_table(tmp_path: Local) -> None:
     """The message says to remove the spool, which is filled again; it says nothing about the copies in the lake."""
     message = refusal(tmp_path / "spool", StateUnreadable)
     assert message.startswith(f"the spool in {tmp_path / 'spool'} lacks a folder or a file: ")
@@ -30,7 +28,7 @@ def test_a_missing_folder_of_the_spool_does_not_cost_a_table(tmp_path: Path) -> 
     assert "\n" not in message
 
 
-def test_a_spool_that_cannot_be_written_is_named_as_the_state_folder(tmp_path: Path) -> None:
+def test_a_spool_that_cannot_be_written_is_named_as_the_state_folder(tmp_path: Local) -> None:
     """A file is in the place of a folder: the message names the path and how to go on."""
     (tmp_path / "data").touch()
     message = refusal(tmp_path, StorageFailed)

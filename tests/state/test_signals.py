@@ -77,7 +77,7 @@ def test_a_signal_is_read_back_as_it_was_asked_for(tmp_path: Local) -> None:
     assert (made.signal.number, made.signal.state, made.ended) == (1, State.PENDING, False)
 
 
-def test_numbers_begin_after_those_that_the_lake_names(tmp_path: Path) -> None:
+def test_numbers_begin_after_those_that_the_lake_names(tmp_path: Local) -> None:
     """Where the state folder was lost, commits still name the signals that they answered."""
     assert add(tmp_path, least=8).signal.number == 8
     assert add(tmp_path, least=3).signal.number == 9
@@ -112,7 +112,7 @@ def test_a_failed_signal_says_why(tmp_path: Local) -> None:
     assert audit(tmp_path)[-1]["why"] == "StorageFailed: no room"
 
 
-def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path: Local) -> None:
     """The next line begins on a line of its own."""
     add(tmp_path)
     with (tmp_path / "audit.jsonl").open("a") as file:
@@ -169,7 +169,7 @@ def test_a_killed_owner_leaves_a_whole_document(tmp_path: Local, monkeypatch: py
     assert SignalFolder(tmp_path).read()[0].signal.state is State.DONE
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Local) -> None:
     """StorageFailed, and nothing is asked for."""
     (tmp_path / "signals").write_text("a file in the way")
     with pytest.raises(StorageFailed, match="signals"):

@@ -1,0 +1,19 @@
+"""How much random tests try: Hypothesis's profiles, which tests with random walks of their own follow.
+
+`core` is for `tests/core`; `quick`, by `--hypothesis-profile quick`, is for whoever waits for the answer.
+"""
+
+from hypothesis import HealthCheck, settings
+
+EXAMPLES, QUICK_EXAMPLES = 60, 12
+CORE = settings(deadline=None, database=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+
+settings.register_profile("core", CORE)
+settings.register_profile("quick", CORE, max_examples=QUICK_EXAMPLES)
+
+
+def walks(count: int) -> int:
+    """So many walks or other tries, or as small a part of them as the profile in force draws of the examples."""
+    chosen = settings.default
+    assert chosen is not None
+    return max(1, count * min(chosen.max_examples, EXAMPLES) // EXAMPLES)
