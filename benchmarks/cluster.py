@@ -8,7 +8,7 @@ started, so the executors of the cluster are not in them.
 from typing import Any
 
 from benchmarks.stores import Work, compare, served
-from tests.standalone import standalone_cluster
+from tests.servers.standalone import standalone_cluster
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from lakeingest.core.schema import Column, Kind, SourceType
 from lakeingest.lake.hudi.types import hudi_type
 from lakeingest.lake.iceberg.types import iceberg_type
 from lakeingest.mysql import session
-from tests.ddl_kinds import KINDS
+from tests.e2e.ddl_kinds import KINDS
 
 DOCS = Path(__file__).parent
 MADE = "<!-- Made by docs/generate.py: do not edit. -->\n"

@@ -20,12 +20,12 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.spark.session import open_session
-from tests import lakes, lanes, stores
-from tests.catalog_servers import available, object_store
-from tests.google import local_gcs
-from tests.plugins import profiles
-from tests.processes import pytest_xdist_make_scheduler
-from tests.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
+from tests.plugins import lanes, profiles
+from tests.plugins.processes import pytest_xdist_make_scheduler
+from tests.plugins.slices import pytest_addoption, pytest_collection_modifyitems, pytest_sessionfinish
+from tests.servers import lakes, stores
+from tests.servers.catalog_servers import available, object_store
+from tests.servers.google import local_gcs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

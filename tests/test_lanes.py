@@ -1,18 +1,18 @@
-"""What a failure on a server that moves means: tests/lanes.py, tried with tests of its own."""
+"""What a failure on a server that moves means: tests/plugins/lanes.py, tried with tests of its own."""
 
 from collections.abc import Callable
 
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.lanes import PINNED
-from tests.pinned import JARS
+from tests.plugins.lanes import PINNED
+from tests.servers.pinned import JARS
 
 pytest_plugins = ["pytester"]
 
 CONFTEST = """
 import pytest
-from tests import lanes
+from tests.plugins import lanes
 
 @pytest.fixture(scope="session")
 def any_server(request):
@@ -79,7 +79,7 @@ def test_a_failure_on_a_newest_server_does_not_block_where_another_lane_runs_the
 ) -> None:
     """The lane of the long tests has no result of the quick ones."""
     pytester.makeini("[pytest]\nmarkers =\n    newest: as ours\n    long: as ours")
-    options = "from tests.slices import pytest_addoption, pytest_collection_modifyitems\n"
+    options = "from tests.plugins.slices import pytest_addoption, pytest_collection_modifyitems\n"
     pytester.makeconftest(options + CONFTEST)
     pytester.makepyfile(
         """

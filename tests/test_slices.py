@@ -23,7 +23,7 @@ def test_short(): ...
 def lane(pytester: pytest.Pytester) -> pytest.Pytester:
     """A folder with a long test, a short one, and one that is long on Hudi."""
     pytester.makeini("[pytest]\nmarkers = long: as ours")
-    pytester.makeconftest("from tests.slices import pytest_addoption, pytest_collection_modifyitems")
+    pytester.makeconftest("from tests.plugins.slices import pytest_addoption, pytest_collection_modifyitems")
     pytester.makepyfile(TESTS)
     return pytester
 

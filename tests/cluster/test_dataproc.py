@@ -29,7 +29,7 @@ from lakeingest.commands import submit as stage
 from lakeingest.commands import submitted
 from lakeingest.config.submit import Dataproc, DataprocServerless
 from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
-from tests.stores import in_memory
+from tests.servers.stores import in_memory
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "dataproc.md").read_text()
 [PIPELINE] = re.findall(r"^```yml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)

@@ -19,7 +19,7 @@ from lakeingest.cluster import archive
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.demo.server import HOST, LocalServer, await_start, child, reserved_port
 from tests.e2e.job import Job
-from tests.quick import QUICK
+from tests.plugins.quick import QUICK
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "emr-serverless.md").read_text()
@@ -66,7 +66,7 @@ def account(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
         }
         own = {**variables, "LOSE_ANSWERS": str(lost), "PYTHONPATH": str(ROOT)}
         log = folder / "log"
-        with child([sys.executable, "-m", "tests.job_services", str(port)], log, environment=own) as process:
+        with child([sys.executable, "-m", "tests.servers.job_services", str(port)], log, environment=own) as process:
             ready = f"{place}/moto-api/data.json"
             await_start(process, log, lambda: urllib.request.urlopen(ready, timeout=5).close(), 120.0)  # noqa: S310
             made = Account(variables, s3.bucket, "", "", lost)

@@ -14,14 +14,14 @@ from lakeingest.config.place import Place
 from lakeingest.config.tables import TableOptions, Tables
 from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer, local_server
-from tests import lakes
-from tests.accounts import copier_of
 from tests.conftest import metadata_of
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 from tests.e2e.semi_sync import SemiSyncPair, semi_sync_pair
-from tests.replication import Address, addressed
-from tests.shown import catalog_of
+from tests.lake.shown import catalog_of
+from tests.servers import lakes
+from tests.servers.accounts import copier_of
+from tests.servers.replication import Address, addressed
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

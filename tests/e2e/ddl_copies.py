@@ -39,10 +39,10 @@ from lakeingest.mysql.schema_reader import read_schema, read_settled_schema
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.rows import constants, laid_over, table_schema
 from lakeingest.spool.manifest import Manifest
-from tests.accounts import copier_of
 from tests.e2e.ddl_histories import Stage, staged, with_options
 from tests.e2e.pipe import Pipe
-from tests.shown import catalog_of, shown
+from tests.lake.shown import catalog_of, shown
+from tests.servers.accounts import copier_of
 
 EPOCH = 1
 DELETES = pa.array([kind.value for kind in RowKind if kind.is_delete], pa.int8())

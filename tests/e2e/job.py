@@ -24,10 +24,10 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from tests import lakes
-from tests.accounts import COPIER, PASSWORD, copier_of
 from tests.conftest import GTIDS
-from tests.shown import catalog_of
+from tests.lake.shown import catalog_of
+from tests.servers import lakes
+from tests.servers.accounts import COPIER, PASSWORD, copier_of
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from lakeingest.core.schema import TableId
 from lakeingest.files.file import File, state_of
 from lakeingest.pipeline.events import Event, Observer
 from tests.conftest import GTIDS
-from tests.purged import purge
-from tests.shown import shown
+from tests.faults.purged import purge
+from tests.lake.shown import shown
 
 
 @dataclass

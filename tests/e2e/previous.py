@@ -13,8 +13,8 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.accounts import PASSWORD
 from tests.e2e.job import Job
+from tests.servers.accounts import PASSWORD
 
 KEPT = Path(__file__).with_name("previous.tar.xz")
 

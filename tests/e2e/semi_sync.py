@@ -18,9 +18,9 @@ import pymysql
 from lakeingest.config import Source
 from lakeingest.demo.server import local_server
 from lakeingest.mysql.connection import query, query_dicts, reopen
-from tests.accounts import COPIER
 from tests.e2e.mortal import Mortal
-from tests.replication import USER, Address, Pair, administrator, replicate
+from tests.servers.accounts import COPIER
+from tests.servers.replication import USER, Address, Pair, administrator, replicate
 
 SETTINGS = {
     "performance_schema": "OFF",

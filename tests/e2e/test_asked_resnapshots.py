@@ -22,7 +22,7 @@ from lakeingest.state.signals import SignalFolder
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
 from tests.e2e.signalled import soon, states
-from tests.stores import everything, remove
+from tests.servers.stores import everything, remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.catalog_servers import TARGETS, rest_server
 from tests.e2e.job import Job, until
 from tests.e2e.signalled import soon
+from tests.servers.catalog_servers import TARGETS, rest_server
 
 pytestmark = [
     pytest.mark.e2e,

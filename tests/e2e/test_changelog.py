@@ -29,7 +29,7 @@ from lakeingest.spool.changelog import StoredChangelog
 from tests.e2e import replay
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, soon
-from tests.stores import everything
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -30,8 +30,8 @@ from lakeingest.spool.followed import Altered
 from tests.e2e import replay
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import keeping, lines
-from tests.replication import addressed, replicating
-from tests.shown import shown
+from tests.lake.shown import shown
+from tests.servers.replication import addressed, replicating
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

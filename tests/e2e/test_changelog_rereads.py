@@ -20,7 +20,7 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.signalled import soon
 from tests.e2e.test_changelog import KEY, following, keeping, lines, ops, position, replayed, source
 from tests.e2e.test_resnapshot import read_again
-from tests.stores import everything
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -8,8 +8,8 @@ from lakeingest.commands.check import check
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import ClockWrong
 from lakeingest.pipeline.run.clocks import patient
-from tests.clocks import clock_ahead
 from tests.e2e.pipe import Pipe
+from tests.faults.clocks import clock_ahead
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -4,7 +4,7 @@ import pytest
 
 from lakeingest.errors import LakeIngestError
 from lakeingest.pipeline.events import Lifted, StartedOver
-from tests.ddl_kinds import COLUMNS, KINDS, ROW, Outcome
+from tests.e2e.ddl_kinds import COLUMNS, KINDS, ROW, Outcome
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]

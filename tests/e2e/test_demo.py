@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.catalog_servers import object_store
 from tests.e2e.job import until
+from tests.servers.catalog_servers import object_store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -23,7 +23,7 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines, position, replayed
 from tests.e2e.test_follow import follow_while, shown
 from tests.e2e.test_signals_killed_anywhere import Dead, mortal
-from tests.replication import Pair, addressed, administrator, replicating, replicating_domains
+from tests.servers.replication import Pair, addressed, administrator, replicating, replicating_domains
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

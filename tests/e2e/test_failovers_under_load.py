@@ -18,10 +18,10 @@ from lakeingest.config import Source
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.connection import connect, query
 from lakeingest.pipeline.events import Event, Merged, Published, Spooled, StartedOver, WaveCommitted
-from tests.beside import beside
 from tests.e2e.pipe import Pipe
 from tests.e2e.semi_sync import SemiSyncPair
-from tests.replication import WRITER, Address
+from tests.faults.beside import beside
+from tests.servers.replication import WRITER, Address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

@@ -31,8 +31,8 @@ from tests.e2e import others
 from tests.e2e.job import Job, descendants, until
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
-from tests.shown import catalog_of
-from tests.stores import everything, forget_kept, on_disk
+from tests.lake.shown import catalog_of
+from tests.servers.stores import everything, forget_kept, on_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

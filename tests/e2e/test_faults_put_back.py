@@ -11,7 +11,7 @@ from lakeingest.files.local import Local
 from tests.e2e.ddl_copies import in_memory
 from tests.e2e.ddl_histories import COMPARED, Drawn, Stage, Table, Told, batches, mood_of
 from tests.e2e.faults_put_back import FAULTS
-from tests.session_variables import imposed
+from tests.servers.session_variables import imposed
 
 SEQUENCES, TABLES = 300, 10
 

@@ -35,7 +35,7 @@ from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import held, is_held
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
-from tests.stores import everything
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

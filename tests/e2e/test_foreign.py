@@ -21,7 +21,7 @@ from lakeingest.pipeline.catch_up import PUBLISH_TRIES
 from lakeingest.pipeline.events import Event, Merged, Spooled, WaveCommitted, WentBack
 from lakeingest.pipeline.run.executors import Executors
 from tests.e2e.pipe import Pipe
-from tests.stores import on_disk, remove
+from tests.servers.stores import on_disk, remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -14,10 +14,10 @@ from lakeingest.mysql.connection import query
 from lakeingest.mysql.rights import granting_select
 from lakeingest.pipeline.events import LeftAsItIs
 from lakeingest.pipeline.rounds import discovery
-from tests.accounts import statements
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
 from tests.e2e.test_gone_in_between import stopped
+from tests.servers.accounts import statements
 
 pytestmark = [
     pytest.mark.e2e,

@@ -27,7 +27,7 @@ from lakeingest.pipeline.opening.opening import opened
 from lakeingest.spool.spool import Spool
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
-from tests.stores import everything
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

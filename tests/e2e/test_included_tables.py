@@ -14,7 +14,7 @@ from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Merged, Published, WaveCommitted
 from lakeingest.spool.spool import Spool
 from tests.e2e.pipe import Pipe
-from tests.stores import everything
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

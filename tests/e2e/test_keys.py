@@ -16,8 +16,8 @@ from lakeingest.demo.flavor import MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedValue
 from lakeingest.pipeline.events import Event, WaveCommitted
-from tests.beside import beside
 from tests.e2e.pipe import Pipe
+from tests.faults.beside import beside
 from tests.mysql.keyed import KEYS, Keyed, keys_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]

@@ -21,8 +21,8 @@ from lakeingest.files import file as files
 from lakeingest.files.file import state_of
 from lakeingest.state.lease import is_held
 from lakeingest.state.signals import SignalFolder
-from tests import lakes
 from tests.e2e.pipe import Pipe
+from tests.servers import lakes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

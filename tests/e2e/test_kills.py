@@ -21,9 +21,9 @@ from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
-from tests.beside import beside
 from tests.e2e.job import Job
-from tests.stores import everything
+from tests.faults.beside import beside
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

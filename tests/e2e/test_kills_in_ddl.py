@@ -15,10 +15,10 @@ from lakeingest.commands.run import run
 from lakeingest.config import Config
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
-from tests.beside import beside
 from tests.e2e.job import Job
 from tests.e2e.test_kills import killed, spooling, worked
-from tests.shown import Poller
+from tests.faults.beside import beside
+from tests.lake.shown import Poller
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

@@ -34,12 +34,12 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.pipeline.signals import maintenance, serving
 from lakeingest.state.signals import SignalFolder
-from tests.beside import beside
-from tests.catalog_servers import add_catalog, object_store, rest_server
 from tests.e2e.job import Job, command_lines, descendants, is_worker, signal_all
 from tests.e2e.test_resnapshots_under_load import CHUNK_ROWS, CLOCK, ROWS, Load, fill, scope
-from tests.shown import catalog_of, shown
-from tests.spoiling import BadCatalog, BadStore, proxied
+from tests.faults.beside import beside
+from tests.faults.spoiling import BadCatalog, BadStore, proxied
+from tests.lake.shown import catalog_of, shown
+from tests.servers.catalog_servers import add_catalog, object_store, rest_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -7,12 +7,12 @@ import pytest
 
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
-from tests.accounts import COPIER, PASSWORD, copier_of
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 from tests.e2e.sample_databases import FILMS, STAFF, Sample
 from tests.e2e.test_state import WITHOUT_GTIDS
 from tests.notebooks.executed import executed, text
+from tests.servers.accounts import COPIER, PASSWORD, copier_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

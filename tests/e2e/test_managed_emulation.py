@@ -23,12 +23,12 @@ from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.events import FailedOver, TableStopped, WaveCommitted
-from tests import services
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_failover import fail_over
 from tests.e2e.test_follow import follow_while, now, shown
 from tests.e2e.test_state import WITHOUT_GTIDS
-from tests.replication import Pair, administrator, replicating
+from tests.servers import services
+from tests.servers.replication import Pair, administrator, replicating
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

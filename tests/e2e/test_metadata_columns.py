@@ -20,7 +20,7 @@ from lakeingest.pipeline.events import Event, Merged, WaveCommitted
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines, replayed, source
 from tests.e2e.test_resnapshot import read_again
-from tests.shown import shown
+from tests.lake.shown import shown
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

@@ -9,7 +9,7 @@ from lakeingest.errors import CatalogAway
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.metastore import TimedClient
 from tests.e2e.pipe import Pipe
-from tests.hive_server import hive_server
+from tests.servers.hive_server import hive_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark, pytest.mark.formats("hudi")]
 

@@ -13,9 +13,9 @@ from lakeingest.errors import PreflightFailed
 from lakeingest.pipeline.events import Event, Published, TableStopped, WaveCommitted
 from lakeingest.pipeline.opening.opening import opened
 from lakeingest.pipeline.rounds import discovery
-from tests.beside import beside
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
+from tests.faults.beside import beside
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

@@ -19,7 +19,7 @@ from tests.e2e.test_history import MODES
 from tests.e2e.test_schema_changes import mortal
 from tests.e2e.test_signals_killed_anywhere import Dead
 from tests.e2e.test_started_over import beans, filled, lose_beans, states, stopped
-from tests.stores import remove
+from tests.servers.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

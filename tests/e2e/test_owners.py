@@ -16,7 +16,7 @@ from lakeingest.lake.formats import open_adoptions
 from lakeingest.lake.identity import owner_here
 from lakeingest.pipeline.events import Event, Merged, Opened, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
-from tests.stores import on_disk
+from tests.servers.stores import on_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

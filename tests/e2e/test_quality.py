@@ -18,7 +18,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.pipeline.events import GateRun, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
-from tests.shown import is_shown
+from tests.lake.shown import is_shown
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

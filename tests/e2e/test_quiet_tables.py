@@ -12,7 +12,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.lake.formats import open_target
 from lakeingest.pipeline.events import Published
 from tests.e2e.pipe import Pipe
-from tests.stores import remove
+from tests.servers.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -14,11 +14,11 @@ from lakeingest.demo.flavor import MARIADB_11_4, MYSQL
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, Retryable, SchemaChanged, UnsupportedEvent
 from lakeingest.files.local import Local
-from tests.beside import beside
 from tests.e2e.ddl_copies import CopiesInMemory, in_lake, in_memory
 from tests.e2e.ddl_histories import Drawn, Stage, batches, mood_of, shown
 from tests.e2e.pipe import Pipe
-from tests.session_variables import imposed
+from tests.faults.beside import beside
+from tests.servers.session_variables import imposed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql]
 

@@ -15,11 +15,11 @@ from lakeingest.config import Target
 from lakeingest.config.formats import table_name
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.schema import TableId
-from tests import trino
-from tests.catalog_servers import TARGETS, add_catalog
 from tests.e2e.pipe import Pipe
-from tests.engines import CLICKHOUSE, DUCKDB, HUDI_RS, Engine
-from tests.shown import catalog_of, shown
+from tests.lake.shown import catalog_of, shown
+from tests.servers import trino
+from tests.servers.catalog_servers import TARGETS, add_catalog
+from tests.servers.engines import CLICKHOUSE, DUCKDB, HUDI_RS, Engine
 
 pytestmark = [
     pytest.mark.e2e,

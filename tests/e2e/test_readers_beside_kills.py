@@ -23,8 +23,8 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.table_form import PROPERTIES
 from lakeingest.lake.marks import BUILDING
-from tests.beside import beside
 from tests.e2e.job import Job
+from tests.faults.beside import beside
 
 pytestmark = [
     pytest.mark.e2e,

@@ -9,9 +9,9 @@ import pytest
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
 from lakeingest.pipeline.events import WaveCommitted
-from tests.beside import beside
 from tests.e2e.pipe import Pipe
-from tests.replication import WRITER, Pair, administrator, replicating
+from tests.faults.beside import beside
+from tests.servers.replication import WRITER, Pair, administrator, replicating
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

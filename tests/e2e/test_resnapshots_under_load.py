@@ -16,9 +16,9 @@ import pytest
 from lakeingest import Pipeline
 from lakeingest.demo.server import LocalServer
 from lakeingest.state.signals import SignalFolder
-from tests.beside import beside
-from tests.catalog_servers import hudi_on_s3, rest_on_s3
 from tests.e2e.job import Job
+from tests.faults.beside import beside
+from tests.servers.catalog_servers import hudi_on_s3, rest_on_s3
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

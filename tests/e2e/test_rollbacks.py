@@ -17,10 +17,10 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import ForeignWrite, UsageError
 from lakeingest.pipeline.events import Event, Merged, Opened, SignalMoved
 from lakeingest.state.signals import SignalDocument, SignalFolder
-from tests.catalog_servers import add_catalog, rest_on_s3
 from tests.e2e import others
 from tests.e2e.pipe import Pipe
-from tests.stores import hadoop_reaches, storage_of
+from tests.servers.catalog_servers import add_catalog, rest_on_s3
+from tests.servers.stores import hadoop_reaches, storage_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

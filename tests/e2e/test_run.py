@@ -13,7 +13,7 @@ from lakeingest.errors import BinlogGone, NotOurCopy, Retryable, SourceMoved, St
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.events import Event, Merged, Published, WaveCommitted
 from tests.e2e.pipe import Pipe
-from tests.stores import remove
+from tests.servers.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

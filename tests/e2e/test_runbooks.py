@@ -34,8 +34,8 @@ from lakeingest.errors import (
     UnsupportedValue,
 )
 from tests.e2e.pipe import Pipe
-from tests.shown import catalog_of
-from tests.stores import on_disk
+from tests.lake.shown import catalog_of
+from tests.servers.stores import on_disk
 
 pytestmark = [
     pytest.mark.e2e,

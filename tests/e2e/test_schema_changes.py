@@ -19,13 +19,13 @@ from lakeingest.lake.hudi.commit import Commit
 from lakeingest.pipeline.events import Event, Lifted, StartedOver, WaveCommitted
 from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import Lease
-from tests.beside import beside
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import lines, position, replayed, source
 from tests.e2e.test_follow import follow_while, shown
 from tests.e2e.test_signals_killed_anywhere import Dead, Mortality
-from tests.shown import Poller, catalog_of
-from tests.stores import remove
+from tests.faults.beside import beside
+from tests.lake.shown import Poller, catalog_of
+from tests.servers.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

@@ -12,7 +12,7 @@ from lakeingest.mysql.connection import query
 from lakeingest.pipeline.events import StartedOver
 from tests.e2e.pipe import Pipe
 from tests.e2e.semi_sync import SemiSyncPair
-from tests.replication import Address
+from tests.servers.replication import Address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

@@ -14,7 +14,7 @@ from lakeingest.commands.repair import repair
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
 from tests.mysql.values import values_of
-from tests.session_variables import COPIER, OTHER, PASSWORD, groups, imposed, make_copier, settings
+from tests.servers.session_variables import COPIER, OTHER, PASSWORD, groups, imposed, make_copier, settings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

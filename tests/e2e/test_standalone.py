@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from lakeingest.demo.server import LocalServer
-from tests.catalog_servers import hudi_on_s3, rest_on_s3
 from tests.e2e.job import Job, until
-from tests.standalone import Cluster, standalone_cluster
+from tests.servers.catalog_servers import hudi_on_s3, rest_on_s3
+from tests.servers.standalone import Cluster, standalone_cluster
 
 pytestmark = [
     pytest.mark.e2e,

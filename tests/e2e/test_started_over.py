@@ -21,7 +21,7 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.test_binlog_of_one_table import without
 from tests.e2e.test_follow import follow_while, shown, soon
 from tests.e2e.test_history import MODES
-from tests.stores import remove
+from tests.servers.stores import remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

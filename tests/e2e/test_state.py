@@ -19,7 +19,7 @@ from lakeingest.spool.spool import Spool
 from lakeingest.state.lease import held
 from lakeingest.state.owner import StateOwner, claim, owner_of
 from tests.e2e.pipe import Pipe
-from tests.stores import everything, remove
+from tests.servers.stores import everything, remove
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

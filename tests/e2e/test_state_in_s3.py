@@ -13,10 +13,10 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.files.file import File, state_of
-from tests.catalog_servers import hudi_on_s3, rest_on_s3
 from tests.e2e.job import Job, descendants, signal_all, until
 from tests.e2e.signalled import soon
-from tests.stores import everything
+from tests.servers.catalog_servers import hudi_on_s3, rest_on_s3
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

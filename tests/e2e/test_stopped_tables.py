@@ -32,8 +32,8 @@ from lakeingest.spool.spool import Spool
 from tests.e2e import others
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_follow import follow_while, shown, soon
-from tests.shown import catalog_of
-from tests.stores import everything
+from tests.lake.shown import catalog_of
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

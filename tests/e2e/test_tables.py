@@ -11,7 +11,7 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import PreflightFailed
 from lakeingest.pipeline.events import Merged
 from tests.e2e.pipe import Pipe
-from tests.shown import shown
+from tests.lake.shown import shown
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -19,11 +19,11 @@ import pytest
 
 from lakeingest.demo.server import LocalServer
 from lakeingest.files.file import state_of
-from tests.accounts import PASSWORD
-from tests.catalog_servers import rest_on_s3
 from tests.e2e.job import Job
-from tests.shown import catalog_of
-from tests.stores import everything
+from tests.lake.shown import catalog_of
+from tests.servers.accounts import PASSWORD
+from tests.servers.catalog_servers import rest_on_s3
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql]
 

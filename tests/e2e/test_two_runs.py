@@ -18,7 +18,7 @@ from lakeingest.pipeline.events import Event, WaveCommitted
 from lakeingest.state.lease import is_held
 from tests.e2e.job import Job, until
 from tests.e2e.pipe import Pipe
-from tests.stores import everything
+from tests.servers.stores import everything
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

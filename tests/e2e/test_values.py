@@ -15,8 +15,8 @@ from lakeingest.config.formats import table_name
 from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from tests.e2e.pipe import Pipe
+from tests.lake.shown import catalog_of
 from tests.mysql.values import values_of
-from tests.shown import catalog_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 

@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.mysql.connection import query
 from lakeingest.pipeline.events import Lifted, StartedOver
-from tests.ddl_kinds import Outcome
+from tests.e2e.ddl_kinds import Outcome
 from tests.e2e.pipe import Pipe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]

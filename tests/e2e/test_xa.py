@@ -22,7 +22,7 @@ from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_changelog import keeping, lines, ops, position, replayed, source
 from tests.e2e.test_follow import follow_while, shown
-from tests.stores import on_disk
+from tests.servers.stores import on_disk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

@@ -14,7 +14,7 @@ from tests.e2e.pipe import Pipe
 from tests.e2e.test_failover import TABLES, fail_over
 from tests.e2e.test_signals_killed_anywhere import Dead, mortal
 from tests.e2e.test_xa import end, prepare, roll_back_all
-from tests.replication import Pair, addressed, replicating
+from tests.servers.replication import Pair, addressed, replicating
 
 pytestmark = [pytest.mark.e2e, pytest.mark.formats, pytest.mark.mysql, pytest.mark.spark]
 

@@ -19,12 +19,12 @@ from lakeingest.demo.flavor import MARIADB_11_4
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.mysql.connection import connect, query
 from lakeingest.pipeline.events import Event, WaveCommitted
-from tests import pinned
-from tests.beside import beside
 from tests.e2e.mortal import Mortal
 from tests.e2e.pipe import Pipe
 from tests.e2e.test_failover import fail_over, of_mariadb
 from tests.e2e.test_xa import DETACHED_SECONDS, TABLES, UNKNOWN_XID, end, prepare, roll_back_all
+from tests.faults.beside import beside
+from tests.servers import pinned
 
 pytestmark = [pytest.mark.e2e, pytest.mark.any_format, pytest.mark.mysql, pytest.mark.spark]
 

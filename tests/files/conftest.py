@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from lakeingest.demo.s3 import LocalS3
-from tests.losing import losing
+from tests.faults.losing import losing
 
 
 @pytest.fixture

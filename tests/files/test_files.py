@@ -22,7 +22,7 @@ from lakeingest.files.bucket import Bucket
 from lakeingest.files.file import Draft, File
 from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
-from tests.stores import forget_kept, in_memory, on_disk, stored_in
+from tests.servers.stores import forget_kept, in_memory, on_disk, stored_in
 
 WRITERS = 4
 

@@ -24,7 +24,7 @@ from lakeingest.core.wave import plan_merge
 from lakeingest.lake.target import OpenSpark, Staged, Target
 from lakeingest.mysql.source_types import source_type
 from lakeingest.rows import table_schema
-from tests.shown import shown
+from tests.lake.shown import shown
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 START = Place(1, 1, 4)

@@ -24,10 +24,10 @@ from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.statement import rows_at
 from lakeingest.lake.hudi.timeline import newest
 from lakeingest.lake.iceberg import expiry
-from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake, Row
-from tests.stores import forget_kept, hadoop_reaches, storage_of
+from tests.servers.catalog_servers import TARGETS, add_catalog
+from tests.servers.stores import forget_kept, hadoop_reaches, storage_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats]
 

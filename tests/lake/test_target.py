@@ -16,8 +16,8 @@ from lakeingest.errors import StaleWriter
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.target import Bounds
 from lakeingest.mysql.source_types import source_type
+from tests.lake.shown import is_shown
 from tests.lake.steps import START, Crash, Lake, Row
-from tests.shown import is_shown
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MARIADB_11_8, MYSQL, Flavor
-from tests.lanes import FLAVORS
+from tests.plugins.lanes import FLAVORS
 
 FIRST_DAY = dt.date(1000, 1, 1)
 EPOCH = dt.datetime(1970, 1, 2)

@@ -17,9 +17,9 @@ from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, query, written_position
 from lakeingest.mysql.continuity import still_there
 from lakeingest.mysql.failover import ThisServer
+from tests.faults.purged import purge
 from tests.mysql.database import SERVER_IDS, Db
-from tests.purged import purge
-from tests.replication import Pair, replicating, replicating_domains
+from tests.servers.replication import Pair, replicating, replicating_domains
 
 pytestmark = pytest.mark.mysql
 

@@ -32,8 +32,8 @@ from lakeingest.mysql.binlog_reader import read_segment
 from lakeingest.mysql.chunk_reader import read_chunk, server_state
 from lakeingest.mysql.connection import connect, free_server_id, query, written_position
 from lakeingest.mysql.xa_list import settled_now
-from tests.beside import beside
 from tests.core.logged import log_of
+from tests.faults.beside import beside
 from tests.mysql.database import Db, database_on
 
 pytestmark = pytest.mark.mysql

@@ -16,7 +16,7 @@ import pytest
 from lakeingest.demo import server as server_module
 from lakeingest.demo.server import LocalServer, local_server
 from lakeingest.errors import OperatorNeeded
-from tests import lanes
+from tests.plugins import lanes
 
 pytestmark = pytest.mark.mysql
 

@@ -10,8 +10,8 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.statement_reach import hidden_by
-from tests import services
 from tests.mysql.database import Db, database_on
+from tests.servers import services
 
 pytestmark = pytest.mark.mysql
 

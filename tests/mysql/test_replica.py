@@ -20,7 +20,7 @@ from lakeingest.mysql.chunk_reader import ChunkRead, Hooks, read_chunk, server_s
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.schema_reader import read_schema
 from tests.mysql.database import EPOCH, Db, database_on
-from tests.replication import Pair, replicating
+from tests.servers.replication import Pair, replicating
 
 pytestmark = pytest.mark.mysql
 

@@ -37,7 +37,7 @@ from lakeingest.mysql.schema_reader import list_tables, list_views, read_schemas
 from lakeingest.mysql.text_classes import text_classes
 from tests.mysql.database import EPOCH, Db, database_on
 from tests.mysql.values import values_of
-from tests.session_variables import (
+from tests.servers.session_variables import (
     COPIER,
     LISTED,
     OTHER,

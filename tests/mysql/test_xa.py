@@ -20,9 +20,9 @@ from lakeingest.errors import UnsupportedEvent
 from lakeingest.mysql.binlog_reader import SegmentFacts, _Replay, read_segment
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.dialect import MARIADB, dialect
+from tests.faults.purged import purge
 from tests.mysql.database import SERVER_IDS, Db, database_on
 from tests.mysql.test_insert_loss import Insert, race
-from tests.purged import purge
 
 pytestmark = pytest.mark.mysql
 

@@ -22,7 +22,7 @@ from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
 from lakeingest.quality.row_checks import is_sound, passed
 from lakeingest.quality.suites import Suite, default_suite
 from lakeingest.rows import arrow_type
-from tests.clocks import clock_ahead
+from tests.faults.clocks import clock_ahead
 
 pytestmark = pytest.mark.spark
 

@@ -22,8 +22,8 @@ from lakeingest.demo.server import LocalServer
 from lakeingest.lake.iceberg.location import new_location
 from lakeingest.mysql.connection import connect, query, table_name
 from lakeingest.mysql.rights import granting_select, has_patterns
-from tests.catalog_servers import TARGETS
 from tests.security.hostile import PLAIN, tables_on
+from tests.servers.catalog_servers import TARGETS
 
 NAMES = (
     ("..", "t1"),

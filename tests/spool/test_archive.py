@@ -31,7 +31,7 @@ from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import GONE_SECONDS, reading
 from lakeingest.spool.spool import Spool
-from tests.stores import forget_kept, killed_at
+from tests.servers.stores import forget_kept, killed_at
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE, OTHER = TableId("shop", "t"), TableId("shop", "other")

@@ -20,8 +20,8 @@ from lakeingest.spool.halts import halts, note_followed
 from lakeingest.spool.held import Stretch
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
+from tests.servers.stores import forget_kept
 from tests.spool.test_archive import DAY, OTHER, SCHEMA, START, TABLE, grow, held, place, read, rows, segment, spool
-from tests.stores import forget_kept
 
 __all__ = ["spool"]  # the fixture
 

@@ -27,8 +27,8 @@ from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.spool.reread_files import FOLDER, RereadFolder, leftovers
 from lakeingest.spool.spool import Spool
+from tests.servers.stores import forget_kept
 from tests.spool.test_archive import DAY, OPENED, SCHEMA, TABLE, grow, held, ids, place, read, rows, segment, spool
-from tests.stores import forget_kept
 
 __all__ = ["spool"]
 

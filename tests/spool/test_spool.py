@@ -28,7 +28,7 @@ from lakeingest.spool.readers import reading
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.thinning import thin
 from lakeingest.spool.transaction_files import log_of
-from tests.stores import forget_kept, stored_in
+from tests.servers.stores import forget_kept, stored_in
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ORDERS, ITEMS, LATE = TableId("shop", "orders"), TableId("shop", "items"), TableId("shop", "late")
@@ -552,7 +552,7 @@ sys.path.insert(0, sys.argv[2])
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 from lakeingest.spool.thinning import thin
-from tests.stores import forget_kept, stored_in
+from tests.servers.stores import forget_kept, stored_in
 spool = Spool.load(Path(sys.argv[1]))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -13,8 +13,8 @@ from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.spool import NO_TIME, Spool
 from lakeingest.spool.thinning import join_neighbours
 from lakeingest.spool.transaction_files import log_of
+from tests.servers.stores import killed_at
 from tests.spool.test_archive import DAY, OPENED, TABLE, UUID, place, read, rows, segment
-from tests.stores import killed_at
 
 
 @pytest.fixture

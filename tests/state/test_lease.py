@@ -20,9 +20,9 @@ from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
 from lakeingest.state import lease
 from lakeingest.state.lease import Owner, held, is_held
-from tests.clocks import clock_ahead
-from tests.losing import losing
-from tests.stores import in_memory, stored_in
+from tests.faults.clocks import clock_ahead
+from tests.faults.losing import losing
+from tests.servers.stores import in_memory, stored_in
 
 ROOT = Path(__file__).parents[2]
 AGED = 31.0

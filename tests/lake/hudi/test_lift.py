@@ -13,10 +13,10 @@ from lakeingest.core.schema import Column, Kind
 from lakeingest.errors import UnsupportedTable
 from lakeingest.lake.hudi.table_form import PROPERTIES
 from lakeingest.mysql.source_types import source_type
-from tests.engines import HUDI_RS
 from tests.lake.hudi.test_row_delta import STEPS, With, alone, assert_no_leftovers, die, folder, having
 from tests.lake.iceberg.test_lift import COLUMNS, NEW, lift_of, lifted
 from tests.lake.steps import Crash, Lake
+from tests.servers.engines import HUDI_RS
 
 __all__ = ["having"]  # a fixture
 

@@ -19,9 +19,9 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.timeline import newest, writes
 from lakeingest.lake.metastore import TimedClient
-from tests.hive_server import hive_server
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Crash, Lake
+from tests.servers.hive_server import hive_server
 
 pytestmark = [
     pytest.mark.spark,

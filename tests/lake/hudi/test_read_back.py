@@ -14,8 +14,8 @@ import pytest
 from lakeingest.core.schema import Column, Kind
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.mysql.source_types import source_type
-from tests.engines import HUDI_RS
 from tests.lake.steps import Lake
+from tests.servers.engines import HUDI_RS
 
 pytestmark = [
     pytest.mark.spark,

@@ -44,7 +44,7 @@ from tests.lake.iceberg.test_lift import lifted
 from tests.lake.steps import PLAIN, Crash, Lake
 from tests.lake.test_owners import *  # noqa: F403 - the same races
 from tests.lake.test_target import *  # noqa: F403 - the same contract
-from tests.stores import hadoop_reaches, storage_of
+from tests.servers.stores import hadoop_reaches, storage_of
 
 pytestmark = [
     pytest.mark.spark,

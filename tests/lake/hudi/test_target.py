@@ -31,7 +31,7 @@ from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Effects, Staged
 from lakeingest.mysql.source_types import source_type
 from tests.lake.steps import Crash, Lake
-from tests.stores import on_disk
+from tests.servers.stores import on_disk
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
 

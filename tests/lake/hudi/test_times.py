@@ -12,7 +12,7 @@ from lakeingest.errors import ClockBehind
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.timeline import writes
-from tests.clocks import clock_ahead
+from tests.faults.clocks import clock_ahead
 from tests.lake.hudi.test_row_delta import folder
 from tests.lake.steps import Lake
 

@@ -31,10 +31,10 @@ from lakeingest.lake.hudi.statement import rows_at
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import newest, writes
 from lakeingest.lake.waiting import Removal, Waiting, waiting_of
-from tests.engines import HUDI_RS
 from tests.lake.clocks import Clock
 from tests.lake.iceberg.test_waiting import dying
 from tests.lake.steps import PLAIN, Crash, Lake, Row
+from tests.servers.engines import HUDI_RS
 
 READERS = timedelta(minutes=30)
 HISTORY = {"keep": "0s", "least": 8, "readers": "30m"}

@@ -18,10 +18,10 @@ from lakeingest.lake.iceberg import expiry
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
 from tests.lake.test_target import *  # noqa: F403 - the same contract
+from tests.servers.catalog_servers import TARGETS, add_catalog
 
 OTHERS = ("glue on s3", "rest", "sql", "hive", "rest without names")
 pytestmark = [

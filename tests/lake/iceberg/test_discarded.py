@@ -19,9 +19,9 @@ from lakeingest.errors import StaleWriter
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.catalog_servers import TARGETS
 from tests.lake.conftest import BOUNDARIES, building
 from tests.lake.steps import PLAIN, Crash, Lake
+from tests.servers.catalog_servers import TARGETS
 
 NAME = ("shop", "orders")
 DAY = timedelta(days=1)

@@ -9,8 +9,8 @@ from lakeingest.config.catalogs import Catalog
 from lakeingest.config.place import Place
 from lakeingest.demo.s3 import LocalS3
 from lakeingest.lake.iceberg.durable import DurableFileIO
-from tests.spoiling import Proxy, proxied
-from tests.stores import storage_of, stored_in
+from tests.faults.spoiling import Proxy, proxied
+from tests.servers.stores import storage_of, stored_in
 
 PART = 16 << 20
 BURST_SECONDS = 2.0

@@ -10,9 +10,9 @@ from lakeingest.config import Config, Target
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import CatalogAway, NotOurTable, StorageFailed, UnsupportedTable
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import building, lake_named
 from tests.lake.steps import PLAIN, Crash, Lake
+from tests.servers.catalog_servers import TARGETS, add_catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.long("a catalog that needs two more servers")]
 

@@ -17,13 +17,13 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.iceberg import rest
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.catalog_servers import TARGETS, add_catalog, rest_server
+from tests.faults.proxy import SILENCE_SECONDS, Proxy, proxied
+from tests.faults.spoiling import Proxy as Spoiler
+from tests.faults.spoiling import proxied as spoiled_by
+from tests.faults.tcp_proxy import FAULTS, tcp_proxied
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
-from tests.proxy import SILENCE_SECONDS, Proxy, proxied
-from tests.spoiling import Proxy as Spoiler
-from tests.spoiling import proxied as spoiled_by
-from tests.tcp_proxy import FAULTS, tcp_proxied
+from tests.servers.catalog_servers import TARGETS, add_catalog, rest_server
 
 pytestmark = [pytest.mark.spark]
 

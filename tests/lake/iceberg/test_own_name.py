@@ -17,9 +17,9 @@ from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.history import STATE
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.mysql.source_types import source_type
-from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import lake_named
 from tests.lake.steps import PLAIN, Lake
+from tests.servers.catalog_servers import TARGETS, add_catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.long("a catalog of its own")]
 

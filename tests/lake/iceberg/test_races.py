@@ -17,9 +17,9 @@ from lakeingest.errors import StaleWriter
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.catalog_servers import TARGETS
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
+from tests.servers.catalog_servers import TARGETS
 
 ROUNDS = 10
 pytestmark = pytest.mark.long("what runs on SQLite", only=tuple(TARGETS))

@@ -19,10 +19,10 @@ from lakeingest.config import Config, Target
 from lakeingest.config.catalogs import SECRETS
 from lakeingest.errors import StorageFailed
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.catalog_servers import add_catalog, rest_server
+from tests.faults.proxy import Handler, proxied
 from tests.lake.conftest import lake_named
 from tests.lake.steps import Lake
-from tests.proxy import Handler, proxied
+from tests.servers.catalog_servers import add_catalog, rest_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.long("three ways into one catalog")]
 

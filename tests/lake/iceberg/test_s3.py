@@ -11,9 +11,9 @@ from lakeingest.config import Config, Target
 from lakeingest.errors import StateUnreadable, StorageAway, StorageFailed
 from lakeingest.lake.formats import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests.catalog_servers import TARGETS, add_catalog
 from tests.lake.conftest import lake_named
 from tests.lake.steps import Lake
+from tests.servers.catalog_servers import TARGETS, add_catalog
 
 pytestmark = pytest.mark.spark
 

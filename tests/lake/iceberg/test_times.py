@@ -18,10 +18,10 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.times import OrderedCatalog
-from tests.catalog_servers import TARGETS
-from tests.clocks import clock_ahead
+from tests.faults.clocks import clock_ahead
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
+from tests.servers.catalog_servers import TARGETS
 
 NAME = ("shop", "orders")
 AHEAD = (

@@ -20,10 +20,10 @@ from lakeingest.demo.s3 import LocalS3
 from lakeingest.errors import StorageFailed
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.target import IcebergTarget
-from tests import proxy, spoiling
-from tests.catalog_servers import object_store, rest_server
+from tests.faults import proxy, spoiling
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
+from tests.servers.catalog_servers import object_store, rest_server
 
 FOLDER = "warehouse/shop/orders-"
 

@@ -16,8 +16,8 @@ from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.preflight.foreign_keys import cascades, cascading, missing_cascades, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.preflight.tables import grants
-from tests.lanes import FLAVORS
 from tests.mysql.database import Db, database_on
+from tests.plugins.lanes import FLAVORS
 
 pytestmark = pytest.mark.mysql
 

@@ -13,9 +13,9 @@ from lakeingest.mysql import replica
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.preflight.replica import replica_conditions
 from lakeingest.mysql.preflight.server import Server
-from tests.accounts import COPIER, make_copier
 from tests.mysql.test_connection import source_of
-from tests.replication import Pair, administrator, replicating
+from tests.servers.accounts import COPIER, make_copier
+from tests.servers.replication import Pair, administrator, replicating
 
 pytestmark = pytest.mark.mysql
 

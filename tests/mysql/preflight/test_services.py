@@ -19,9 +19,9 @@ from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.preflight import server as preflight
 from lakeingest.mysql.preflight.server import Server, ask, retention, service
 from lakeingest.mysql.preflight.service import AURORA, AZURE, CLOUD_SQL, OWN, RDS, Service, service_of
-from tests import pinned
 from tests.mysql.database import Db, database_on
 from tests.mysql.test_connection import source_of
+from tests.servers import pinned
 
 REPORTED: dict[str, tuple[Mapping[str, str], Service]] = {
     "RDS for MySQL": ({"version": "8.0.28", "basedir": "/rdsdbbin/mysql-8.0.28.R4/"}, RDS),

@@ -10,7 +10,7 @@ import yaml
 
 from lakeingest.demo.server import LocalServer
 
-LISTED: Mapping[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "docs" / "session-variables.yml").read_text())
+LISTED: Mapping[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docs" / "session-variables.yml").read_text())
 WAYS = ("default", "init_connect")
 OTHER = {"server_id": "143", "performance_schema": "ON"}  # of a server: what is imposed would concern other tests
 COPIER, PASSWORD = "plain_copier", "of tests"

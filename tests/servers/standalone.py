@@ -26,7 +26,7 @@ from lakeingest.cluster import archive
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.spark.session import java_home
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 USERS = ("daemon", "nobody", "bin", "sys")  # Hadoop's client fails for a user without a line in /etc/passwd
 _START_SECONDS = 120.0
 

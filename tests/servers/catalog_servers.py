@@ -24,8 +24,8 @@ from lakeingest.demo.rest_catalog import local_rest_catalog
 from lakeingest.demo.s3 import LocalS3, local_s3
 from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
-from tests.hive_server import hive_server
-from tests.proxy import proxied
+from tests.faults.proxy import proxied
+from tests.servers.hive_server import hive_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,8 +104,8 @@ def glue_server(folder: Path) -> Iterator[str]:
     """The URI of a Glue."""
     with reserved_port(None) as port:
         log = folder / "glue.log"
-        command = [sys.executable, "-m", "tests.strict_glue", str(port)]
-        with child(command, log, environment={"PYTHONPATH": str(Path(__file__).parents[1])}) as process:
+        command = [sys.executable, "-m", "tests.servers.strict_glue", str(port)]
+        with child(command, log, environment={"PYTHONPATH": str(Path(__file__).parents[2])}) as process:
             uri = f"http://{HOST}:{port}"
             page = f"{uri}/moto-api/data.json"
             await_start(process, log, lambda: urllib.request.urlopen(page, timeout=5).close(), START_SECONDS)  # noqa: S310

@@ -12,7 +12,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.lake.hudi.folder import is_table
 from lakeingest.lake.hudi.record_key import RECORD_KEY
-from tests.engines import HUDI_RS
+from tests.servers.engines import HUDI_RS
 
 
 def shown(spark: SparkSession, settings: Target, table: TableId) -> DataFrame:

@@ -17,7 +17,7 @@ import pytest
 
 from lakeingest.demo.flavor import MARIADB_10_11, MARIADB_11_4, MARIADB_11_8, MYSQL, Flavor
 from lakeingest.demo.server import LocalServer, local_server
-from tests import pinned
+from tests.servers import pinned
 
 IMAGE = os.environ.get("LAKEINGEST_IMAGE", "")
 

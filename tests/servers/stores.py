@@ -21,7 +21,7 @@ from lakeingest.files.bucket import Bucket
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
-from tests.google import BUCKET
+from tests.servers.google import BUCKET
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

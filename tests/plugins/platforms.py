@@ -1,4 +1,4 @@
-"""Records in docs/tested.json on which platforms tests passed: `python -m pytest -p tests.platforms tests/e2e`.
+"""Records in docs/tested.json on which platforms tests passed: `python -m pytest -p tests.plugins.platforms tests/e2e`.
 
 `docs/generate.py` makes the table of the documents of it. A run replaces what an earlier one said of the same platform.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import lakes
+from tests.servers import lakes
 
-RECORD = Path(__file__).parents[1] / "docs" / "tested.json"
+RECORD = Path(__file__).parents[2] / "docs" / "tested.json"
 _outcomes: Counter[tuple[str, str]] = Counter()  # by format and outcome
 
 

@@ -28,7 +28,7 @@ from moto.glue import responses
 from moto.server import main
 
 from lakeingest.spark.session import java_home
-from tests import strict_glue
+from tests.servers import strict_glue
 
 SPARK = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
 DRIVER = "spark.emr-serverless.driverEnv."

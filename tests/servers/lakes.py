@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from lakeingest.config.place import Place
-from tests.catalog_servers import TARGETS
-from tests.quick import QUICK
-from tests.standalone import Cluster, standalone_cluster
+from tests.plugins.quick import QUICK
+from tests.servers.catalog_servers import TARGETS
+from tests.servers.standalone import Cluster, standalone_cluster
 
 NAME = os.environ.get("LAKEINGEST_LAKE")
 MERGE = os.environ.get("LAKEINGEST_MERGE")

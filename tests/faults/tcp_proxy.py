@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.proxy import LATE_SECONDS, Proxy
+from tests.faults.proxy import LATE_SECONDS, Proxy
 
 FAULTS = ("closed after it", "closed before it", "late")
 _BYTES = 1 << 16

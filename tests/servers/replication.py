@@ -16,8 +16,8 @@ from lakeingest.config.source import Replica
 from lakeingest.demo.flavor import Flavor
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
-from tests.accounts import COPIER, make_copier
-from tests.accounts import PASSWORD as COPIERS
+from tests.servers.accounts import COPIER, make_copier
+from tests.servers.accounts import PASSWORD as COPIERS
 
 # An account of both servers, because it is replicated: the replica's, and that of those who write by an address. A
 # pipeline has another one.

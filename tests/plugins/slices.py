@@ -10,7 +10,8 @@ import zlib
 
 import pytest
 
-from tests import lakes, lanes
+from tests.plugins import lanes
+from tests.servers import lakes
 
 _began = time.monotonic()
 
