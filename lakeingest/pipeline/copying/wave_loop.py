@@ -55,7 +55,7 @@ class WaveLoop(ABC, Generic[W, T]):
         wave = self.wave
         if wave is None:
             raise RuntimeError(f"{self._table_id}: no wave is read, and a stage asks for it")
-        parts = self._result(wave)  # who interrupts this cancels the wave
+        parts = self.result_of(wave)  # who interrupts this cancels the wave
         self.wave = None
         if parts is not None:
             self._learn(wave, parts)
@@ -77,8 +77,8 @@ class WaveLoop(ABC, Generic[W, T]):
     def _learn(self, wave: W, parts: Sequence[T]) -> None:
         """A wave was read: plan the next one by that."""
 
-    def _result(self, wave: W) -> list[T] | None:
-        """What was read; None where the wave is to be read once more."""
+    def result_of(self, wave: W) -> list[T] | None:
+        """The parts of a wave; None where it is to be read once more."""
         try:
             return wave.job.result()
         except (ChunkTooSlow, ChunkTooLarge) as error:

@@ -143,10 +143,10 @@ class Reading(WaveLoop[RereadWave, Patched]):
             self._planner.learn([part.cost for part in parts])
             self._few = sum(part.written for part in parts) <= FEW_ROWS
 
-    def _result(self, wave: RereadWave) -> list[Patched] | None:
+    def result_of(self, wave: RereadWave) -> list[Patched] | None:
         """Also None where the commit that it is compared with has expired."""
         try:
-            return super()._result(wave)
+            return super().result_of(wave)
         except StateUnreadable:
             if wave.version == self._table.staged.version:
                 raise
