@@ -38,7 +38,7 @@ from tests.mysql.database import Db, database_on
 
 pytestmark = pytest.mark.mysql
 
-SNAPSHOTS = int(os.environ.get("LAKEINGEST_SNAPSHOTS", "100"))
+SNAPSHOTS = int(os.environ.get("LAKEINGEST_SNAPSHOTS", "200"))
 ROTATE_EVERY = 50  # snapshots: without GTIDs the low watermark is the start of a file, so files have to change
 PAUSE = 0.002  # of a writer between two inserts: the table stays small
 BREATH = 0.005  # between two snapshots, for the writers
