@@ -202,9 +202,9 @@ def change_unlogged(pipe: Pipe) -> None:
 
 HOLDER = """
 import sys, time
-from pathlib import Path
+from lakeingest.files.local import Local
 from lakeingest.state.lease import held
-with held(Path(sys.argv[1])):
+with held(Local(sys.argv[1])):
     print("held", flush=True)
     time.sleep(100)
 """

@@ -48,7 +48,7 @@ def swept_staging(root: Local) -> None:
     staging(root).remove_leftovers(AGE)
 
 
-def swept_spool(root: Path) -> None:
+def swept_spool(root: Local) -> None:
     """Remove what no segment of the spool names."""
     leftovers.sweep(SimpleNamespace(folder=root, segments=()), AGE)  # type: ignore[arg-type] # nothing else is asked
 

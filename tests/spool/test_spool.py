@@ -547,13 +547,13 @@ def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Local) -> None
 
 _FULL = """
 import resource, sys
-from pathlib import Path
 sys.path.insert(0, sys.argv[2])
+from lakeingest.files.local import Local
 from lakeingest.spool.spool import Spool
 from lakeingest.spool.transaction_files import log_of
 from lakeingest.spool.thinning import thin
 from tests.servers.stores import forget_kept, stored_in
-spool = Spool.load(Path(sys.argv[1]))
+spool = Spool.load(Local(sys.argv[1]))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))

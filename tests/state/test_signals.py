@@ -21,10 +21,10 @@ ORDERS, ITEMS = TableId("shop", "orders"), TableId("shop", "items")
 ENQUEUE = """
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from lakeingest.core.signals import Action, Signal
+from lakeingest.files.local import Local
 from lakeingest.state.signals import SignalFolder, this_process
-folder = SignalFolder(Path(sys.argv[1]))
+folder = SignalFolder(Local(sys.argv[1]))
 for _ in range(40):
     folder.add(lambda number: Signal(number, Action.PAUSE, this_process(), datetime.now(UTC)))
 """
