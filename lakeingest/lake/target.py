@@ -244,9 +244,12 @@ class Publishing(Protocol):
 
         They also see the comments of `schema`, whose columns are those of the table.
 
-        StateUnreadable when a file of the commit is gone or damaged, or two of its rows have the same key.
-        When readers no longer see `staged.published`: MainMoved if someone compacted it, ForeignWrite if someone
-        changed its rows, StaleWriter if another run of ours published.
+        Raises:
+            StateUnreadable: a file of the commit is gone or damaged, or two of its rows have the same key.
+            MainMoved: readers no longer see `staged.published`, because someone compacted it.
+            ForeignWrite: the same, because someone changed its rows.
+            StaleWriter: the same, because another run of ours published.
+
         """
 
     def properties(self, table: TableId) -> Mapping[str, str]:

@@ -97,8 +97,11 @@ class SegmentDecoder:
     def take(self, count: int) -> Iterator[Part]:
         """Use the next `count` bytes, which are in `room`; the batches that they complete.
 
-        Raises BinlogGone when no transaction ends at the segment's stop, SourceAway when the dump ends before it, and
-        UnsupportedEvent, UnsupportedValue or SchemaChanged when something cannot be replayed exactly.
+        Raises:
+            BinlogGone: no transaction ends at the segment's stop.
+            UnsupportedEvent, UnsupportedValue, SchemaChanged: something cannot be replayed exactly.
+            SourceAway: the server ends the dump before the stop.
+
         """
         outer = self._outer
         outer.end += count

@@ -4,11 +4,11 @@
     ... until no row may be touched since the last view; then the table is merged and published as of that end.
 
 Why that is exact: take a row that is wrong in a copy which is merged to S. Its last change before S that the copy lacks
-is by a foreign key. Let l be its last version that the copy has: in a logged change, in a patch or in the copy of
-before. The first change by a foreign key after l touched it as it was in l. So it has, in l, the referenced values of
-a row of the parent that was changed after l, or others that the server finds equal, and `core.cascades` finds it. Rows
-whose key is changed by ON UPDATE CASCADE are found with both keys, and by the values that they got: a chunked copy may
-have seen them under none. A view may have more than S: what it lacks up to the next S is looked for again.
+is by a foreign key. Let l be its last version that the copy has: in a logged change, in a patch or in the first copy.
+The first change by a foreign key after l touched it as it was in l. So it has, in l, the referenced values of a row of
+the parent that was changed after l, or others that the server finds equal, and `core.cascades` finds it. Rows whose
+key is changed by ON UPDATE CASCADE are found with both keys, and by the values that they got: a chunked copy may have
+seen them under none. A view may have more than S: what it lacks up to the next S is looked for again.
 
 A parent may itself be changed by foreign keys: `core.cascaded` has what its children need of that. All rows of the
 child are compared with the source (`core.progress`, `gap`) where that is lost and something was changed meanwhile: a

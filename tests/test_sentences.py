@@ -1,0 +1,45 @@
+"""Sentences of the code and the pages: errors that can be found, and words that a reader need not look back for."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "lakeingest").rglob("*.py"))
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "lakeingest").rglob("*.md")), ROOT / "README.md"]
+ERRORS = set(re.findall(r"^class (\w+)\(", (ROOT / "lakeingest" / "errors.py").read_text(), re.MULTILINE))
+MANY = 3
+
+# Words that stand for a thing which the reader has to find: an old row, the current definition
+PLACEHOLDERS = re.compile(r"\b(?:rows?|those|that|value|definition|copy|server|ones?) of (?:before|now)\b")
+
+
+def unlisted(source: str) -> list[str]:
+    """The functions whose docstring has three errors or more, and no block of them."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)) and "Raises:" not in text:
+            named = ERRORS.intersection(re.findall(r"\w+", text))
+            found += [f"{node.name}: {', '.join(sorted(named))}"] if len(named) >= MANY else []
+    return found
+
+
+def test_a_function_with_several_errors_lists_them() -> None:
+    """In a block `Raises:`, which editors and readers find."""
+    assert [f"{path}: {name}" for path in SOURCES for name in unlisted(path.read_text())] == []
+
+
+def test_a_sentence_names_what_it_is_about() -> None:
+    """Old rows, the current definition: not those of before, or of now."""
+    texts = {path: " ".join(path.read_text().split()) for path in (*SOURCES, *PAGES)}
+    assert [f"{path}: {words}" for path, text in texts.items() for words in PLACEHOLDERS.findall(text)] == []
+
+
+def test_what_the_rules_are_for_is_found() -> None:
+    """They bite."""
+    assert unlisted('def f():\n    """SourceAway or BinlogGone where it is, SpoolGap else."""') == [
+        "f: BinlogGone, SourceAway, SpoolGap"
+    ]
+    assert unlisted('def f():\n    """SourceAway, BinlogGone."""') == []
+    assert PLACEHOLDERS.search("as the rows of before")
+    assert not PLACEHOLDERS.search("the rows of a nowhere; of before")
