@@ -7,14 +7,12 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeingest.config import Config
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.phases import Phase
 from lakeingest.core.schema import Column, Kind
 from lakeingest.core.splits import Split
 from lakeingest.errors import StaleWriter
-from lakeingest.lake.formats import open_target
-from lakeingest.lake.target import Bounds
+from lakeingest.lake.target import Bounds, no_spark
 from lakeingest.mysql.source_types import source_type
 from tests.lake.shown import is_shown
 from tests.lake.steps import START, Crash, Lake, Row
@@ -193,10 +191,10 @@ def test_publishing_shows_exactly_the_audited_commit(lake: Lake) -> None:
     assert lake.loaded() == replace(later, published=staged.version)
 
 
-def test_a_target_without_spark_tells_what_is_there(lake: Lake, lake_config: Config) -> None:
+def test_a_target_without_spark_tells_what_is_there(lake: Lake) -> None:
     """As commands open it that only look; they cannot read the rows, and start no Spark by it."""
     staged = lake.published((1, "a"), (2, "b"))
-    looking = open_target(lake_config)
+    looking = lake.opened_with(no_spark)
     found = looking.inspect(lake.table)
     assert found is not None
     assert (found.version, found.visible) == (staged.version, True)
