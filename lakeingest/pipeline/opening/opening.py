@@ -79,7 +79,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 hand_over(state_of(config), ours)
             again = start.again | _copied_by_another_definition(loaded)
             check_boundaries(source, spool)
-            if is_due():
+            if spark is None and is_due():
                 executors.open()
             edges = Edges(config, source, target, state_of(config), quiet, lease, executors, observe)
             runs = _table_runs(config, requested, loaded, again, spool)
