@@ -36,13 +36,15 @@ class BackgroundJob(Generic[Result]):
 
     def cancel(self) -> None:
         """End its jobs, also a job that begins only now; the result is not needed any more."""
+        if self._context is None:  # work in this process ends by itself
+            self._thread.join(_CANCEL_SECONDS)
+            return
         from py4j.protocol import Py4JError
 
-        deadline = time.monotonic() + _CANCEL_SECONDS  # work in this process ends by itself
+        deadline = time.monotonic() + _CANCEL_SECONDS
         with suppress(OSError, Py4JError):  # without Spark no job is left
             while self._thread.is_alive() and time.monotonic() < deadline:
-                if self._context is not None:
-                    self._context.cancelJobsWithTag(self._tag)
+                self._context.cancelJobsWithTag(self._tag)
                 self._thread.join(0.05)
 
     def _run(self, work: Callable[[], Result]) -> None:
