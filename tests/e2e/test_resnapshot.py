@@ -93,7 +93,7 @@ def test_a_wave_is_read_again_if_the_commit_of_its_comparison_has_expired(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are gone before they are read. Of Iceberg: on Hudi the rows are copied before the wave is read."""
-    history = {"history": History.model_validate({"keep": "0s", "least": 1})}
+    history = {"history": History.model_validate({"keep": "0s", "least": 1, "readers": "0s"})}
     pipe.config = pipe.config.model_copy(update={"target": pipe.config.target.model_copy(update=history)})
     filled(pipe)
     pipe.unlogged("UPDATE t SET v = 'x' WHERE id = 200")
