@@ -21,7 +21,7 @@ from google.protobuf import json_format
 from typer.testing import CliRunner
 
 from lakeingest.cli import app
-from lakeingest.cluster import dataproc, dataproc_serverless, google_requests
+from lakeingest.cluster import google_requests
 from lakeingest.cluster.dataproc import DataprocJobs
 from lakeingest.cluster.dataproc_serverless import DataprocBatches
 from lakeingest.cluster.service import Job
@@ -113,8 +113,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
             """Say nothing."""
 
     bucket = in_memory()
-    for module in (dataproc, dataproc_serverless):
-        monkeypatch.setattr(module, "on_google", lambda _: bucket)
+    monkeypatch.setattr(google_requests, "on_google", lambda _: bucket)
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
 
         def client(kind: str, region: str) -> Any:
