@@ -18,6 +18,7 @@ from requests.exceptions import ReadTimeout
 from lakeingest import config
 from lakeingest.files.file import File
 from lakeingest.lake.iceberg.target import IcebergTarget
+from lakeingest.lake.target import OpenSpark, no_spark
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,12 @@ class Unreliable(SqlCatalog):
 
 
 def behind(
-    settings: config.Target, plan: Iterable[Fault] = (), waiting: File | None = None
+    settings: config.Target,
+    plan: Iterable[Fault] = (),
+    waiting: File | None = None,
+    open_spark: OpenSpark = no_spark,
 ) -> tuple[IcebergTarget, Unreliable]:
-    """A target whose catalog meets these faults, and that catalog; `waiting` as `IcebergTarget` has it."""
-    target, catalog = IcebergTarget(settings, waiting=waiting), Unreliable(settings, plan)
+    """A target whose catalog meets these faults, and that catalog; the rest as `IcebergTarget` has it."""
+    target, catalog = IcebergTarget(settings, waiting=waiting, open_spark=open_spark), Unreliable(settings, plan)
     target.__dict__["_catalog"] = catalog  # where the cached property keeps it
     return target, catalog

@@ -295,7 +295,7 @@ def test_what_a_crash_leaves_is_removed_by_the_next_commit(lake: Lake, raw: Raw)
 def test_the_commit_is_made_once_whatever_is_answered(lake: Lake, fault: str) -> None:
     """A lost, late, doubled or false answer: staging has Spark's snapshot, and we say so."""
     staged = lake.copied((1, "a"))
-    target, catalog = behind(lake.settings, FAULTS[fault])
+    target, catalog = behind(lake.settings, FAULTS[fault], open_spark=lambda: lake.spark)
     merged = lake.merge(staged, (1, "A", False), (2, "b", False), target=target)
     assert not catalog.plan
     catalog.deliver()
