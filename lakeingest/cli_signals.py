@@ -65,7 +65,7 @@ def resnapshot(
 
 
 def _of_tables(action: str, does: str) -> None:
-    """Add a command that makes a signal for tables, and has no options of its own."""
+    """Add a command that makes a signal for tables. It has only the options that all signals have."""
 
     @signals.command(action, help=does)
     def signal(

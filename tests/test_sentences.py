@@ -35,8 +35,8 @@ def test_a_sentence_names_what_it_is_about() -> None:
     assert [f"{path}: {words}" for path, text in texts.items() for words in PLACEHOLDERS.findall(text)] == []
 
 
-def test_what_the_rules_are_for_is_found() -> None:
-    """They bite."""
+def test_each_rule_finds_a_sentence_that_breaks_it() -> None:
+    """And passes one that keeps it."""
     assert unlisted('def f():\n    """SourceAway or BinlogGone where it is, SpoolGap else."""') == [
         "f: BinlogGone, SourceAway, SpoolGap"
     ]

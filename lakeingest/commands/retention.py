@@ -1,7 +1,6 @@
 """For how long the source still has the binlog that the next run needs."""
 
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from lakeingest.config import Config
@@ -9,7 +8,6 @@ from lakeingest.core.clocks import spoken
 from lakeingest.core.position import Position, files_after, is_in_one_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
-from lakeingest.errors import LakeIngestError
 from lakeingest.mysql.source import Source
 from lakeingest.spool.spool import Spool
 
@@ -29,10 +27,7 @@ class Retention:
     @classmethod
     def asked(cls, source: Source, files: Sequence[str]) -> "Retention":
         """What the source says."""
-        seconds = None
-        with suppress(LakeIngestError), source.named_errors():  # a managed service may not show it to our user
-            seconds = source.retention_seconds()
-        return cls(source.uuid(), files, seconds, source.clock())
+        return cls(source.uuid(), files, source.shown_retention_seconds(), source.clock())
 
     def lacks(self, position: Position) -> bool:
         """Whether the server has dropped the binlog after a position; False for a position of another server."""

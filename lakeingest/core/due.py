@@ -13,8 +13,8 @@ class Standing:
     """Where a complete copy stands, and how long ago the run worked on it.
 
     `unseen`: nobody sees it yet as it was copied. `behind`: the spool goes on after its position. `has_changes`: there
-    is something of the table to merge, or to lift its rows over. `needs_commit`: a new position of the quiet table is
-    to be committed, and not only noted in the state.
+    is something of the table to merge, or to lift its rows over; it is not asked of an unseen copy. `needs_commit`: a
+    new position of the quiet table is to be committed, and not only noted in the state.
     """
 
     table: TableId

@@ -15,17 +15,17 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import BinlogGone, LakeIngestError
 
 
-class Source(Protocol):
-    """What the source says of its binlog. Each answer is the reason why not, or None."""
+class Answers(Protocol):
+    """The source's answers about its binlog. Each is an error, or None if there is none."""
 
     def gone(self, position: Position) -> LakeIngestError | None:
-        """Whether it has no binlog after the position, or one of another history."""
+        """The error if the source has no binlog after the position, or one of another history."""
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
-        """Whether its binlog has another history at a position that the spool cannot confirm."""
+        """The error if the binlog has another history at a position that the spool cannot confirm."""
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
-        """Whether the table's changes from there to the end of the spool cannot be replayed."""
+        """The error if the table's changes from there to the end of the spool cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Continued:
 def resume(
     copied: Mapping[TableId, Progress],
     spool: Stored | None,
-    source: Source,
+    answers: Answers,
     asked: Collection[TableId] = (),
     *,
     unknown: bool = False,
@@ -74,7 +74,7 @@ def resume(
 
     """
     is_asked = not copied.keys().isdisjoint(asked)
-    partial = _lost_copies(copied, source)
+    partial = _lost_copies(copied, answers)
     positions = {
         table: progress.position
         for table, progress in copied.items()
@@ -82,13 +82,13 @@ def resume(
     }
     begun = unknown or any(progress.splits.all for progress in copied.values())
     if spool is not None and begun and (spool.covers or not copied):
-        lost = source.gone(spool.position)
+        lost = answers.gone(spool.position)
         if lost is None:
-            return _with_spool(copied, spool, source, asked)
+            return _with_spool(copied, spool, answers, asked)
         # the lost end of the binlog may have been read only after the last merge: then no copy has it
         if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
             raise lost
-    failed = _gone(positions, source) | _lost_rereads(copied, None, source)
+    failed = _gone(positions, answers) | _lost_rereads(copied, None, answers)
     if failed and failed.keys() == positions.keys() and not is_asked:
         raise next(iter(failed.values()))
     left = [position for table, position in positions.items() if table not in failed]
@@ -96,7 +96,7 @@ def resume(
 
 
 def _with_spool(
-    copied: Mapping[TableId, Progress], spool: Stored, source: Source, asked: Collection[TableId]
+    copied: Mapping[TableId, Progress], spool: Stored, answers: Answers, asked: Collection[TableId]
 ) -> Continued:
     """How the copies are continued where the source has the spool's position.
 
@@ -107,10 +107,10 @@ def _with_spool(
     failed: dict[TableId, LakeIngestError] = {}
     for table, progress in covered.items():
         position = progress.position
-        if table in spool.doubts and position is not None and (error := source.contradicts(position)) is not None:
+        if table in spool.doubts and position is not None and (error := answers.contradicts(position)) is not None:
             failed[table] = error
-    failed |= _lost_rereads(copied, spool.position.place, source)
-    again = _lost_chunks(covered, spool.position.place, source)
+    failed |= _lost_rereads(copied, spool.position.place, answers)
+    again = _lost_chunks(covered, spool.position.place, answers)
     behind: dict[TableId, Position] = {}
     for table in copied.keys() - covered.keys():
         position = copied[table].position
@@ -118,9 +118,9 @@ def _with_spool(
             again.append(table)
         else:
             behind[table] = position
-    failed |= _gone(behind, source)
+    failed |= _gone(behind, answers)
     for table in behind.keys() - failed.keys():
-        if (error := source.unreadable(table, behind[table])) is not None:
+        if (error := answers.unreadable(table, behind[table])) is not None:
             failed[table] = error
     if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
@@ -136,19 +136,19 @@ def _first(positions: Iterable[Position]) -> Position | None:
     return min(positions, key=attrgetter("place"), default=None)
 
 
-def _gone(positions: Mapping[TableId, Position], source: Source) -> dict[TableId, LakeIngestError]:
+def _gone(positions: Mapping[TableId, Position], answers: Answers) -> dict[TableId, LakeIngestError]:
     """The tables whose position the source's binlog no longer has, each with its error."""
-    errors = {table: source.gone(position) for table, position in positions.items()}
+    errors = {table: answers.gone(position) for table, position in positions.items()}
     return {table: error for table, error in errors.items() if error is not None}
 
 
-def _lost_chunks(copied: Mapping[TableId, Progress], end: Place, source: Source) -> list[TableId]:
+def _lost_chunks(copied: Mapping[TableId, Progress], end: Place, answers: Answers) -> list[TableId]:
     """The tables with a chunk that was read after the spool's `end`, in a part of the binlog that is lost now."""
     copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
-    return list(_gone(_read_after(copying, end), source))
+    return list(_gone(_read_after(copying, end), answers))
 
 
-def _lost_copies(copied: Mapping[TableId, Progress], source: Source) -> tuple[TableId, ...]:
+def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[TableId, ...]:
     """The copies that are not complete and cannot go on with a new spool.
 
     A copy can while it stands where the spool watched it first, and the source has the binlog since, with all that its
@@ -161,12 +161,12 @@ def _lost_copies(copied: Mapping[TableId, Progress], source: Source) -> tuple[Ta
         if progress.position is not None and progress.position.place == progress.covered_from
     }
     read = _read_after({table: copied[table] for table in begun}, None)
-    gone = {*_gone(begun, source), *_gone(read, source)}
+    gone = {*_gone(begun, answers), *_gone(read, answers)}
     return tuple(table for table in partial if table not in begun or table in gone)
 
 
 def _lost_rereads(
-    copied: Mapping[TableId, Progress], proven: Place | None, source: Source
+    copied: Mapping[TableId, Progress], proven: Place | None, answers: Answers
 ) -> dict[TableId, LakeIngestError]:
     """The tables with rows that were read again in a part of the binlog that is lost now, and wait for the next merge.
 
@@ -175,7 +175,7 @@ def _lost_rereads(
     waiting = {table: progress for table, progress in copied.items() if progress.patches}
     return {
         table: BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
-        for table, error in _gone(_read_after(waiting, proven), source).items()
+        for table, error in _gone(_read_after(waiting, proven), answers).items()
     }
 
 

@@ -1,7 +1,7 @@
 """A file or folder of this machine: a path with the operations of `File`.
 
-A document is complete when it exists, also after a crash. A symbolic link in a folder is neither a folder nor a file of
-ours: what is behind it may be of others.
+A document is complete when it exists, also after a crash. Reads and removals follow no symbolic link: its target may
+belong to somebody else.
 """
 
 import fcntl
@@ -73,14 +73,14 @@ class Local(PosixPath):
         return self.read_bytes().splitlines() if self.exists() else []
 
     def read(self) -> bytes:
-        """Also ValueError for what no document of ours can be: a link, a device, a pipe, or a huge file."""
+        """ValueError if it is a device, a pipe or a folder, or larger than any document. A link is an OSError."""
         descriptor = os.open(self, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise ValueError(f"{self} is no file")
             if found.st_size > MOST_BYTES:
-                raise ValueError(f"{self} has {found.st_size:,} bytes, more than any document of ours")
+                raise ValueError(f"{self} has {found.st_size:,} bytes, and a document has at most {MOST_BYTES:,}")
             return file.read(MOST_BYTES)
 
     def read_seen(self) -> tuple[bytes, Any]:
@@ -100,7 +100,7 @@ class Local(PosixPath):
         self.unlink(missing_ok=True)
 
     def delete_together(self, files: Sequence[Self]) -> None:
-        """Folders go with all that is in them; a link goes, and what is behind it stays."""
+        """A folder is removed with its contents. Of a link, the link is removed, and its target stays."""
         for file in files:
             if file.is_dir() and not file.is_symlink():
                 shutil.rmtree(file, ignore_errors=True)
@@ -161,7 +161,7 @@ class Local(PosixPath):
         return sorted(path.name for path in self.glob("*") if path.is_dir())
 
     def tree(self) -> list[Self]:
-        """None where the folder is a link; what is behind a link in it is not below it."""
+        """Empty if the folder is a link. Links in the folder are not followed."""
         return [path for path in self.whole()[1:] if path.is_file() and not path.is_symlink()]
 
     def whole(self) -> list[Self]:
@@ -169,7 +169,7 @@ class Local(PosixPath):
         return [self, *([] if self.is_symlink() else sorted(self.rglob("*")))]
 
     def is_behind_link(self) -> bool:
-        """Whether it, its folder or the folder of that is a symbolic link. A folder is no file of ours either."""
+        """Whether it, its folder or the folder above is a symbolic link. Also true for a folder, which is no file."""
         return self.is_dir() or any(one.is_symlink() for one in (self, *list(self.parents)[:_DEPTH]))
 
     def probe(self) -> None:

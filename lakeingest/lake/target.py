@@ -23,7 +23,7 @@ OpenSpark = Callable[[], "SparkSession"]  # answers the running session; starts 
 
 
 def no_spark() -> "SparkSession":
-    """The OpenSpark of commands that only ask what is there: whoever calls it asks for too much."""
+    """The OpenSpark of commands that read no rows. A call is a mistake in the program, a RuntimeError."""
     raise RuntimeError("this target was opened without Spark")
 
 
@@ -128,7 +128,7 @@ class Rewriter(Protocol):
 
 
 class Tables(Protocol):
-    """The tables that the lake has: what is found of them, how they begin and end. Preflight and opening ask."""
+    """The tables of the lake: whether they are there, where they stand, create and drop. Preflight and opening ask."""
 
     def exists(self) -> bool:
         """Whether the lake exists; it is opened then."""

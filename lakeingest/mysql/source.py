@@ -1,11 +1,11 @@
 """The source as its server tells it in SQL: definitions, keys, settings, the end of its binlog.
 
-A run asks all that it wants to know of MySQL from here and from `binlog_source`, which also reads the binlog. That one
-takes a second to import, because it decodes rows.
+A run asks MySQL by this class, and by the one of `binlog_source`, which also reads the binlog. `binlog_source` takes a
+second to import, because it decodes rows.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Self
 
 import pymysql
@@ -98,8 +98,14 @@ class Source:
         return connections.clock(self.connection)
 
     def retention_seconds(self) -> int | None:
-        """How long the server keeps its binlog; None where that is not bounded, or not known."""
+        """The age at which the server purges binlog files; None where it never does so by itself."""
         return Server.of(self.connection).retention_seconds
+
+    def shown_retention_seconds(self) -> int | None:
+        """The same; None also where the server does not show it to our user, as managed services may do."""
+        with suppress(pymysql.err.Error):
+            return self.retention_seconds()
+        return None
 
     def names_columns(self) -> bool:
         """Whether rows in the binlog that is written now name their columns."""

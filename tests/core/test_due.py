@@ -37,6 +37,6 @@ def standing(
         ([standing("a", LONG, unseen=True, commit=True), standing("b", LONG, commit=True)], "ab"),
     ],
 )
-def test_the_order_of_what_is_due(copies: list[Standing], order: str) -> None:
+def test_due_tables_come_in_order(copies: list[Standing], order: str) -> None:
     """Unseen copies, then changes, then positions, of which one commit a round at most."""
     assert [table.name for table in due(copies)] == list(order)

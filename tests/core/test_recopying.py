@@ -33,6 +33,6 @@ FREEZE = {"follows": False, "asks": False}
         (replace(AT_DDL, shown=True, paused=True), FOLLOW, Recopy.NO),
     ],
 )
-def test_what_becomes_of_an_altered_table(table: Altered, changes: dict[str, bool], decided: Recopy) -> None:
+def test_an_altered_table_is_copied_again(table: Altered, changes: dict[str, bool], decided: Recopy) -> None:
     """It is copied again unless someone else decides, or readers have what the run was to bring."""
     assert recopy(table, **changes) is decided

@@ -137,7 +137,7 @@ def test_how_copies_are_continued(
         ([level(A, 20)], stored(70, [A], [A]), Facts(25), "contradicted: 20"),
     ],
 )
-def test_where_no_copy_goes_on_that_is_said(
+def test_the_reason_is_raised_if_no_copy_can_go_on(
     copied: list[Progress], spool: Stored | None, source: Facts, error: str
 ) -> None:
     """Unless somebody asked to read one of the tables again: then its copy is started over."""
@@ -154,8 +154,8 @@ def test_a_spool_is_kept_for_copies_that_cannot_be_loaded() -> None:
     assert not resume({A: empty(A, 20)}, stored(70, [A]), Facts()).keeps_spool
 
 
-def test_gtids_do_not_matter() -> None:
-    """Places order the positions of one server."""
+def test_places_order_the_positions_of_a_server() -> None:
+    """Whether they have GTIDs or not."""
     other = replace(level(B, 30), position=replace(at(30), gtids=GtidSet()))
     assert resume({A: level(A, 40), B: other}, None, Facts()).begins == other.position
     assert isinstance(at(4).place, Place)

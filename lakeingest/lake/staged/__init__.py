@@ -1,1 +1,1 @@
-"""Staging for formats without branches: a folder of ours, whose commits no reader of the table sees."""
+"""Staging for formats without branches: a folder in the state, whose commits no reader of the table sees."""

@@ -32,7 +32,7 @@ class StagedRewriter:
     lift: Lift
     files: tuple[File, ...]
     merges: tuple[tuple[File, ...], ...]
-    added: frozenset[str]  # the columns that the format has of its own in the files that readers see
+    added: frozenset[str]  # the columns that the format adds to the files that readers see
     keeps_dropped: bool
 
     def rewrite(self) -> Written:

@@ -191,9 +191,8 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     cover_lows(edges, binlog, table)  # so that the spool has what its parents changed
     if _may_lack_changes(edges, binlog, table):
         raise _before_rotation(binlog, table)
-    table.count_comparisons(table.compared + 1)
-    if table.compared > COMPARED_MAX:
-        table.count_comparisons(0)  # a run that follows tries again later
+    if table.count_comparison() > COMPARED_MAX:
+        table.forget_comparisons()  # a run that follows tries again later
         raise SplitUnstable(
             f"{table.id}: its rows were compared {COMPARED_MAX} times, and foreign keys have changed some each time;"
             " run the same command when its parents change less"

@@ -111,7 +111,7 @@ def resumption(
     if spool is not None and not over.is_of_here(spool):
         spool = None
     stored = None if spool is None else _stored(spool, here)
-    chosen = resume(here, stored, _Source(config, source, schemas, spool), asked, unknown=unknown)
+    chosen = resume(here, stored, _Answers(config, source, schemas, spool), asked, unknown=unknown)
     failed = {**over.failed, **chosen.failed}
     kept = spool if chosen.keeps_spool else None
     return Resumption(kept, chosen.begins, chosen.again, failed, over.epoch, over.moved, over.back)
@@ -125,7 +125,7 @@ def _stored(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
     return Stored(spool.opened, spool.position, covers, doubts)
 
 
-class _Source:
+class _Answers:
     """The source's answers about places of its binlog, up to the end of the spool; each is asked for once."""
 
     def __init__(

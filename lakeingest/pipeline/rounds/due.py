@@ -27,10 +27,14 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
     spool, progress, edges = run.binlog.spool, table.progress, run.edges
     is_new = table.staged.published is None and not progress.gap
     unseen, behind = is_new or progress.phase is Phase.COPIED, progress.needed_from < spool.position.place
-    has_changes = behind and (
-        table.watch is Watch.AT_DDL
-        or spool.backlog(table.id, progress.needed_from) > 0
-        or is_changed_above(run.binlog, table)
+    has_changes = (
+        not unseen
+        and behind
+        and (
+            table.watch is Watch.AT_DDL
+            or spool.backlog(table.id, progress.needed_from) > 0
+            or is_changed_above(run.binlog, table)
+        )
     )
     standing = Standing(table.id, unseen, behind, has_changes, time.monotonic() - worked_at.get(table.id, 0.0))
     if not standing.is_quiet:

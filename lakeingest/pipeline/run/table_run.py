@@ -247,9 +247,14 @@ class TableRun:
         """A merge to here has all changes by these foreign keys."""
         self.settled = to
 
-    def count_comparisons(self, count: int) -> None:
-        """All rows were compared because of foreign keys, so often since readers saw the table."""
-        self.compared = count
+    def count_comparison(self) -> int:
+        """All rows are compared once more because of foreign keys; how often that is since readers saw the table."""
+        self.compared += 1
+        return self.compared
+
+    def forget_comparisons(self) -> None:
+        """The comparisons are counted anew."""
+        self.compared = 0
 
     def reload(self, staged: Staged) -> None:
         """The table was loaded from the lake again, within a run.

@@ -23,8 +23,8 @@ def test_a_table_joins_goes_over_ddl_and_is_copied_again() -> None:
 
 @pytest.mark.parametrize("watch", Watch)
 @pytest.mark.parametrize("turn", Turn)
-def test_what_no_state_allows_is_refused(watch: Watch, turn: Turn) -> None:
-    """Only a table that joins has joined, and only one at DDL passes it; copied again can every table be."""
+def test_a_turn_that_the_state_does_not_allow_is_refused(watch: Watch, turn: Turn) -> None:
+    """Only a joining table can have joined, and only one at DDL can pass it; every table can be copied again."""
     allowed = {
         Turn.JOINED: {Watch.JOINING, Watch.REJOINING},
         Turn.REFUSED: {Watch.JOINING, Watch.REJOINING},
