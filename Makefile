@@ -28,7 +28,7 @@ help: ## show this list
 demo: .venv/package.stamp .venv/demo.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi PLACE=local|s3 ROWS=n DIR=folder)
 	.venv/bin/lakeingest demo --target $(TARGET) --place $(PLACE) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
-test-core: .venv-core/stamp ## run what needs no Spark, Java or server: core, decoders, decisions, layers; in seconds
+test-core: .venv-core/stamp ## run what needs no Spark, Java or server: core, decoders, decisions, layers; in a minute
 	.venv-core/bin/python -m pytest -n 2 --take quick --hypothesis-profile quick -m 'not mysql and not spark' $(CORE_TESTS)
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; those of the core reach each of its branches
