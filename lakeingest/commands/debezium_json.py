@@ -110,11 +110,11 @@ class DebeziumJson:
             elif row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
                 yield self._line("d", before, schema, before.text, "null")
                 yield self._line("c", row, schema, "null", row.text)
-            elif row.kind is RowKind.UPDATE_AFTER:
-                yield self._line("u", row, schema, "null" if before is None else before.text, row.text)
+            elif row.kind is RowKind.UPDATE_AFTER and before is not None:
+                yield self._line("u", row, schema, before.text, row.text)
             elif row.kind is RowKind.DELETE:
                 yield self._line("d", row, schema, row.text, "null")
-            elif isinstance(part, Changed):
+            elif isinstance(part, Changed):  # also the second half of a moved key, where the reader has the first one
                 yield self._line("c", row, schema, "null", row.text)
             else:
                 is_last = part.last and number == len(rows) - 1

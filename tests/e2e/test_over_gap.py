@@ -268,7 +268,8 @@ def test_readers_of_the_changelog_begin_again_after_a_gap(market: Pipe) -> None:
     pipe.run()
     with pytest.raises(ChangelogGone):
         lines(pipe, "beans", since=position(before[-1]))
-    assert replayed(lines(pipe, "beans"), strict=not GTIDS) == source(pipe, "beans")
+    # rows that were read again come as of the place of the first version, which may have them
+    assert replayed(lines(pipe, "beans"), strict=False) == source(pipe, "beans")
 
 
 @pytest.mark.any_format
