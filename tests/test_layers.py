@@ -166,7 +166,7 @@ def test_one_place_chooses_the_decoder() -> None:
     users = {name for name, used in arrows(SOURCES) for one in used if one.startswith(slow)}
     assert {name for name in users if not name.startswith(slow)} == {chooser}
     at_the_top = [node for node in ast.parse(SOURCES[chooser]).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert not [one for node in at_the_top for one in imported(node, chooser) if one.startswith(slow)]
+    assert not [one for node in at_the_top for one in imported([node], chooser) if one.startswith(slow)]
     assert [name for name, source in SOURCES.items() if '"LAKEINGEST_WIRE"' in source] == [chooser]
 
 
@@ -291,9 +291,9 @@ def test_a_thing_too_large_is_found() -> None:
 
 
 @cache
-def parsed(source: str, module: str) -> ast.AST:
-    """The syntax tree of a module's source, which nobody changes."""
-    return ast.parse(source, module)
+def nodes(source: str, module: str) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree of a module's source, which nobody changes."""
+    return tuple(ast.walk(ast.parse(source, module)))
 
 
 def wrong_imports(module: str, source: str) -> list[str]:
@@ -304,7 +304,7 @@ def wrong_imports(module: str, source: str) -> list[str]:
     inner = pipeline_room(module)
     if inner is not None and inner not in ROOMS:
         return [f"{module}: the room {inner} stands on no floor"]
-    tree = parsed(source, module)
+    tree = nodes(source, module)
     names = dict.fromkeys(chain(imported(tree, module), named(tree)))
     return [f"{module} -> {name}" for name in names if not (is_allowed(room, name) and is_below(inner, name))]
 
@@ -349,9 +349,9 @@ def is_of_port(name: str) -> bool:
     return len(parts) > 2 and parts[2] in PORT | EXECUTORS
 
 
-def imported(tree: ast.AST, module: str, modules: Collection[str] = MODULES) -> Iterator[str]:
+def imported(tree: Iterable[ast.AST], module: str, modules: Collection[str] = MODULES) -> Iterator[str]:
     """Every module that a source imports, absolute and at any depth."""
-    for node in ast.walk(tree):
+    for node in tree:
         match node:
             case ast.Import(names):
                 yield from (alias.name for alias in names)
@@ -366,9 +366,9 @@ def imported(tree: ast.AST, module: str, modules: Collection[str] = MODULES) -> 
                 yield name
 
 
-def named(tree: ast.AST) -> Iterator[str]:
+def named(tree: Iterable[ast.AST]) -> Iterator[str]:
     """Each module of ours that a string of a source names."""
-    for node in ast.walk(tree):
+    for node in tree:
         match node:
             case ast.Constant(str(text)) if found := _NAMED.match(text):
                 yield from [found[1]] if found[1] in MODULES or found[1].rpartition(".")[0] in SOURCES else []
@@ -378,7 +378,7 @@ def arrows(sources: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
     """Each file of these, and the ones that it imports; the file of a package is `package.__init__`."""
     files = {name.removesuffix(".__init__"): name for name in sources}
     for name, source in sources.items():
-        asked = imported(parsed(source, name), name, files)
+        asked = imported(nodes(source, name), name, files)
         yield name, {files.get(one) or files.get(one.rpartition(".")[0]) or name for one in asked} - {name}
 
 
@@ -412,14 +412,14 @@ def fields(source: str) -> set[str]:
 
 def assigned(module: str, source: str, names: Collection[str]) -> list[str]:
     """The attributes with these names that a source assigns, but not those of `self`."""
-    stored = (node for node in ast.walk(parsed(source, module)) if isinstance(node, ast.Attribute))
+    stored = (node for node in nodes(source, module) if isinstance(node, ast.Attribute))
     outside = (node for node in stored if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) != "self")
     return [f"{module}: {ast.unparse(node)}" for node in outside if node.attr in names]
 
 
 def unguarded(module: str, source: str) -> list[str]:
     """The calls of a source by which a target commits, and before which nobody asserts that the lease is held."""
-    called = (node.func for node in ast.walk(ast.parse(source, module)) if isinstance(node, ast.Call))
+    called = (node.func for node in nodes(source, module) if isinstance(node, ast.Call))
     commits = (func for func in called if isinstance(func, ast.Attribute) and func.attr in COMMITS)
     return [f"{module}: {ast.unparse(func)}" for func in commits if ast.unparse(func.value).endswith(".target")]
 
@@ -427,7 +427,7 @@ def unguarded(module: str, source: str) -> list[str]:
 def too_large(module: str, source: str) -> list[str]:
     """The file and the functions of a module's source that are longer than they may be."""
     found = [(module, len(source.splitlines()), FILE_LINES_MAX)]
-    for node in ast.walk(parsed(source, module)):
+    for node in nodes(source, module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             found.append((f"{module}.{node.name}", lines, FUNCTION_LINES_MAX))

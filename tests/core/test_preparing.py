@@ -13,6 +13,7 @@ from lakeingest.core.prepared import Pending, Prepared, Xid
 from tests.core.preparing import Lost, Preparing, XaEnd, XaPrepare
 from tests.core.test_interleavings import KEYS, statements
 from tests.core.world import Transaction
+from tests.plugins.profiles import walks
 
 WALKS = 300
 
@@ -51,7 +52,7 @@ def walked(kind: type[Preparing], seed: int) -> Preparing:
 
 def test_rows_count_where_they_are_committed_whatever_comes_between() -> None:
     """And the walks get around: most publish several times, many look for what was prepared, some in vain."""
-    worlds = [walked(Preparing, seed) for seed in range(WALKS // 2)]
+    worlds = [walked(Preparing, seed) for seed in range(max(WALKS // 6, walks(WALKS // 2)))]
     assert sum(world.publishes for world in worlds) > 1.5 * len(worlds)
     assert sum(world.looks for world in worlds) > len(worlds) / 2
     assert len(worlds) / 100 < sum(world.lost for world in worlds) < len(worlds) / 4

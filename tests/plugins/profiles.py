@@ -5,7 +5,7 @@
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES, QUICK_EXAMPLES = 60, 12
+EXAMPLES, QUICK_EXAMPLES = 60, 6
 CORE = settings(deadline=None, database=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("core", CORE)

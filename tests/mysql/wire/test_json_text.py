@@ -24,6 +24,7 @@ from lakeingest.mysql.wire.compiled import SLACK
 from lakeingest.mysql.wire.events import Damaged
 from lakeingest.mysql.wire.json_text import json_texts
 from lakeingest.mysql.wire.values import Values
+from tests.plugins.profiles import walks
 
 SERVER_IDS = itertools.count(75_000)
 WRITE_ROWS, UPDATE_ROWS = 30, 31
@@ -427,7 +428,7 @@ def test_mutated_values_are_text_or_damage() -> None:
 def test_the_bytes_around_a_value_do_not_matter() -> None:
     """Mutated values give the same result between any bytes: nothing outside of them is read."""
     chance = random.Random(21)
-    for _ in range(100):
+    for _ in range(walks(100)):
         raw = [mutated(chance) for _ in range(50)]
         zeros, ones, digits = (list(judged(values(raw, around=sign * 70_000))) for sign in (b"\0", b"\xff", b"7"))
         assert zeros == ones == digits
