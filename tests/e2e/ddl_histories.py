@@ -244,26 +244,30 @@ class Stage:
 
     def shrunk(self, name: str, rounds: Rounds, words: str) -> tuple[Rounds, str]:
         """A shorter history that ends with a difference, too, and that difference."""
-        best = rounds
+        best, kind = rounds, _kind(words)
         for step in range(SHRINKS):
             tried = [{edit} for edit in _edits(best)]
-            good = self._failing(f"{name}x{step}a", best, tried)
+            good = self._failing(f"{name}x{step}a", best, tried, kind)
             if not good:
                 break
             edits = [edit for number in good for edit in tried[number]]
             together = [set(edits[: count + 1]) for count in range(len(edits))]
-            good_together = self._failing(f"{name}x{step}b", best, together)
+            good_together = self._failing(f"{name}x{step}b", best, together, kind)
             number = max(good_together, default=0)
             words = good_together[number] if number in good_together else good[min(good)]
             best = _edited(best, together[number])
         return best, words
 
-    def _failing(self, name: str, rounds: Rounds, tried: Sequence[set["Edit"]]) -> dict[int, str]:
-        """The numbers of those histories that end with a difference, and the differences."""
+    def _failing(self, name: str, rounds: Rounds, tried: Sequence[set["Edit"]], kind: str) -> dict[int, str]:
+        """The numbers of those histories that end with a difference of this kind, and the differences.
+
+        A history may end with another one, for example because it lacks its CREATE TABLE.
+        """
         tables = [Told(f"{name}{number}", _edited(rounds, edits)) for number, edits in enumerate(tried)]
         found = self.play(tables, len(rounds))
         self.writer.drop(tables)
-        return {number: found[table.name] for number, table in enumerate(tables) if table.name in found}
+        differences = {number: found[table.name] for number, table in enumerate(tables) if table.name in found}
+        return {number: words for number, words in differences.items() if _kind(words) == kind}
 
 
 @contextmanager
@@ -278,6 +282,12 @@ def names(table: Table) -> list[str]:
     statements = (one for statements in table.rounds for one in statements)
     has_kid = any(one.head.startswith(f"CREATE TABLE {{t}}{KID}") for one in statements)
     return [table.name, f"{table.name}{KID}"] if has_kid else [table.name]
+
+
+def _kind(words: str) -> str:
+    """The name of the error by which a table stops; '' where its rows differ."""
+    _, stops, error = words.partition(": it stops: ")
+    return error.partition(":")[0] if stops else ""
 
 
 # Places of what is left out: a round's end, a statement, a part of one, or with -1 its settings of the session
