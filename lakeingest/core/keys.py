@@ -1,6 +1,6 @@
-"""Keys and ranges of keys. Only this module knows key order, which end of a range is closed, and its SQL.
+"""Keys and ranges of keys. Only this module knows key order, which end of a range is closed, and a range's SQL.
 
-MySQL, Python and Spark agree on the order of integers. Only the server knows the order of everything else, above all of
+MySQL, Python and Spark agree on the order of integers. Only the server knows the order of other values, above all of
 collated strings: such a part of a key is a literal of MySQL, and it is never compared here.
 """
 
@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-Key = tuple[int | str, ...]  # integers, and literals of MySQL's
-# numbers; times, UUIDs and addresses; bytes, those of a text with its charset; and `n/m`, number n of an ENUM or SET
-# whose last member is m
+Key = tuple[int | str, ...]  # integers, and literals of MySQL
+# In this order: numbers; times, UUIDs and addresses; bytes, with a charset if they are a text; and `n/m`, which is
+# number n of an ENUM or SET whose last member has the number m
 _LITERAL = re.compile(r"-?\d+(\.\d+)?|'[-\da-f:. ]+'|(_\w+ )?x'[\dA-F]*'|(?P<number>\d+)/(?P<last>\d+)")
 
 
@@ -66,9 +66,9 @@ class KeyRange:
         return above and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
 
     def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
-        """The keys of this range before those of `by`, in `by`, and after them; None where there are none.
+        """Three parts of this range: its keys before `by`, in `by`, and after `by`; None for a part without keys.
 
-        ValueError where only the server knows the order, unless `by` has every key.
+        Raises ValueError if only the server knows the order, unless `by` has every key.
         """
         if by == KeyRange():
             return None, self, None
