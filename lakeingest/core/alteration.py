@@ -70,7 +70,7 @@ class Alteration:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
         barrier, empties = (doc.get(name) is True for name in ("barrier", "empties"))
         statement, text = (str(doc.get(name, "")) for name in ("statement", "text"))

@@ -104,7 +104,7 @@ class Cascaded:
         return current.changes
 
     def _up_to_now(self, table: TableId, keys: ForeignKeys, copies: Copies) -> _Known:
-        """The changes of the table up to the end of the log: the kept ones, or those and the later ones."""
+        """The changes of the table up to the end of the log: the kept ones if nothing is new, else extended ones."""
         standing, stop = copies.standing(table), copies.stop
         kept = self._known.get(table)
         if kept is not None and (kept.upto, kept.version) == (stop, standing.version):
@@ -154,10 +154,10 @@ class Cascaded:
 
 
 def _begun(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
-    """The `kept` changes, to be extended up to `stop`.
+    """The `kept` changes, to be extended up to `stop`. All changes after `since` will be known then.
 
-    `since` says after which place all changes will be known: the copy shows only the versions that its rows have, so
-    changes between the kept ones and the place of the copy cannot be found.
+    The copy shows only the present versions of its rows. So changes between the last kept ones and the place of the
+    copy cannot be found any more.
     """
     changes = set() if kept is None else set(kept.changes)
     if standing.at is None or standing.gap:

@@ -20,7 +20,7 @@ def spoken(seconds: float) -> str:
 
 
 def lead(now: float, source: float) -> timedelta:
-    """By how much a clock is ahead of the source's; zero where they are near each other. Both in seconds since 1970."""
+    """By how much the clock `now` is ahead of the source's; zero if they are near. Both in seconds since 1970."""
     ahead = timedelta(seconds=now - source)
     return ahead if ahead > NEAR else timedelta(0)
 

@@ -53,6 +53,7 @@ def collations(key: ForeignKey) -> dict[str, str]:
 
 
 def _are_compared(child: Column, parent: Column, type_: str) -> bool:
+    """Whether it is known here which values of a child's column may equal which values of the parent's."""
     if collation := collation_of(type_):
         return collation.partition("_")[0] in CHARSETS
     if type_ == UNLIKE or not (_is_exact(child) and _is_exact(parent)):

@@ -105,7 +105,7 @@ def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) 
 
     All transactions must be of one domain, with consecutive numbers: then none among them is errant. A replica never
     dates a transaction later than its original server does, so a later date means another transaction with this GTID.
-    Raises SourceDiverged if one of that is not so, or if the transaction is not there.
+    Raises SourceDiverged if the transactions break one of these rules, or if the transaction is not there.
     """
     sought, previous = DomainGtid.parse(last.gtid or ""), None
     for transaction in transactions:

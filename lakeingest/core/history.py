@@ -60,7 +60,7 @@ class History:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError when a part is missing or wrong."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError if a part is missing or wrong."""
         began, event, last = (doc[part] for part in ("began", "event", "last"))
         return cls(
             None if began is None else int(began),

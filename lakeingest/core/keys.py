@@ -109,6 +109,7 @@ def _greater(lower: Key | None, other: Key) -> Key:
 
 
 def _from(columns: tuple[str, ...], key: Key) -> str:
+    """The condition on the keys from this one on."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _is(column, ">=", value)
@@ -119,6 +120,7 @@ def _from(columns: tuple[str, ...], key: Key) -> str:
 
 
 def _before(columns: tuple[str, ...], key: Key) -> str:
+    """The condition on the keys before this one."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _is(column, "<", value)
@@ -128,16 +130,17 @@ def _before(columns: tuple[str, ...], key: Key) -> str:
 
 
 def _is(column: str, operator: str, value: int | str) -> str:
+    """The comparison of a column with a part of a key."""
     member = _LITERAL.fullmatch(str(value))
     if member is None or member["number"] is None:
         return f"{column} {operator} {value}"
-    # of an ENUM or SET MySQL follows its index only to numbers that are equal
+    # for an ENUM or SET, MySQL uses the index only if the condition lists equal numbers
     number, last = int(member["number"]), int(member["last"])
-    equal = {
+    numbers = {
         "<": range(number),
         "<=": range(number + 1),
         "=": range(number, number + 1),
         ">=": range(number, last + 1),
         ">": range(number + 1, last + 1),
     }[operator]
-    return f"{column} IN ({', '.join(map(str, equal))})" if equal else "FALSE"
+    return f"{column} IN ({', '.join(map(str, numbers))})" if numbers else "FALSE"

@@ -19,7 +19,7 @@ class Moment:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         return cls(float(doc["wall"]), str(doc["boot"]), float(doc["since_boot"]))
 
     def to_json(self) -> dict[str, Any]:

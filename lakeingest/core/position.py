@@ -182,7 +182,7 @@ class DomainGtid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of `str`; StateUnreadable for anything else."""
+        """The inverse of `str`. Raises StateUnreadable for anything else."""
         parts = text.strip().split("-")
         if len(parts) != 3 or not all(part.isdecimal() for part in parts):  # noqa: PLR2004 - domain, server, number
             raise StateUnreadable(f"not a GTID of MariaDB: {text!r}")
@@ -365,5 +365,5 @@ def low_to_json(low: Low) -> dict[str, str]:
 
 
 def low_from_json(doc: Mapping[str, str]) -> Low:
-    """The inverse of `low_to_json`; KeyError, TypeError, AttributeError or StateUnreadable for anything else."""
+    """The inverse of `low_to_json`. Raises KeyError, TypeError, AttributeError or StateUnreadable for anything else."""
     return GtidSet.parse(doc["gtids"]) if "gtids" in doc else Place.parse(doc["place"])

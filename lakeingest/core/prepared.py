@@ -42,9 +42,8 @@ class Prepared:
 class Pending:
     """The transactions that are prepared at some place of the binlog, as far as the reader has seen them.
 
-    `ended` has the transactions that ended here and were prepared before the reader began, and each `sought` one that
-    ended here.
-    One that is in both `ended` and `prepared` was prepared again after it had ended.
+    `ended` has the transactions that the reader saw end and that were prepared before it began, and each `sought` one
+    that it saw end. One that is in both `ended` and `prepared` was prepared again after it had ended.
     """
 
     prepared: dict[Xid, Prepared] = field(default_factory=dict)
@@ -80,7 +79,7 @@ class Pending:
 
     @classmethod
     def from_json(cls, doc: Sequence[Any]) -> Self:
-        """The inverse of `to_json`; TypeError, ValueError or StateUnreadable when a part is missing or wrong."""
+        """The inverse of `to_json`. Raises TypeError, ValueError or StateUnreadable if a part is missing or wrong."""
         return cls({_xid(*xid): _prepared(start, stop, tables) for xid, (start, stop), tables in doc})
 
 

@@ -339,7 +339,7 @@ class Progress:
         return replace(following, splits=self.splits.lift(self.splits, position.place), position=position)
 
     def audited(self, rows: int | None = None) -> Self:
-        """Every gate passed on the staged rows. A gate counted `rows`, which it must do if they are `uncounted`."""
+        """Every gate passed on the staged rows. `rows`: a gate's count; None only if they are not `uncounted`."""
         if rows is None:
             return self._after(Step.GATES)
         return self._after(Step.GATES, rows=rows, uncounted=False)

@@ -66,7 +66,7 @@ def resume(
 ) -> Continued:
     """How these copies are continued.
 
-    `asked` are tables for which a person has asked that their copy is started over if it cannot be continued.
+    `asked` are tables that a person wants to have read again: their copy is started over if it cannot be continued.
     `unknown`: other tables have copies that cannot be loaded, and may need the spool.
 
     Raises:

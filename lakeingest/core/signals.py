@@ -122,7 +122,7 @@ class Scope:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         if "keys" in doc:
             return cls(keys=tuple(key_from_json(key) for key in doc["keys"]))
         if "where" in doc:
@@ -288,7 +288,7 @@ def agenda(
     that were never published.
     """
     ordered, copied = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
-    # Step 1: signals that are cancelled; too late are those whose rows are all read, and a cancel itself stays
+    # Step 1: cancelled signals. A cancel comes too late once all rows are read, and cannot be cancelled itself
     cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
     targets = {signal.number: signal.cancels for signal in cancels}
     read = {number for progress in staged.values() for number in progress.answered}

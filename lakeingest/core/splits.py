@@ -30,7 +30,7 @@ class Split:
 
     @property
     def floor(self) -> Place:
-        """The least stop that a merge over this split may have: the rows already contain changes up to there."""
+        """The least stop that a merge over this split may have: its rows may contain changes up to there."""
         floor = self.high if self.merged_at is None else self.merged_at
         assert floor is not None  # noqa: S101 - held by __post_init__
         return floor

@@ -55,7 +55,7 @@ class TransactionLog:
                 raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
             whole, rest = self._prefix(low)
             places[low] = max(self._segments[whole - 1].stop, covered_from) if whole else covered_from
-            # without reading the segment: the low has none of it, and every transaction of it is after `covered_from`
+            # else the low has nothing of the next segment, and all of that segment is after `covered_from`
             if whole < len(self._segments) and (rest or self._segments[whole].start < covered_from):
                 endings.setdefault(whole, []).append((low, rest))
         for index, lows_within in endings.items():
@@ -76,7 +76,11 @@ class TransactionLog:
 
 
 def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) -> dict[Low, Place]:
-    """The places of lows that end within a segment, or before its first transaction."""
+    """The places of lows that end within a segment, or before its first transaction.
+
+    The segment is read up to the first transaction that the greatest of the lows lacks. Raises SpoolGap or
+    StateUnreadable as `TransactionLog.places` does.
+    """
     places: dict[Low, Place] = {}
     outside = {low: segment.gtids - low for low, _ in endings}
     needed = max(count for _, count in endings) + 1
@@ -85,6 +89,7 @@ def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) ->
         for low, count in endings:
             if seen < count and gtid in outside[low]:
                 raise _hole(low)
+            # the first transaction that the low lacks must be in the spool
             if seen == count and place <= covered_from:
                 raise SpoolGap(f"the table was not watched before {covered_from}, a split needs {gtid}")
             if seen == count - 1:

@@ -65,6 +65,7 @@ def _text(before: Column, after: Column) -> bool:
 
 
 def _is_known(before: Column, after: Column) -> bool:
+    """Whether the rules know these two types, so that other parts of them decide."""
     old, new = before.source_type.name, after.source_type.name
     is_number = old in _BYTES and new in _BYTES and after.kind in {Kind.INT32, Kind.INT64}
     is_string = any(old in family and new in family for family in (_TEXTS, _BLOBS))
@@ -73,6 +74,7 @@ def _is_known(before: Column, after: Column) -> bool:
 
 
 def _name(before: Column, after: Column) -> bool:
+    """A type may become a longer one of its family."""
     old, new = before.source_type.name, after.source_type.name
     return old == new or any(
         old in family and new in family and family.index(old) < family.index(new)

@@ -63,6 +63,7 @@ def require(
         Retryable: another process holds the catalog.
 
     """
+    # Step 1: the tables that the run watches
     preflight = Preflight.of(config, source, known)
     if isinstance(preflight.held.unopened, Retryable):
         raise preflight.held.unopened
@@ -70,10 +71,12 @@ def require(
     foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, no_copy)}
     copied = {*preflight.held.staged, *preflight.held.refused} - foreign
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
+    # Step 2: check all of them at once
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
     checked += [*folders(config), suites_of(config, known)]
     if spark:
         checked.append(spark_of(config))
+    # Step 3: if conditions are unmet, find out for which tables; the others can go on
     unmet = problems(checked)
     refused = _refused(preflight, copied) if unmet else {}
     refused |= _changed(chosen, {*schemas, *refused})

@@ -28,6 +28,7 @@ def roll_back(
     [table] = document.signal.tables
 
     def move(event: Event, rollback: Rollback | None = None, why: str | None = None) -> SignalDocument:
+        """Store an event of the signal; its document then lists the changes of this rollback."""
         lease.assert_held()
         note, result = ("", None) if rollback is None else (str(rollback), rollback.to_json())
         moved = folder.move(document, event, why=why, note=note, result=result)

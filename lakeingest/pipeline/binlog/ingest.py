@@ -57,14 +57,15 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
 
     A table with a change that cannot be replayed stops at its last commit. A table that is altered waits at its DDL.
     """
-    # Step 1: the manifests without rows that were read by a wrong definition: segments behind a table's DDL, which were
-    # read at the same time, were read by its old one
+    # Step 1: take out rows that were read by a wrong definition. Segments behind a table's DDL were read at the same
+    # time, by its old definition; so there an error of DDL stops the table, and an error of rows does not
     gtids, manifests = GtidSet(), list[Manifest]()
     altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:
         for table in segment.stopped.keys() - stopped.keys():
             errors = segment.refused if table in altered else segment.stopped
-            stopped |= {table: errors[table]} if table in errors else {}
+            if table in errors:
+                stopped[table] = errors[table]
         for manifest in segment.manifests:
             manifests.append(_without(manifest, altered))
             altered |= manifest.alterations.keys()
@@ -109,7 +110,10 @@ def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest])
 
 
 def _wait_for_later_seconds(source: BinlogSource, position: Position, manifests: Sequence[Manifest]) -> None:
-    """Wait until the second is over in which a new file began: positions in the file name it, and are stored then."""
+    """Before a position in a new binlog file is stored, wait until the second is over in which the file began.
+
+    The position names that second. A file that is begun later, after a reset, then has another one.
+    """
     new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
     began = [manifest.history.began or 0 for manifest in new_files if manifest.history]
     if began:

@@ -151,6 +151,7 @@ class _Reading:
         self.manifests.append(manifest if ddl is None else replace(manifest, alterations=ddl.alterations))
 
     def _attempt(self, segment: Segment, schemas: Schemas, waiting: Schemas) -> Manifest:
+        """Decode a part of the segment once, into files with new names."""
         profile, source, prepared = self.profile, self._task.source, self._task.prepared
         facts = SegmentFacts()
         parts = read_changes(source, segment, schemas, facts, waiting, prepared)

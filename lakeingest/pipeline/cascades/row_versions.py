@@ -95,7 +95,7 @@ def rows_with(
     files += spool.files(table.id, progress.needed_from, spool.position.place)
     rows: set[Row] = set()
     for key, classes in sought.items():
-        matches = _filter_of(edges, table.schema, columns, key, classes)
+        matches = _wanted(edges, table.schema, columns, key, classes)
         rows |= versions(files, columns, matches) | _in_copy(edges, table, columns, matches)
     return rows
 
@@ -124,7 +124,7 @@ def _types(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, arrow_type(schema.column(name))) for name in columns])
 
 
-def _filter_of(
+def _wanted(
     edges: Edges, schema: TableSchema, columns: Sequence[str], key: ForeignKey, classes: Collection[Row]
 ) -> WithValues:
     """The filter for rows whose values of the foreign key are of these classes."""

@@ -50,6 +50,7 @@ class CopyingBeside:
         self._table = self._copy = None
 
     def _advance(self, table: TableRun) -> bool:
+        """Commit the wave of the table's copy, and begin the next one, unless the wave is still being read."""
         self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
         if not self._copy.is_read:
             return False

@@ -72,7 +72,7 @@ class Planner:
         count = self._at_once if probes else CHUNKS_PER_SLOT * self._at_once
         even = self._even()
         if even is None:
-            boundaries, last = self._server_boundaries(lower, count)
+            boundaries, last = self._asked(lower, count)
         else:
             least, step, greatest = even
             start = int(lower[0]) if lower else least
@@ -100,7 +100,7 @@ class Planner:
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
-    def _server_boundaries(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
+    def _asked(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
         """Up to `count` boundaries after `lower`, which the server computes; and whether the end is reached."""
         boundaries: list[Key] = []
         for _ in range(count):

@@ -1,8 +1,8 @@
 """Recopying: a table is copied once more if its copy cannot follow DDL.
 
 Its rows are read again by the current definition, as `lakeingest resnapshot --gap` does it. Readers see the old rows
-until all are read and have passed their gates. Rows that are still right after the DDL are not written again; that is
-how it is after a tool for schema changes has swapped two tables. A first copy with less than half of the rows is
+until all are read and have passed their gates. Rows that are still right after the DDL are not written again: these are
+most rows after a tool for schema changes has swapped two tables. A first copy with less than half of the rows is
 dropped instead.
 """
 

@@ -154,7 +154,7 @@ class _Moving:
             return False
 
     def _position(self, table: TableId, saved: Position) -> Position:
-        """The position on this server. Raises RestartNeeded if it lacks it, or if errant transactions hit the table."""
+        """The position on this server. Raises RestartNeeded if it is unknown, or errant transactions hit the table."""
         if saved not in self._found:
             try:
                 self._found[saved] = self._server.moved(saved, self._schemas)

@@ -37,7 +37,7 @@ def open_spool(
     """Open the existing spool, or a new one.
 
     If the first copy of a table cannot be continued, the table is copied again from the start, because readers have not
-    seen it, or the copy is compared. A complete copy that cannot be continued fails: its definition and its state are
+    seen it, or the copy is compared. A table whose position cannot be continued fails: its definition and its state are
     taken out of `loaded`, unless someone `asked` to read the table again. A table that has failed before and has a
     definition may need the existing spool.
     """

@@ -35,6 +35,7 @@ def incomplete(run: OpenRun) -> list[TableRun]:
 
 
 def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
+    """Copy the missing chunks of a table that can go on, until `ends` says so or the table is paused."""
     if table.failure is not None or table.is_joining or table.paused:
         return
     if table.trust is not Trust.ALTERED_UNSEEN:  # the source may have other columns now; such a copy is complete

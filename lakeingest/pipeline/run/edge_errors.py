@@ -30,6 +30,7 @@ def translate_errors(source: Source, target: Tables) -> Iterator[None]:
 
 @contextmanager
 def _translate_connection_errors() -> Iterator[None]:
+    """Raise Retryable for a connection that broke in the block."""
     try:
         yield
     except (ConnectionError, TimeoutError) as error:

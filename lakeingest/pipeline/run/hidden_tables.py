@@ -18,11 +18,11 @@ def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None
     also unknown tables with rows in the binlog.
     """
     edges = run.edges
+    met, run.binlog.met = run.binlog.met, set()
     unlisted = [] if listed is None else [table for table in run.going_on if table.copy and table.id not in listed]
     for table in unlisted:
         if edges.source.is_hidden(table.id):
             stop_as_hidden(edges, table)
-    met, run.binlog.met = run.binlog.met, set()
     unknown = edges.config.tables.select(met - run.tables.keys()) if run.takes_new else []
     for name in unknown:
         if not edges.source.is_system(name) and edges.source.is_hidden(name):

@@ -55,7 +55,7 @@ class QuietTables:
         return replace(staged, progress=staged.progress.unchanged(position))
 
     def needs_commit(self, table: TableId, staged: Staged, source: Source) -> bool:
-        """Whether a quiet table needs a commit now, before the source drops the binlog after its last one."""
+        """Whether a quiet table needs a commit now, before the source drops the binlog after its last commit."""
         quiet = self._known.get(table)
         if quiet is None or quiet.version != staged.version:
             return False

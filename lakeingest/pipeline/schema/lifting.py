@@ -90,7 +90,10 @@ def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
 
 
 def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
-    """Lift the rows over the DDL; they stand right before it. If that fails, they are published as of the DDL."""
+    """Lift the rows over the DDL, right before which they stand.
+
+    If it cannot be followed, they are published as of the DDL, unless they may have been read by a wrong definition.
+    """
     # Step 1: find out how
     try:
         lift = _lift_at(edges, binlog, table, halt)

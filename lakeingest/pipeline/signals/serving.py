@@ -80,7 +80,7 @@ def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
             if number in agenda.superseded:
                 note_on(run, [number], f"signal {agenda.superseded[number]} reads its rows, too")
             elif name not in agenda.next or not goes_on:
-                note_on(run, [number], _reason_to_wait(run, name, number, agenda))
+                note_on(run, [number], _waits(run, name, number, agenda))
 
 
 def drop(run: OpenRun) -> None:
@@ -90,7 +90,7 @@ def drop(run: OpenRun) -> None:
     run.signals.begun.clear()
 
 
-def _reason_to_wait(run: OpenRun, name: TableId, number: int, agenda: Agenda) -> str:
+def _waits(run: OpenRun, name: TableId, number: int, agenda: Agenda) -> str:
     """Why this run does not carry out a signal now."""
     table = run.tables.get(name)
     if name in agenda.paused:
@@ -107,7 +107,7 @@ def _reason_to_wait(run: OpenRun, name: TableId, number: int, agenda: Agenda) ->
 
 
 def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
-    """Take one step of a table's re-snapshot; True if it published a wave or ended, or its signal did."""
+    """Take one step of a table's re-snapshot; False if its wave is still being read, or the next run must try again."""
     request = run.signals.begun[table.id] = _as_begun(run, table, request)
     for first in request.signals[:1]:
         if run.signals.documents[first].signal.state is State.PENDING:
