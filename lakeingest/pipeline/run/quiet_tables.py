@@ -41,8 +41,8 @@ class QuietTables:
         quiet, position = self._known.get(table), staged.progress.position
         if quiet is None or not staged.visible or quiet.version != staged.version or position is None:
             return staged
-        is_later = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
-        if not is_later or quiet.position.place <= position.place:
+        is_comparable = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
+        if not is_comparable or quiet.position.place <= position.place:
             return staged
         return replace(staged, progress=staged.progress.unchanged(quiet.position))
 
