@@ -300,7 +300,7 @@ def agenda(
         and signal.number in targets.values()
         and signal.number not in read | published | set(targets)
     }
-    # Step 2: what the others ask for
+    # Step 2: the requests of the other signals
     alive = [signal for signal in ordered if signal.number not in cancelled]
     resnapshots = [signal for signal in alive if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
     failed = {

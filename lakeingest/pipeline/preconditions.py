@@ -114,7 +114,7 @@ def refusal(config: Config, source: Source, table: TableId) -> PreflightFailed |
 
 
 def _changed(tables: Collection[TableId], known: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """The reason for tables that are not `known` any more: they were altered between two questions."""
+    """An error for each table that is not in `known`: it was dropped or altered between two questions."""
     why = "is not ready: its definition changed in between; run the same command again"
     return {table: PreflightFailed(f"{table} {why}") for table in tables if table not in known}
 

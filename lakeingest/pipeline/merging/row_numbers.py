@@ -1,4 +1,4 @@
-"""Numbers of rows in files of the spool: executors name the rows that they found by them, without their values."""
+"""Numbers of rows in files of the spool: by these, executors tell which rows they found, without their values."""
 
 from collections.abc import Sequence
 

@@ -120,7 +120,7 @@ def _tell(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe
 
 
 def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
-    """The tables whose rows do not have the definition that they are read by, or that DDL changed while incomplete."""
+    """The tables whose rows have another definition than the one they are read by, and altered incomplete copies."""
     copies = {table: staged for table, staged in loaded.staged.items() if staged}
     differing = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
     altered = loaded.altered.keys() & copies.keys()
