@@ -1,8 +1,9 @@
-"""Alterations: what the DDL of a table did to its columns, and which definition was in force between two of them.
+"""Alterations: what the DDL of a table did to its columns, and which definition was in force between two statements.
 
-A statement says which column became which. What a column is, only the server says, and only of the definition that it
-has now. So a definition in between is put together: a column that no later statement defines anew is as it is now; one
-that no earlier statement defined anew is as it was before all of them. Types are never read from statements.
+A statement says which columns were added, dropped, renamed and moved. Only the server says how a column is defined, and
+it tells only the current definition. So a definition in between is put together: a column that no later statement
+redefined has its current definition; a column that no earlier statement redefined has the definition that it had before
+all statements. Types are never read from statements.
 """
 
 import enum
@@ -29,9 +30,9 @@ class Act(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One column is changed: its name so far, or that of a new column; its name after that; where it stands.
+    """The change of one column. `name` is its name so far, or the name of a new column; `to` is its name afterwards.
 
-    `after` names the column before it, or is FIRST; None: it stays where it is, and a new one comes last.
+    `after`: the column that it is put behind, or FIRST. None: the column stays where it is; a new column comes last.
     """
 
     act: Act
@@ -42,12 +43,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """All that one statement changed of a table, in its order.
+    """All changes that one statement made to a table, in the order of the statement.
 
-    `is_barrier`: it changed values, the key or the table itself, or nobody knows what; old rows tell nothing.
-    `changes` then are those of names, as far as it could be read.
-    `empties`: it removed all rows (TRUNCATE). `statement` is how it begins, up to the first value in it. `text` is
-    all of it, for readers of the changelog alone: values are not for logs; '' of a barrier, and from older versions.
+    `is_barrier`: the statement changed values, the key or the table itself, or something unknown; old rows tell nothing
+    about new ones. `changes` then has the changes of names that could be read.
+    `empties`: the statement removed all rows (TRUNCATE). `statement` is its text up to the first value in it. `text` is
+    its whole text, for readers of the changelog alone, because logs must have no values; '' for a barrier, and in
+    documents of older versions.
     """
 
     changes: tuple[Change, ...] = ()
@@ -59,7 +61,7 @@ class Alteration:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
         return {
-            "changes": [[one.act.value, one.name, one.to, one.after] for one in self.changes],
+            "changes": [[change.act.value, change.name, change.to, change.after] for change in self.changes],
             "barrier": self.is_barrier,
             "empties": self.empties,
             "statement": self.statement,
@@ -68,7 +70,7 @@ class Alteration:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         changes = (Change(Act(act), str(name), str(to), after) for act, name, to, after in doc["changes"])
         barrier, empties = (doc.get(name) is True for name in ("barrier", "empties"))
         statement, text = (str(doc.get(name, "")) for name in ("statement", "text"))
@@ -90,7 +92,7 @@ class Ddl:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """A column as long as it exists, by whatever name: the column that it was at first, if it was there."""
+    """The identity of a column, whatever its name. `first` is its definition before all statements; None: it is new."""
 
     number: int
     first: Column | None = None
@@ -100,17 +102,22 @@ Names = dict[_Life, str]  # in the order of the columns
 
 
 def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> list[Lift]:
-    """How the rows of a table come through each of its alterations, one after the other.
+    """The lifts that bring the rows of a table over each of its alterations, in their order.
 
-    `before` held before the first, and `now` holds after the last of them. NotLiftable where a definition in between
-    cannot be known, or where one changes values, the key, or a type to one that does not hold every old value; or
-    where one of them is a barrier. Unexplained where the statements do not lead to `now`.
+    `before` held before the first alteration, and `now` holds after the last one.
+
+    Raises:
+        NotLiftable: an alteration is a barrier, or changes values, the key, or a type to one that does not hold every
+            old value; or a definition in between cannot be known.
+        Unexplained: the statements do not lead to `now`.
+
     """
     table = before.table
-    if any(one.is_barrier for one in alterations):
+    if any(alteration.is_barrier for alteration in alterations):
         raise NotLiftable(f"{table}: DDL changed its values, its key or the table itself")
+    # Step 1: the names of the columns before the first statement, and after each of them
     lives: list[Names] = [{_Life(number, column): column.name for number, column in enumerate(before.columns)}]
-    defined: dict[_Life, list[int]] = {}
+    defined: dict[_Life, list[int]] = {}  # by column, the numbers of the statements that defined it
     for step, alteration in enumerate(alterations, start=1):
         names = dict(lives[-1])
         for life in _altered(table, names, alteration, number=sum(map(len, lives))):
@@ -121,6 +128,7 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             f"{table}: by its DDL its columns would be {', '.join(lives[-1].values())}, and they are"
             f" {', '.join(now.names)}"
         )
+    # Step 2: the definitions at the same moments
     last = dict(zip(lives[-1], now.columns, strict=True))
     schemas = [before]
     for step, names in enumerate(lives[1:], start=1):
@@ -133,73 +141,74 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
             raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
-    return [
-        Lift(
-            old,
-            new,
-            tuple(before_.get(life) for life in after_),
-            frozenset(name for life, name in after_.items() if step in defined.get(life, ())),
-        )
-        for step, (old, new, before_, after_) in enumerate(
-            zip(schemas, schemas[1:], lives, lives[1:], strict=False), start=1
-        )
-    ]
+    # Step 3: a lift from each definition to the next
+    lifted = []
+    for step in range(1, len(schemas)):
+        old_names, new_names = lives[step - 1], lives[step]
+        origins = tuple(old_names.get(life) for life in new_names)
+        redefined = frozenset(name for life, name in new_names.items() if step in defined.get(life, ()))
+        lifted.append(Lift(schemas[step - 1], schemas[step], origins, redefined))
+    return lifted
 
 
 def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> frozenset[str]:
     """The columns of `now` that may be new since `before`, through these alterations."""
-    names = {change.to.casefold() for one in alterations for change in one.changes if change.act is Act.ADD}
+    changes = [change for alteration in alterations for change in alteration.changes]
+    names = {change.to.casefold() for change in changes if change.act is Act.ADD}
     return frozenset(name for name in now.names if name not in before.names or name.casefold() in names)
 
 
 def _altered(table: object, names: Names, alteration: Alteration, number: int) -> list[_Life]:
-    """Change `names` as the statement did; the lives that it defined. New lives are numbered from `number` on.
+    """Change `names` as the statement does, and return the columns that it defines. `number` is free for a new column.
 
-    As MySQL does it: what is dropped goes, what keeps its place is renamed there; then, in the order of the statement,
-    every other column is put after its neighbour, or last.
+    MySQL's order: dropped columns go, and a column that keeps its place is renamed there. Then, in the order of the
+    statement, every other column is put behind its neighbour, or last.
     """
-    found = [
+    # all columns are looked up by the names that they have before the statement
+    old_columns = [
         (change, None if change.act is Act.ADD else _named(table, names, change.name)) for change in alteration.changes
     ]
-    defined, placed = [], []
-    for offset, (change, life) in enumerate(found):
+    defined, to_place = [], []
+    for offset, (change, old) in enumerate(old_columns):
         if change.act is Act.DROP:
-            assert life is not None  # noqa: S101 - looked up above
-            del names[life]
+            assert old is not None  # noqa: S101 - looked up above
+            del names[old]
             continue
-        one = life or _Life(number + offset)
+        life = old or _Life(number + offset)
         if change.act is not Act.RENAME:
-            defined.append(one)
-        if life is not None and change.after is None:
-            names[life] = change.to
+            defined.append(life)
+        if old is not None and change.after is None:
+            names[old] = change.to
         else:
-            names.pop(one, None)
-            placed.append((one, change))
-    for one, change in placed:
-        _place(table, names, one, change)
+            names.pop(life, None)
+            to_place.append((life, change))
+    for life, change in to_place:
+        _place(table, names, life, change)
     if len({name.casefold() for name in names.values()}) < len(names):
         raise NotLiftable(f"{table}: two columns of one name")
     return defined
 
 
 def _place(table: object, names: Names, life: _Life, change: Change) -> None:
+    """Put a column where the change says: first, behind its neighbour, or last."""
     order = list(names.items())
     at = len(order)
     if change.after == FIRST:
         at = 0
     elif change.after is not None:
         neighbour = _named(table, names, change.after)
-        at = [one for one, _ in order].index(neighbour) + 1
+        at = list(names).index(neighbour) + 1
     order.insert(at, (life, change.to))
     names.clear()
     names.update(order)
 
 
 def _named(table: object, names: Names, name: str) -> _Life:
-    found = [life for life, known in names.items() if known.casefold() == name.casefold()]
-    if len(found) != 1:
+    """The only column of this name, in any case of letters. Raises NotLiftable if there is none, or more than one."""
+    matches = [life for life, column_name in names.items() if column_name.casefold() == name.casefold()]
+    if len(matches) != 1:
         raise NotLiftable(f"{table}: its DDL names a column {name}, which is not known")
-    return found[0]
+    return matches[0]
 
 
 def _column(
@@ -210,7 +219,11 @@ def _column(
     defined: Mapping[_Life, Sequence[int]],
     last: Mapping[_Life, Column],
 ) -> Column:
-    """A column as it was after a step."""
+    """The definition that a column, then called `name`, had after the statement number `step`.
+
+    `defined` has the numbers of the statements that defined a column, `last` its current definition. Raises NotLiftable
+    if statements on both sides of that moment defined the column.
+    """
     steps = defined.get(life, ())
     if life in last and not any(later > step for later in steps):
         return replace(last[life], name=name)
@@ -220,7 +233,7 @@ def _column(
 
 
 def _assert_untouched(table: object, defined: Mapping[_Life, Sequence[int]], last: Mapping[_Life, Column]) -> None:
-    """Unexplained where a column that no statement defined is another now: DDL that the binlog lacks has changed it."""
+    """Raise Unexplained if a column has changed that no statement defined: the binlog lacks the DDL that did it."""
     for life, column in last.items():
         first = life.first
         if first is None or life in defined:
@@ -231,13 +244,14 @@ def _assert_untouched(table: object, defined: Mapping[_Life, Sequence[int]], las
 
 
 def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[Column, ...]) -> TableSchema:
-    called = {life.first.name: name for life, name in names.items() if life.first is not None}
-    if not set(before.key) <= called.keys():
+    """The definition with these columns, under the names that they have there. Raises NotLiftable without the key."""
+    new_names = {life.first.name: name for life, name in names.items() if life.first is not None}
+    if not set(before.key) <= new_names.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
     return replace(
         now,
         columns=columns,
-        stored=(),  # between two alterations nobody knows where the columns are that are left out
-        key=tuple(called[name] for name in before.key),
-        generated=tuple(called[name] for name in before.generated if name in called),
+        stored=(),  # between two alterations, nobody knows the places of columns that are left out
+        key=tuple(new_names[name] for name in before.key),
+        generated=tuple(new_names[name] for name in before.generated if name in new_names),
     )

@@ -1,10 +1,10 @@
-"""What foreign keys changed in the tables of a run, table by table: each of them after its parents.
+"""What foreign keys changed in the tables of a run, table by table: parents before their children.
 
-A row of a copy tells that it was touched only until it is read again. What a table needs of a parent that is itself
-changed by foreign keys is therefore kept here, in memory. It is known after a place that is kept, too: a run that was
-killed, a first copy or rows that are being compared leave what is before it unknown. That matters only where something
-was changed then, which the log of the tables above tells; SpoolGap in this case. So it is with foreign keys whose
-values cannot be compared here: what they change is never known.
+A row of a copy shows that a foreign key touched it only until the row is read again. So changes by foreign keys are
+kept here, in memory, for the children of the changed table. They are known only after some place: earlier ones are
+unknown after a run was killed, after a first copy, or while rows are compared with the source. Unknown changes matter
+only if there were any, which the log of the parents tells; then SpoolGap is raised. The changes by foreign keys whose
+values cannot be compared here are never known.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ from lakeingest.errors import SpoolGap
 class Standing:
     """How far the rows of a copy go.
 
-    `to`: up to there they have the changes by foreign keys, or patches have. `at`: up to there they have the logged
-    changes, and all rows are of one place; None where they are not. `gap`: they are being compared with the source.
-    `version` is another value whenever rows or patches of the copy are others.
+    `to`: the place up to which the rows, or patches, have the changes by foreign keys. `at`: the place up to which all
+    rows have the logged changes; None if rows stand at different places. `gap`: the rows are being compared with the
+    source. `version` is a value that changes whenever rows or patches of the copy change.
     """
 
     to: Place
@@ -33,7 +33,7 @@ class Standing:
 
     @property
     def start(self) -> Place:
-        """What happened up to there, nobody needs to look at."""
+        """The place up to which nobody needs to look at changes."""
         return self.to if self.at is None else min(self.to, self.at)
 
 
@@ -45,9 +45,9 @@ class Copies(Protocol):
         """The end of the log."""
 
     def columns(self, table: TableId) -> tuple[str, ...]:
-        """The columns of the table that its key, its foreign keys and those of the tables below it need.
+        """The columns of the table's key, of its foreign keys, and columns to which foreign keys of children refer.
 
-        Those of foreign keys that are not comparable are not needed.
+        Columns that are only in foreign keys that are not comparable are left out.
         """
 
     def comparable(self, key: ForeignKey) -> bool:
@@ -57,24 +57,24 @@ class Copies(Protocol):
         """The classes of a comparable foreign key's values, as in `core.cascades.Classes`."""
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
-        """Whether a change of the parent in the log between two places may have an effect by the foreign key.
+        """Whether a change of the parent between two places of the log may have an effect by the foreign key.
 
-        It is asked of those that are not comparable; SpoolGap as for `logged`.
+        It is asked only for foreign keys that are not comparable. Raises SpoolGap as `logged` does.
         """
 
     def standing(self, table: TableId) -> Standing:
-        """How far the table's copy goes; an error where there is none to be continued."""
+        """How far the table's copy goes. Raises an error if there is no copy that can be continued."""
 
     def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
-        """The rows that the log takes away, or makes others, after this place; SpoolGap where it does not have all."""
+        """The rows that the log deletes or changes after this place. Raises SpoolGap if the log does not have all."""
 
     def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:
-        """The rows with values of these classes: in the copy, in its patches, before and after later changes."""
+        """The rows with values of the `sought` classes: in the copy, in its patches, before and after later changes."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """All changes after `since`, up to `upto`, which were looked for with the copy of this version.
+    """All changes of a table after `since`, up to `upto`, found when its copy had this `version`.
 
     `lacking`: foreign keys that are not comparable may have made changes that the copy lacks.
     """
@@ -88,91 +88,106 @@ class _Known:
 
 
 class Cascaded:
-    """What is known of the tables of a run."""
+    """The known changes by foreign keys, for the tables of a run."""
 
     def __init__(self) -> None:
         self._known: dict[TableId, _Known] = {}
 
     def changes(self, table: TableId, keys: ForeignKeys, copies: Copies) -> set[RowChange]:
-        """All changes that foreign keys may have made to the table's rows since `start`, up to the end of the log."""
-        known = self._up_to_now(table, keys, copies)
-        if known.lacking:
+        """All changes that foreign keys may have made to the table's rows, from where its copy stands (`start`) on.
+
+        They go up to the end of the log. Raises SpoolGap if some of them cannot be known here.
+        """
+        current = self._up_to_now(table, keys, copies)
+        if current.lacking:
             raise SpoolGap(f"{table}: foreign keys may have changed rows whose values only the source can compare")
-        return known.changes
+        return current.changes
 
     def _up_to_now(self, table: TableId, keys: ForeignKeys, copies: Copies) -> _Known:
+        """The changes of the table up to the end of the log: the kept ones if nothing is new, else extended ones."""
         standing, stop = copies.standing(table), copies.stop
-        before = self._known.get(table)
-        if before is not None and (before.upto, before.version) == (stop, standing.version):
-            return before
-        known, start = _begun(before, standing, stop), standing.start
+        kept = self._known.get(table)
+        if kept is not None and (kept.upto, kept.version) == (stop, standing.version):
+            return kept
+        current, start = _begun(kept, standing, stop), standing.start
         compared = [key for key in keys[table] if copies.comparable(key)]
-        others = [key for key in keys[table] if key not in compared]
-        if any(_may_touch(key, start, stop, keys, copies) for key in others):
-            known.since, known.lacking = stop, True
+        uncompared = [key for key in keys[table] if key not in compared]
+        if any(_may_touch(key, start, stop, keys, copies) for key in uncompared):
+            current.since, current.lacking = stop, True
         else:
             affected = self._affected(table, start, compared, keys, copies)
             if any(key.parent == table for key in compared):
-                _assert_known(known, table, start, keys, copies)
+                _assert_known(current, table, start, keys, copies)
             while sought := affected.sought():
                 affected.add_rows(copies.versions(table, sought))
-            known.changes |= affected.changes
-            known.moves = affected.moves
-        self._known[table] = known
-        return known
+            current.changes |= affected.changes
+            current.moves = affected.moves
+        self._known[table] = current
+        return current
 
     def _affected(
         self, table: TableId, start: Place, compared: Sequence[ForeignKey], keys: ForeignKeys, copies: Copies
     ) -> Affected:
-        """What changes of the parents after `start` do by these foreign keys; no row is looked for yet."""
+        """The effects of the parents' changes after `start` by the `compared` foreign keys; no row is looked up yet."""
         affected = Affected(table, copies.columns(table), compared, copies.classes)
         for parent in dict.fromkeys(key.parent for key in compared):
             columns = copies.columns(parent)
             affected.add_changes(parent, columns, copies.logged(parent, start))
             if parent != table and parent in keys:
-                known = self._up_to_now(parent, keys, copies)
-                _assert_known(known, parent, start, keys, copies)
-                affected.add_changes(parent, columns, (change for change in known.changes if change.place > start))
+                unlogged = self._up_to_now(parent, keys, copies)
+                _assert_known(unlogged, parent, start, keys, copies)
+                affected.add_changes(parent, columns, (change for change in unlogged.changes if change.place > start))
         return affected
 
     def moves(self, table: TableId) -> set[Move]:
-        """The values that these changes gave to rows of the table, as `changes` found them last.
+        """The values that foreign keys gave to rows of the table, as the last call of `changes` found them.
 
-        Where they are values of its key, a row may have been in no chunk: each was read when the row had another key.
+        If they are values of the table's key, a row may be in no chunk: each chunk was read while the row had another
+        key.
         """
         return self._known[table].moves
 
     def forget(self, table: TableId, upto: Place) -> None:
-        """Neither the table nor one below it needs a change of it up to this place."""
-        if known := self._known.get(table):
-            known.changes = {change for change in known.changes if change.place > upto}
+        """Forget the table's changes up to this place: neither the table nor one below it needs them."""
+        if kept := self._known.get(table):
+            kept.changes = {change for change in kept.changes if change.place > upto}
 
 
-def _begun(known: _Known | None, standing: Standing, stop: Place) -> _Known:
-    """The known changes that can be extended. A row only shows the versions that it once had."""
-    changes = set() if known is None else set(known.changes)
+def _begun(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
+    """The `kept` changes, to be extended up to `stop`. All changes after `since` will be known then.
+
+    The copy shows only the present versions of its rows. So changes between the last kept ones and the place of the
+    copy cannot be found any more.
+    """
+    changes = set() if kept is None else set(kept.changes)
     if standing.at is None or standing.gap:
         since = stop
-    elif known is None:
+    elif kept is None:
         since = standing.to if standing.at <= standing.to else stop
     else:
-        since = known.since if standing.at <= known.upto else stop
+        since = kept.since if standing.at <= kept.upto else stop
     return _Known(since, stop, standing.version, changes)
 
 
 def _assert_known(known: _Known, parent: TableId, start: Place, keys: ForeignKeys, copies: Copies) -> None:
-    """SpoolGap unless all changes of the parent after `start` are known."""
+    """Raise SpoolGap unless all changes of the parent after `start` are known."""
     if start < known.since and may_be_changed(parent, start, known.since, keys, copies):
         raise SpoolGap(f"{parent}: what foreign keys changed of it after {start} is not known any more")
 
 
 def may_be_changed(table: TableId, after: Place, upto: Place, keys: ForeignKeys, copies: Copies) -> bool:
-    """Whether foreign keys may have changed rows of the table between two places; SpoolGap as for `Copies.logged`."""
+    """Whether foreign keys may have changed rows of the table between two places.
+
+    Raises SpoolGap as `Copies.logged` does.
+    """
     return any(_may_touch(key, after, upto, keys, copies) for key in keys[table])
 
 
 def _may_touch(key: ForeignKey, after: Place, upto: Place, keys: ForeignKeys, copies: Copies) -> bool:
-    """The same by one foreign key, whose parent foreign keys may have changed, too."""
+    """Whether one foreign key may have changed rows of its table between two places.
+
+    Other foreign keys may have changed its parent, and so on upwards.
+    """
     if copies.comparable(key):
         columns, changes = copies.columns(key.parent), copies.logged(key.parent, after)
         is_touched = any(key.effect(columns, change) for change in changes if change.place <= upto)

@@ -1,12 +1,12 @@
 """Changes by foreign keys that the source does not log: which rows of a table they may have touched.
 
-ON DELETE or ON UPDATE with CASCADE or SET NULL changes the child rows whose columns have the referenced values that a
-row of the parent had before. That row's change is known: it is in the log, or it is found here one table higher. So a
-child row is touched only if one of its versions has such values: as the copy has it, as the log has it since, or as an
-earlier one of these changes left it. More rows than were touched may be found, never fewer. What became of them, only
-the source knows: they are read again (`pipeline.cascades`).
+ON DELETE or ON UPDATE with CASCADE or SET NULL changes the child rows that refer to the old values of a parent row. The
+change of the parent row is known: it is in the log, or the same search in the parent's table found it. A child row is
+touched only if one of its versions refers to those values: the version in the copy, a later one in the log, or one that
+an earlier change by a foreign key left. The search may find rows that were not touched, but it misses none that was.
+Only the source knows the rows' new values, so they are read again (`pipeline.cascades`).
 
-Different values may be one to the server, such as `a` and `A`. `Classes` tells which.
+The server may take different values for equal, such as `a` and `A`. `Classes` tells which.
 """
 
 import enum
@@ -41,10 +41,10 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ForeignKey:
-    """A foreign key of `table` that changes rows of it: its columns have the values of `referenced` in the parent.
+    """A foreign key that changes rows of `table`: its `columns` have the values of `referenced` in the `parent`.
 
-    `types` says of each column what decides how the server compares its values (`core.comparison`); () if all are
-    integers.
+    `types` has for each column the type that decides how the server compares its values (`core.comparison`); () if all
+    columns are integers.
     """
 
     table: TableId
@@ -56,21 +56,23 @@ class ForeignKey:
     types: tuple[str, ...] = ()
 
     def effect(self, columns: Sequence[str], change: RowChange) -> tuple[Row, Row | None] | None:
-        """The values of the child rows that a change of the parent touches, and those that they get.
+        """The values of the child rows that a change of the parent touches, and their new values.
 
-        None instead of the latter: the rows go. None: it touches no row. The parent's rows have these `columns`.
+        The new values are None if the child rows are deleted. The result is None if the change touches no row.
+        `columns` are the columns of the parent's rows.
         """
         old = values_of(self.referenced, columns, change.before)
         new = None if change.after is None else values_of(self.referenced, columns, change.after)
         rule = self.on_delete if new is None else self.on_update
         if rule is Rule.NONE or None in old or new == old:
             return None
-        return old, (None,) * len(old) if rule is Rule.SET_NULL else new
+        new_values = (None,) * len(old) if rule is Rule.SET_NULL else new
+        return old, new_values
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The change at `place` gave these values to the columns of a foreign key in rows that nobody may have seen."""
+    """The change at `place` gave these values to the columns of a foreign key, in rows that may be in no chunk."""
 
     place: Place
     key: ForeignKey
@@ -78,8 +80,8 @@ class Move:
 
 
 ForeignKeys = Mapping[TableId, Sequence[ForeignKey]]
-# of values of a foreign key's columns, without NULL, those of their class: equal ones where the server may find the
-# values to be equal
+# For values of a foreign key's columns, without NULL: the class of each. Values that the server may find equal have
+# equal classes
 Classes = Callable[[ForeignKey, Collection[Row]], Mapping[Row, Row]]
 
 
@@ -89,27 +91,31 @@ def values_of(names: Sequence[str], columns: Sequence[str], row: Row) -> Row:
 
 
 def family(table: TableId, keys: ForeignKeys) -> tuple[ForeignKey, ...]:
-    """The foreign keys that may change rows of the table: its own, and those of its parents, sorted.
+    """The foreign keys that may change rows of the table: its own, and those of all tables above it, sorted.
 
-    OperatorNeeded where they lead from another table back to it: no order of these tables is the right one.
+    Raises OperatorNeeded if they form a ring of several tables: then no order of these tables is right.
     """
-    found: set[ForeignKey] = set()
-    _collect(table, keys, found, ())
-    return tuple(sorted(found))
+    collected: set[ForeignKey] = set()
+    _collect(table, keys, collected, ())
+    return tuple(sorted(collected))
 
 
-def _collect(table: TableId, keys: ForeignKeys, found: set[ForeignKey], path: tuple[TableId, ...]) -> None:
+def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path: tuple[TableId, ...]) -> None:
+    """Add the foreign keys of the table and of those above it; `path` has the tables that led here."""
     if table in path:
         ring = ", ".join(map(str, path[path.index(table) :]))
         raise OperatorNeeded(f"foreign keys lead from {ring} back to {table}")
     for key in keys.get(table, ()):
-        found.add(key)
+        collected.add(key)
         if key.parent != table:
-            _collect(key.parent, keys, found, (*path, table))
+            _collect(key.parent, keys, collected, (*path, table))
 
 
 def depth(table: TableId, keys: ForeignKeys) -> int:
-    """How many tables are its parents, or parents of these. It is more than each parent has, except in a ring."""
+    """The number of tables above this one: its parents, their parents and so on.
+
+    It is greater than the depth of each parent, except in a ring.
+    """
     above: set[TableId] = set()
     waiting = [table]
     while waiting:
@@ -120,7 +126,7 @@ def depth(table: TableId, keys: ForeignKeys) -> int:
 
 
 def signature(keys: Iterable[ForeignKey]) -> str:
-    """The same text for the same foreign keys; '' for none."""
+    """A text that is the same for the same foreign keys, in any order; '' for none."""
     texts = [
         f"{key.table} {key.columns} {key.parent} {key.referenced} {key.on_delete} {key.on_update}"
         + (f" {key.types}" if key.types else "")
@@ -145,7 +151,7 @@ class Settled:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable for anything else."""
+        """The inverse of `to_json`. Raises StateUnreadable for anything else."""
         try:
             return cls(str(doc["keys"]), Place.parse(doc["to"]))
         except DAMAGED as error:
@@ -155,8 +161,9 @@ class Settled:
 class Affected:
     """The rows of one table that its foreign keys may have touched, found step by step.
 
-    `add_changes` of the parents, then look for rows with values of the classes that are `sought`, and `add_rows`, until
-    nothing is sought any more. The order of all that does not matter: `changes` has each change that may have happened.
+    The caller calls `add_changes` for each parent. Then, as long as `sought` returns classes of values, it looks up the
+    rows with such values and calls `add_rows`. In the end, `changes` has each change that may have happened; the order
+    of the calls does not matter.
     """
 
     def __init__(self, table: TableId, columns: Sequence[str], keys: Sequence[ForeignKey], classes: Classes) -> None:
@@ -168,21 +175,21 @@ class Affected:
         self.changes: set[RowChange] = set()
 
     def add_changes(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
-        """Rows of a parent, which have these columns, were changed."""
+        """Take in changes of a parent, whose rows have these columns."""
         self._note(parent, columns, changes)
         self._spread()
 
     def sought(self) -> dict[ForeignKey, set[Row]]:
-        """The classes of each foreign key's values that rows are to be looked for with; each is answered once."""
-        found = {}
+        """By foreign key, the classes of values for which the caller has to look up rows; each is returned once."""
+        to_look_up = {}
         for key, effects in self._effects.items():
-            if new := effects.keys() - self._asked[key]:
-                self._asked[key] |= new
-                found[key] = new
-        return found
+            if new_classes := effects.keys() - self._asked[key]:
+                self._asked[key] |= new_classes
+                to_look_up[key] = new_classes
+        return to_look_up
 
     def add_rows(self, rows: Iterable[Row]) -> None:
-        """The table has these rows, or had them, or they are in its log."""
+        """Take in rows that the table has or had, or that are in its log."""
         self._rows.update(rows)
         self._spread()
 
@@ -192,30 +199,32 @@ class Affected:
         return {
             Move(place, key, values)
             for key, effects in self._effects.items()
-            for found in effects.values()
-            for place, values in found
+            for outcomes in effects.values()
+            for place, values in outcomes
             if values is not None and None not in values
         }
 
     def _note(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
-        known = list(changes)
+        """Note the effects that these changes of the parent have by each foreign key."""
+        parent_changes = list(changes)
         for key in self._keys:
             if key.parent != parent:
                 continue
-            found = [(change.place, effect) for change in known if (effect := key.effect(columns, change)) is not None]
-            classes = self._learn(key, (old for _, (old, _) in found))
-            for place, (old, new) in found:
+            effects = [(change.place, key.effect(columns, change)) for change in parent_changes]
+            moves = [(place, *effect) for place, effect in effects if effect is not None]
+            classes = self._learn(key, (old for _, old, _ in moves))
+            for place, old, new in moves:
                 self._effects[key].setdefault(classes[old], set()).add((place, new))
 
     def _learn(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:
-        """The classes of all values that are known so far, and of these, which have no NULL."""
-        known = self._class_of[key]
-        if new := set(values) - known.keys():
-            known |= self._classes(key, new)
-        return known
+        """The class of each of these values, which have no NULL, and of all values so far."""
+        class_of = self._class_of[key]
+        if new := set(values) - class_of.keys():
+            class_of |= self._classes(key, new)
+        return class_of
 
     def _spread(self) -> None:
-        """Let every known change touch every known row; a changed row may be touched again, or be a parent itself."""
+        """Let every known effect touch every known row. A changed row may be touched again, or be a parent itself."""
         while new := self._touches() - self.changes:
             self.changes |= new
             self._rows |= {change.after for change in new if change.after is not None}
@@ -225,7 +234,7 @@ class Affected:
         return {change for key in self._keys if self._effects[key] for change in self._by(key)}
 
     def _by(self, key: ForeignKey) -> Iterator[RowChange]:
-        """What one foreign key does with the known rows."""
+        """The changes that one foreign key may have made to the known rows."""
         rows = [(row, values_of(key.columns, self._columns, row)) for row in self._rows]
         rows = [(row, values) for row, values in rows if None not in values]
         classes, effects = self._learn(key, (values for _, values in rows)), self._effects[key]
@@ -234,5 +243,6 @@ class Affected:
                 yield RowChange(place, row, None if new is None else self._with(row, key.columns, new))
 
     def _with(self, row: Row, names: Sequence[str], values: Row) -> Row:
+        """The row with these values in the named columns."""
         new = dict(zip(names, values, strict=True))
         return tuple(new.get(name, value) for name, value in zip(self._columns, row, strict=True))

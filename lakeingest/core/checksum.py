@@ -1,4 +1,4 @@
-"""What both sides digest to prove that a chunk is equal, and how digests are compared.
+"""Checksums by which source and target prove that a chunk is equal, and how they are compared.
 
 A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`. It is hashed with SHA-256, and the first
 two 64-bit parts of the hash are used. A chunk's checksum is the row count and the XOR of each part: it does not depend
@@ -49,24 +49,23 @@ def _joined(texts: Sequence[str | None]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose rows are not equal, and where the row is."""
+    """A key whose row is not the same on both sides, and how it differs."""
 
     key: Key
-    where: str  # 'only in the source' | 'only in the target' | 'differs'
+    where: str  # 'only in the source' | 'only in the target' | 'twice in the target' | 'differs'
 
 
 def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Checksum]]) -> list[Difference]:
     """The keys whose rows differ between both sides, in key order. A key that is twice in the target differs too."""
-    left = dict(source)
-    found: list[Difference] = []
+    unequal: list[Difference] = []
     seen: set[Key] = set()
     for key, checksum in target:
         if key in seen:
-            found.append(Difference(key, "twice in the target"))
-        elif key not in left:
-            found.append(Difference(key, "only in the target"))
-        elif left[key] != checksum:
-            found.append(Difference(key, "differs"))
+            unequal.append(Difference(key, "twice in the target"))
+        elif key not in source:
+            unequal.append(Difference(key, "only in the target"))
+        elif source[key] != checksum:
+            unequal.append(Difference(key, "differs"))
         seen.add(key)
-    found += [Difference(key, "only in the source") for key in left.keys() - seen]
-    return sorted(found, key=lambda difference: difference.key)
+    unequal += [Difference(key, "only in the source") for key in source.keys() - seen]
+    return sorted(unequal, key=lambda difference: difference.key)

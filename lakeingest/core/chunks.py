@@ -1,9 +1,10 @@
-"""Where to cut a table, and how finely: boundaries become ranges that tile the key space from end to end.
+"""Where a table is cut into chunks, and how finely: boundaries become ranges that tile the key space from end to end.
 
 Integer keys that are nearly all in use are cut by arithmetic, all others at boundaries that the server computes
 (Flink CDC 2.0, chunk splitting). Flink CDC cuts by arithmetic up to 1000 keys per row (its
 `chunk-key.even-distribution.factor.upper-bound`), so that a cluster of keys can put a thousand times the wanted rows
-into a chunk. Here it is 2: a range of n integer keys holds at most n rows, whatever the estimate says.
+into a chunk. Here the limit is 2 keys per row: a range of n integer keys holds at most n rows, whatever the estimate
+says.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ EVEN_FACTOR = 2  # keys per row up to which arithmetic is bounded: a chunk has a
 TARGET_SECONDS = 2.0  # of a chunk's read view, which holds a metadata lock and holds back purge: well under 5
 TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; packets and Python objects need memory too
 SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server ends it
-BYTES_MAX = 4 * TARGET_BYTES  # then the executor gives up the chunk: estimates may be wrong, and rows differ in size
+BYTES_MAX = 4 * TARGET_BYTES  # of a chunk: at more, the executor gives it up; estimates may be wrong, and rows differ
 FIRST_ROWS = 50_000  # before anything is measured: a second at most where rows are narrow
 ROWS_MAX = 200_000
 GROWTH = 4  # per wave: measurements hold for neighbours, not for the whole table
@@ -46,21 +47,21 @@ def first_rows(rows: int, size: int) -> int:
 
 
 def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
-    """Rows per chunk of the next wave, after a wave of chunks of `chunk_rows`; its slowest and largest chunk decide.
+    """Rows per chunk of the next wave, after a wave of chunks of `chunk_rows`, by its slowest and its largest chunk.
 
     The number grows only after full chunks: a wave of nearly empty chunks proves nothing about the next.
     """
     seconds = max(cost.seconds for cost in wave)
     size = max(cost.bytes for cost in wave)
-    wanted = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
+    by_cost = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
     proven = GROWTH * min(chunk_rows, max(cost.rows for cost in wave))
-    return max(1, min(int(wanted), max(chunk_rows, proven), ROWS_MAX))
+    return max(1, min(int(by_cost), max(chunk_rows, proven), ROWS_MAX))
 
 
 def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
-    """Keys per chunk where arithmetic is bounded, or None where the server must be asked.
+    """Keys per chunk if arithmetic bounds a chunk's rows; None if the server must compute the boundaries.
 
-    `rows` is an estimate. No chunk has more rows than the step has keys.
+    `rows` is an estimate. No chunk has more rows than keys.
     """
     factor = (maximum - minimum + 1) / max(rows, 1)
     if factor > EVEN_FACTOR:
@@ -69,10 +70,10 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
-    """Keys per chunk. In the last wave of a table they are chosen so that the chunks are a multiple of `at_once`.
+    """Keys per chunk. In a table's last wave they are chosen so that the number of chunks is a multiple of `at_once`.
 
-    Then all executors end at about the same time. A wave has up to `count` chunks. The answer is `step` if a single
-    chunk, or more than a wave, is left.
+    Then all executors end at about the same time. A wave has up to `count` chunks. The result is `step` if the rest of
+    the table is a single chunk, or more than a wave.
     """
     keys = maximum - start + 1
     if not step < keys <= step * count:
@@ -84,7 +85,7 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
     """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether the end is reached.
 
-    `maximum` is read anew for every wave, so the last chunk cannot have grown while the others were read.
+    The caller reads `maximum` anew for every wave, so the last chunk cannot have grown while the others were read.
     """
     boundaries: list[Key] = [(start + step * i,) for i in range(1, count + 1) if start + step * i <= maximum]
     return boundaries, len(boundaries) < count
@@ -93,7 +94,7 @@ def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[li
 def chunks_between(
     table: TableId, lower: Key | None, boundaries: Sequence[Key], *, last: bool, upper: Key | None = None
 ) -> list[Chunk]:
-    """The chunks from `lower` through each boundary; with `last`, one more up to `upper` (None: without bound)."""
+    """The chunks from `lower` to the last boundary, cut at each; with `last`, one more to `upper` (None: no bound)."""
     bounds: list[Key | None] = [lower, *boundaries]
     if last:
         bounds.append(upper)

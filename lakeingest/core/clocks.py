@@ -1,7 +1,7 @@
-"""Clocks that disagree: that of this machine, that of the source, and those that the copies were changed by.
+"""Clocks that disagree: the clocks of this machine, of the source, and of the machines that changed the copies.
 
-Times in a copy never go back, and what is removed for its age alone is removed by no clock that is ahead. So a wrong
-clock loses nothing; but it is named, because readers who ask for a time find rows of another time.
+Times in a copy never go back, and a clock that is ahead removes nothing for its age alone. So a wrong clock loses
+nothing. It is still reported, because readers who ask for a time find rows of another time.
 """
 
 from collections.abc import Mapping
@@ -9,32 +9,34 @@ from datetime import timedelta
 
 from lakeingest.core.schema import TableId
 
-NEAR = timedelta(minutes=1)  # that two clocks may differ; Iceberg's readers tolerate the same
+NEAR = timedelta(minutes=1)  # two clocks may differ by that much; Iceberg's readers tolerate the same
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
 def spoken(seconds: float) -> str:
-    """A time in the largest unit that fits."""
-    size, unit = next((one for one in _UNITS if seconds >= one[0]), _UNITS[-1])
+    """A duration in the largest unit that fits."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
     return f"{seconds / size:,.1f} {unit}"
 
 
 def lead(now: float, source: float) -> timedelta:
-    """By how much a clock is ahead of the source's; zero where they are near each other. Both in seconds since 1970."""
-    found = timedelta(seconds=now - source)
-    return found if found > NEAR else timedelta(0)
+    """By how much the clock `now` is ahead of the source's; zero if they are near. Both in seconds since 1970."""
+    ahead = timedelta(seconds=now - source)
+    return ahead if ahead > NEAR else timedelta(0)
 
 
 def disagreement(now: float, source: float, changed: Mapping[TableId, float]) -> str | None:
-    """What is wrong with this machine's clock, and its fix; None if it agrees with the others.
+    """A finding about this machine's clock, with its fix; None if the clock agrees with the others.
 
-    `changed` says for each copy when it was changed last, by the clock of who did. All in seconds since 1970.
+    `changed` has for each copy the time of its last change, by the clock of the machine that made it. All times are in
+    seconds since 1970.
     """
-    table = max(changed, key=lambda one: changed[one], default=None)
-    found = []
-    if table is not None and changed[table] - now > NEAR.total_seconds():
-        late = spoken(changed[table] - now)
-        found.append(f"{late} behind the last commit of {table}, so that commits get the time of that one")
+    newest = max(changed, key=lambda table: changed[table], default=None)
+    findings = []
+    if newest is not None and changed[newest] - now > NEAR.total_seconds():
+        late = spoken(changed[newest] - now)
+        findings.append(f"{late} behind the last commit of {newest}, so that commits get the time of that one")
     if abs(now - source) > NEAR.total_seconds():
-        found.append(f"{spoken(abs(now - source))} {'ahead of' if now > source else 'behind'} the clock of the source")
-    return f"this machine's clock is {', and '.join(found)}; set the clock that is wrong" if found else None
+        direction = "ahead of" if now > source else "behind"
+        findings.append(f"{spoken(abs(now - source))} {direction} the clock of the source")
+    return f"this machine's clock is {', and '.join(findings)}; set the clock that is wrong" if findings else None

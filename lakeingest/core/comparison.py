@@ -1,8 +1,9 @@
 """How far values of a foreign key can be compared outside the server, as InnoDB compares them in a foreign key.
 
-That is by bytes, and texts by their collation. A type of which every value has one text or number in the lake, and
-another value another one, is compared here. Of texts the server tells the classes (`mysql.text_classes`). All else is
-not compared: where a parent's change may have an effect, all rows of the child are compared with the source.
+InnoDB compares bytes, and texts by their collation. Values of a type are compared here if each value has exactly one
+text or number in the lake, and different values have different ones. For texts, the server tells which ones are equal
+(`mysql.text_classes`). Other types are not compared: if a parent's change may have an effect, all rows of the child are
+compared with the source.
 """
 
 import enum
@@ -11,7 +12,7 @@ from lakeingest.core.cascades import ForeignKey
 from lakeingest.core.schema import INTEGERS, NULL_DATES, Column, Kind, TableSchema
 
 UNLIKE = "?"  # in `ForeignKey.types`: the child's column and the parent's are of two types, or generated
-# of these the classes of texts agree with `=` on the server in every collation (tests/mysql/test_text_classes.py)
+# In these, texts of one class are equal by `=` on the server, in every collation: tests/mysql/test_text_classes.py
 CHARSETS = frozenset({"ascii", "latin1", "utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"})
 TEXTS = frozenset({"char", "varchar"})
 _ALIKE = INTEGERS | {
@@ -21,15 +22,15 @@ _ALIKE = INTEGERS | {
 
 
 class Comparison(enum.Enum):
-    """What can be compared here of the values of a foreign key's columns."""
+    """How far the values of a foreign key's columns can be compared here."""
 
-    VALUES = "values"  # which of them may be equal
-    CHANGES = "changes"  # whether a parent's row has others after its change
+    VALUES = "values"  # it is known which values may be equal
+    CHANGES = "changes"  # it is only known whether a change gave the parent's row other values
     NOTHING = "nothing"
 
 
 def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comparison:
-    """What can be compared here of a foreign key's values, with the types that they have in both copies."""
+    """How far a foreign key's values can be compared here, with the types that they have in both copies."""
     if not (set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)):
         return Comparison.NOTHING
     own, above = map(child.column, key.columns), [parent.column(name) for name in key.referenced]
@@ -40,18 +41,19 @@ def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comp
 
 
 def collation_of(type_: str) -> str:
-    """The collation in one of `ForeignKey.types`; '' where the type is no text."""
+    """The collation in one of `ForeignKey.types`; '' if the type is no text."""
     name, _, collation = type_.partition(" ")
     return collation if name in TEXTS | {"text"} else ""
 
 
 def collations(key: ForeignKey) -> dict[str, str]:
     """The collations of the foreign key's columns that are texts, by column."""
-    found = zip(key.columns, map(collation_of, key.types), strict=True) if key.types else ()
-    return {name: collation for name, collation in found if collation}
+    by_column = zip(key.columns, map(collation_of, key.types), strict=True) if key.types else ()
+    return {name: collation for name, collation in by_column if collation}
 
 
 def _are_compared(child: Column, parent: Column, type_: str) -> bool:
+    """Whether it is known here which values of a child's column may equal which values of the parent's."""
     if collation := collation_of(type_):
         return collation.partition("_")[0] in CHARSETS
     if type_ == UNLIKE or not (_is_exact(child) and _is_exact(parent)):
@@ -62,7 +64,7 @@ def _are_compared(child: Column, parent: Column, type_: str) -> bool:
 def _is_exact(column: Column) -> bool:
     """Whether values of the source that differ in a byte differ in the lake."""
     if column.members:
-        return "" not in column.members  # the text of a wrong value is '', too
+        return "" not in column.members  # an invalid value has the text '', too
     match column.kind:
         case Kind.FLOAT | Kind.DOUBLE:
             return False  # zero has two signs

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A precondition by the name that users see. `finding` is what is wrong and its fix, None if the condition is met.
+    """A checked precondition, by the name that users see. `finding` names the fault and its fix; None: it is met.
 
     A finding that is not `fatal` is a warning: a run may begin.
     """

@@ -1,7 +1,7 @@
-"""Defaults: what a server puts into a column that a new row does not name. NULL, none and unknown are different things.
+"""Defaults: the values of columns that an INSERT does not name. NULL, none and unknown are three different things.
 
 The texts of defaults that information_schema shows are for people: FLOAT has six digits there, and characters beyond
-U+FFFF are question marks. So a value is only what a server sent in a result set.
+U+FFFF are question marks. So a value is taken only from a result set.
 """
 
 import enum
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class Default(enum.Enum):
-    """What is known of a default, without its value."""
+    """What is known about a default whose value is not known."""
 
     UNKNOWN = "nobody has looked at it"
     NONE = "it is NOT NULL and has no default"

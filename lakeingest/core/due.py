@@ -12,9 +12,9 @@ QUIET_SECONDS = 180.0  # a table without changes lags this much
 class Standing:
     """Where a complete copy stands, and how long ago the run worked on it.
 
-    `unseen`: nobody sees it yet as it was copied. `behind`: the spool goes on after its position. `has_changes`: there
-    is something of the table to merge, or to lift its rows over; it is not asked of an unseen copy. `needs_commit`: a
-    new position of the quiet table is to be committed, and not only noted in the state.
+    `unseen`: readers do not see it yet. `behind`: the spool goes on after its position. `has_changes`: the spool has
+    changes of the table to merge, or DDL to lift its rows over; nobody looks for them for an unseen copy.
+    `needs_commit`: if the table is quiet, its new position has to be committed, and not only noted in the state.
     """
 
     table: TableId
@@ -31,13 +31,14 @@ class Standing:
 
 
 def due(copies: Sequence[Standing]) -> list[TableId]:
-    """The tables to work on, in this order: unseen copies, those with changes, quiet tables.
+    """The tables to work on, in this order: unseen copies, copies with changes, quiet tables.
 
-    Of the quiet tables that need a commit only the one that has waited longest, so that a round stays short.
+    Only one of the quiet tables that need a commit is due, the one that has waited longest, so that a round stays
+    short.
     """
-    unseen = [one.table for one in copies if one.unseen]
-    busy = [one.table for one in copies if one.behind and one.has_changes and not one.unseen]
-    quiet = [one for one in copies if one.is_quiet]
-    noted = [one.table for one in quiet if not one.needs_commit]
-    committed = sorted((one for one in quiet if one.needs_commit), key=lambda one: -one.idle_seconds)
-    return [*unseen, *busy, *noted, *(one.table for one in committed[:1])]
+    unseen = [copy.table for copy in copies if copy.unseen]
+    busy = [copy.table for copy in copies if copy.behind and copy.has_changes and not copy.unseen]
+    quiet = [copy for copy in copies if copy.is_quiet]
+    noted = [copy.table for copy in quiet if not copy.needs_commit]
+    to_commit = sorted((copy for copy in quiet if copy.needs_commit), key=lambda copy: -copy.idle_seconds)
+    return [*unseen, *busy, *noted, *(copy.table for copy in to_commit[:1])]

@@ -1,8 +1,8 @@
-"""Failover: where a saved position stands in the binlog of another server, which goes on with the same history.
+"""Failover: where a saved position is in the binlog of another server, which goes on with the same history.
 
 A replica has the same transactions as its source, with the same GTIDs, but at other places in its binlog. So places of
 two servers are never compared. A position is found again by its GTIDs. All servers of a history also have the same
-commit time for a GTID; it tells transactions apart that got the same GTID on two servers.
+commit time for a GTID. If two transactions got the same GTID on two servers, their commit times differ.
 """
 
 from bisect import bisect_left
@@ -21,8 +21,9 @@ AnyGtid = TypeVar("AnyGtid", Gtid, DomainGtid)
 class Logged(Generic[AnyGtid]):
     """A transaction in a binlog: its GTID, where it ends, and when it was committed, in µs.
 
-    MySQL says when the original server committed it. MariaDB says it on that server, but on a replica when the original
-    server began the last statement of it; in seconds.
+    In MySQL it is the time at which the original server committed the transaction. MariaDB stores whole seconds: the
+    original server the second of the commit, a replica the second in which the original server began the last
+    statement.
     """
 
     gtid: AnyGtid
@@ -35,81 +36,85 @@ class Found:
     """Where the last transaction of a position ends in the binlog of another server.
 
     `errant` are the transactions before it that the position does not have. The copy lacks them, and they cannot be
-    applied to it now: what they changed may have been changed again.
+    applied to it now, because later transactions may have changed the same rows again.
     """
 
     end: FilePosition
     errant: GtidSet
 
     def position(self, saved: Position, server_uuid: str, epoch: int, history: History | None) -> Position:
-        """The saved position as this server has it; `history` is that of its binlog there."""
-        known = None if saved.gtids is None else saved.gtids | self.errant
-        return replace(saved, server_uuid=server_uuid, epoch=epoch, at=self.end, gtids=known, history=history)
+        """The saved position on this server; `history` is the history of the server's binlog there."""
+        gtids = None if saved.gtids is None else saved.gtids | self.errant
+        return replace(saved, server_uuid=server_uuid, epoch=epoch, at=self.end, gtids=gtids, history=history)
 
 
 def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
-    """The epoch of this server, from the servers and epochs of all that is known of the pipeline.
+    """The epoch of this server; `known` are the servers and epochs in everything that the pipeline has stored.
 
-    It is the last epoch, or the next one if that is another server's.
+    It is the last epoch, or the next one if the last epoch is another server's.
     """
     last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
     return last if {server for server, epoch in known if epoch == last} <= {server_uuid} else last + 1
 
 
 def is_related(position: Position, executed: GtidSet | None) -> bool:
-    """Whether a server that has executed these GTIDs has any of the position's: then both are of one history."""
+    """Whether a server that executed these GTIDs has any GTID of the position: then both are of one history."""
     return bool(position.gtids and executed and position.gtids & executed)
 
 
 def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
-    """The newest of these binlog files, oldest first, that this holds of; it holds of none after one that it does not.
+    """The newest of these binlog files for which `holds` is true; None if there is none.
 
-    It is asked of few files.
+    `files` are in order, the oldest first. If `holds` is false for a file, it is false for all later ones; so it is
+    asked for few files.
     """
     count = bisect_left(files, True, key=lambda file: not holds(file))
     return files[count - 1] if count else None
 
 
 def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
-    """Where the position's last transaction ends, among the transactions of a binlog after those in `before`.
+    """Where the position's last transaction ends, among the transactions of a binlog that follow the set `before`.
 
-    SourceDiverged where it is not there, or is not the one that the position names; also where the position, which is
-    of an earlier version then, does not name one.
+    Raises SourceDiverged if the binlog lacks that transaction, or has another one with its GTID; also if the position,
+    saved by an earlier version, does not name its last transaction.
     """
-    known, last = position.gtids or GtidSet(), None if position.history is None else position.history.last
-    end, unknown, waiting = None, before - known, list[Gtid]()
+    copied = position.gtids or GtidSet()
+    last = None if position.history is None else position.history.last
+    end, errant = None, before - copied
+    skipped: list[Gtid] = []  # lacking in the copy; errant only if a transaction of the position follows
     is_proven = False
-    for one in transactions:
-        if one.gtid not in known:
-            waiting.append(one.gtid)
+    for transaction in transactions:
+        if transaction.gtid not in copied:
+            skipped.append(transaction.gtid)
             continue
-        end = one.end
-        if waiting:
-            unknown, waiting = unknown | GtidSet.of_gtids(waiting), []
-        if last is not None and str(one.gtid) == last.gtid:
-            if one.committed_at != last.committed_at:
+        end = transaction.end
+        if skipped:
+            errant, skipped = errant | GtidSet.of_gtids(skipped), []
+        if last is not None and str(transaction.gtid) == last.gtid:
+            if transaction.committed_at != last.committed_at:
                 raise SourceDiverged(f"{last.gtid} is another transaction on the source than the one that is copied")
             is_proven = True
     if end is None or not is_proven:
-        named = "the last transaction of the position" if last is None else last.gtid
-        raise SourceDiverged(f"the source does not show that {named} is the transaction that is copied")
-    return Found(end, unknown)
+        name = "the last transaction of the position" if last is None else last.gtid
+        raise SourceDiverged(f"the source does not show that {name} is the transaction that is copied")
+    return Found(end, errant)
 
 
 def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) -> Found:
-    """Where this transaction ends among those of a binlog file of MariaDB.
+    """Where the transaction `last` ends among the transactions of a binlog file of MariaDB.
 
-    All are of one domain, and their numbers follow each other: so the server has no errant transaction among them. A
-    replica never dates a transaction later than its original server. One that is dated later got the GTID again.
-    SourceDiverged for anything else.
+    All transactions must be of one domain, with consecutive numbers: then none among them is errant. A replica never
+    dates a transaction later than its original server does, so a later date means another transaction with this GTID.
+    Raises SourceDiverged if the transactions break one of these rules, or if the transaction is not there.
     """
-    wanted, before = DomainGtid.parse(last.gtid or ""), None
-    for one in transactions:
-        if one.gtid.domain != wanted.domain or (before is not None and one.gtid.number != before + 1):
-            raise SourceDiverged(f"the source has {one.gtid} out of order, or in another domain than {wanted}")
-        if one.gtid == wanted:
-            if one.committed_at > last.committed_at:
+    sought, previous = DomainGtid.parse(last.gtid or ""), None
+    for transaction in transactions:
+        gtid = transaction.gtid
+        if gtid.domain != sought.domain or (previous is not None and gtid.number != previous + 1):
+            raise SourceDiverged(f"the source has {gtid} out of order, or in another domain than {sought}")
+        if gtid == sought:
+            if transaction.committed_at > last.committed_at:
                 break
-            return Found(one.end, GtidSet())
-        before = one.gtid.number
-    raise SourceDiverged(f"the source does not show that {wanted} is the transaction that is copied")
+            return Found(transaction.end, GtidSet())
+        previous = gtid.number
+    raise SourceDiverged(f"the source does not show that {sought} is the transaction that is copied")

@@ -1,7 +1,7 @@
-"""Names of files and folders that are made of names of tables: whatever the name, it is one part of a path.
+"""Names of files and folders that are made from names of tables: each is one part of a path, whatever the name.
 
-A table of a source may be called `..` or `a/b`. `segment` and `file_name` encode a name, `joined` asserts that each
-part of a path is one.
+A table of a source may be called `..` or `a/b`. `segment` and `file_name` encode a name. `joined` asserts that each
+part of a path is a single name.
 """
 
 import hashlib
@@ -15,16 +15,16 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.~ -]+")  # what `quote` encodes; a space is 
 
 
 def segment(name: str, unsafe: re.Pattern[str], reserved: frozenset[str] = frozenset()) -> str:
-    """The part of a path for a name; what `unsafe` finds is percent-encoded.
+    """The part of a path for a name; characters that `unsafe` matches are percent-encoded.
 
-    So are the dots of a name that stands for this folder, for the one above, or for something that is `reserved`.
+    The dots are encoded, too, if the name is `.`, `..` or one of the `reserved` names.
     """
-    encoded = unsafe.sub(lambda found: quote(found[0], safe=""), name)
+    encoded = unsafe.sub(lambda match: quote(match[0], safe=""), name)
     return encoded.replace(".", "%2E") if encoded in {".", "..", *reserved} else encoded
 
 
 def joined(root: str, *parts: str) -> str:
-    """The path of these parts below a folder; ValueError where a part is not one name, and so may lead elsewhere."""
+    """The path of these parts below a folder. Raises ValueError if a part is no single name: it may lead elsewhere."""
     for part in parts:
         if part in {"", ".", ".."} or "/" in part or "\0" in part:
             raise ValueError(f"{part!r} is no part of a path below {root}")
@@ -32,9 +32,9 @@ def joined(root: str, *parts: str) -> str:
 
 
 def inside(name: str) -> str:
-    """The name that a document has for a file below its folder; ValueError for one of another place.
+    """The name, from a document, of a file below the document's folder. Raises ValueError if it leads elsewhere.
 
-    Whoever can write the document must not choose which other files are read, or deleted.
+    Otherwise, a person who can write the document could choose which other files are read or deleted.
     """
     joined("its folder", *name.split("/"))
     return name
@@ -43,7 +43,8 @@ def inside(name: str) -> str:
 def file_name(name: str) -> str:
     """The name of a file for a name of a database and a table; two names never have the same file.
 
-    It is percent-encoded; where it is too long for a file, it is its beginning, `=` and a digest of the whole name.
+    The name is percent-encoded. If that is too long for a file, the result is its beginning, `=`, and a digest of the
+    whole name.
     """
     encoded = segment(name, _UNSAFE)
     if len(encoded) <= MOST_BYTES:
@@ -54,5 +55,5 @@ def file_name(name: str) -> str:
 
 
 def is_cut(name: str) -> bool:
-    """Whether the name of a file is only the beginning of an encoded name, and a digest."""
+    """Whether `file_name` had to shorten this name of a file: it is the beginning of an encoded name, and a digest."""
     return _CUT in name

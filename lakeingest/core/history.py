@@ -11,10 +11,11 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A transaction: where in which file it begins, its GTID (None without), and when it was committed.
+    """A transaction: the file and the byte at which it begins, its GTID (None without GTIDs), and its commit time.
 
-    `committed_at` is in µs since 1970, of the server that the transaction is from (`original_commit_timestamp`); GTID
-    and time are the same on every server of the history. MariaDB stores only the second.
+    `committed_at` is in µs since 1970, by the server that committed the transaction first
+    (`original_commit_timestamp`). GTID and time are the same on every server of the history. MariaDB stores only whole
+    seconds.
     """
 
     file: str
@@ -33,20 +34,20 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a reader saw of the binlog at a position. A part that is None is not known.
+    """What a reader saw of the binlog at a position; None for each part that is not known.
 
-    `began` is the second (since 1970) in which the position's file was begun, from the header of its FORMAT_DESCRIPTION
-    event. `event` is None at the start of a file. `last` is the last transaction that was read before the position, in
-    its file or in an earlier file.
+    `began` is the second (since 1970) in which the server began the position's file, from the header of its
+    FORMAT_DESCRIPTION event. `event` is None at the start of a file. `last` is the last transaction that was read
+    before the position, in its file or in an earlier file.
     """
 
     began: int | None = None
     event: LastEvent | None = None
     last: Committed | None = None
 
-    def after(self, before: "History | None") -> Self:
+    def after(self, earlier: "History | None") -> Self:
         """Add the last transaction of an earlier position's history, if no transaction was read since."""
-        return self if self.last or before is None else replace(self, last=before.last)
+        return self if self.last or earlier is None else replace(self, last=earlier.last)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -59,7 +60,7 @@ class History:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError when a part is missing or wrong."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError if a part is missing or wrong."""
         began, event, last = (doc[part] for part in ("began", "event", "last"))
         return cls(
             None if began is None else int(began),

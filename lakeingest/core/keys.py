@@ -1,6 +1,6 @@
-"""Keys and ranges of keys. Only this module knows key order, which end of a range is closed, and its SQL.
+"""Keys and ranges of keys. Only this module knows key order, which end of a range is closed, and a range's SQL.
 
-MySQL, Python and Spark agree on the order of integers. Only the server knows the order of everything else, above all of
+MySQL, Python and Spark agree on the order of integers. Only the server knows the order of other values, above all of
 collated strings: such a part of a key is a literal of MySQL, and it is never compared here.
 """
 
@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-Key = tuple[int | str, ...]  # integers, and literals of MySQL's
-# numbers; times, UUIDs and addresses; bytes, those of a text with its charset; and `n/m`, number n of an ENUM or SET
-# whose last member is m
+Key = tuple[int | str, ...]  # integers, and literals of MySQL
+# In this order: numbers; times, UUIDs and addresses; bytes, with a charset if they are a text; and `n/m`, which is
+# number n of an ENUM or SET whose last member has the number m
 _LITERAL = re.compile(r"-?\d+(\.\d+)?|'[-\da-f:. ]+'|(_\w+ )?x'[\dA-F]*'|(?P<number>\d+)/(?P<last>\d+)")
 
 
@@ -66,9 +66,9 @@ class KeyRange:
         return above and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
 
     def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
-        """The keys of this range before those of `by`, in `by`, and after them; None where there are none.
+        """Three parts of this range: its keys before `by`, in `by`, and after `by`; None for a part without keys.
 
-        ValueError where only the server knows the order, unless `by` has every key.
+        Raises ValueError if only the server knows the order, unless `by` has every key.
         """
         if by == KeyRange():
             return None, self, None
@@ -109,6 +109,7 @@ def _greater(lower: Key | None, other: Key) -> Key:
 
 
 def _from(columns: tuple[str, ...], key: Key) -> str:
+    """The condition on the keys from this one on."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _is(column, ">=", value)
@@ -119,6 +120,7 @@ def _from(columns: tuple[str, ...], key: Key) -> str:
 
 
 def _before(columns: tuple[str, ...], key: Key) -> str:
+    """The condition on the keys before this one."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _is(column, "<", value)
@@ -128,16 +130,17 @@ def _before(columns: tuple[str, ...], key: Key) -> str:
 
 
 def _is(column: str, operator: str, value: int | str) -> str:
+    """The comparison of a column with a part of a key."""
     member = _LITERAL.fullmatch(str(value))
     if member is None or member["number"] is None:
         return f"{column} {operator} {value}"
-    # of an ENUM or SET MySQL follows its index only to numbers that are equal
+    # for an ENUM or SET, MySQL uses the index only if the condition lists equal numbers
     number, last = int(member["number"]), int(member["last"])
-    equal = {
+    numbers = {
         "<": range(number),
         "<=": range(number + 1),
         "=": range(number, number + 1),
         ">=": range(number, last + 1),
         ">": range(number + 1, last + 1),
     }[operator]
-    return f"{column} IN ({', '.join(map(str, equal))})" if equal else "FALSE"
+    return f"{column} IN ({', '.join(map(str, numbers))})" if numbers else "FALSE"

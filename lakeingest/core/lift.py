@@ -1,7 +1,7 @@
 """Lifts: how the rows of a table become rows of its next definition, column by column, whatever the columns are called.
 
-A lift never looks at rows: it is known from the definitions, and from what the statement did, which rows come through
-it exactly. What is not known is refused.
+A lift never looks at rows. The definitions, and the changes that the statement made, tell whether every row comes
+through it exactly. A lift for which that is not known is refused.
 """
 
 import re
@@ -14,7 +14,7 @@ from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.core.widening import is_same, unheld
 
 _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
-# Properties that do not decide what a copy can store, so that a guess may be wrong in them
+# Properties that do not decide which values a copy can store, so that a guess may be wrong in them
 _COMPARED = {"source_type.members", "default", "charset", "collation", "generation"}
 
 
@@ -23,18 +23,19 @@ class NotLiftable(ValueError):
 
 
 class Unexplained(NotLiftable):
-    """The DDL in the binlog does not lead to the definition: older rows may have been read by a wrong one."""
+    """The DDL in the binlog does not lead to the definition: older rows may have been read by a wrong definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """From one definition to the next. `origins` has for each column of `after` its name before; None: it is new.
+    """The step from one definition of a table to the next.
 
-    `defined` are the columns of `after` that the statement defined anew; None: maybe all of them. `is_guess`: the rows
-    are compared with the source afterwards, so the copy only has to be able to store them.
+    `origins` has for each column of `after` its name in `before`; None: the column is new. `defined` are the columns of
+    `after` that the statement defined anew; None: maybe all of them. `is_guess`: the rows are compared with the source
+    afterwards, so the copy only has to be able to store them.
 
-    NotLiftable where it changes the key, a column to one that may not hold every old value, or what a generated
-    column is computed from; and where nobody knows the values of old rows in a new column.
+    Raises NotLiftable if the step changes the key, gives a column a type that may not hold every old value, or changes
+    a column that a generated column is computed from; also if nobody knows the values of old rows in a new column.
     """
 
     before: TableSchema
@@ -49,48 +50,52 @@ class Lift:
             self._refuse("its key is not what it was")
         if (self.before.choices, self.before.skipped) != (self.after.choices, self.after.skipped):
             self._refuse("its rows are mapped in another way")
-        known = {column.name: column for column in self.before.columns}
+        old_columns = {column.name: column for column in self.before.columns}
         changed = set(self.dropped)
         for column in self.after.columns:
-            name = origin[column.name]
-            if name is None:
+            old_name = origin[column.name]
+            if old_name is None:
                 self._fill(column)
                 changed.add(column.name)
-            elif lost := self._lost(known[name], column):
-                types = f"was {known[name].source_type} and is {column.source_type}"
-                by = ", ".join(one.replace("source_type.", "its type's ") for one in lost)
+                continue
+            old = old_columns[old_name]
+            if lost := self._lost(old, column):
+                types = f"was {old.source_type} and is {column.source_type}"
+                by = ", ".join(name.replace("source_type.", "its type's ") for name in lost)
                 self._refuse(f"{column.name} {types}, and rows may have other values (by {by})")
-            elif name != column.name or not self._stays(known[name], column):
-                changed |= {name, column.name}
+            if old_name != column.name or not self._stays(old, column):
+                changed |= {old_name, column.name}
         if not self.is_guess:
             self._assert_computed_from_none_of(changed)
 
     def _stays(self, old: Column, column: Column) -> bool:
-        """Whether the column certainly is what it was, but for its name."""
+        """Whether the column certainly has its old definition, apart from its name."""
         if self.defined is not None and column.name not in self.defined:
             return replace(old, name=column.name) == column
         return is_same(replace(old, name=column.name), column)
 
     def _lost(self, old: Column, column: Column) -> list[str]:
-        """The properties for which it is not certain that rows have the same value after."""
+        """The properties of the column whose change may give rows another value; empty if no row can change."""
         if self._stays(old, column):
             return []
         lost = [*unheld(old, column)]
         if old.name in self.before.generated:
             lost.append("generation")
-        if column.name in self.after.key:  # rows are found by it, and the order of its values decides in which split
+        # rows are found by their key, and the order of keys decides which split has a row
+        if column.name in self.after.key:
             lost += [*unheld(column, old)]
             lost += ["collation"] if old.collation != column.collation or (column.charset and not old.collation) else []
         return [name for name in dict.fromkeys(lost) if not (self.is_guess and name in _COMPARED)]
 
     def _assert_computed_from_none_of(self, changed: set[str]) -> None:
-        """The server computes a generated column anew where one changes that its expression names.
+        """Refuse the lift if a generated column may be computed from a changed column: the server computes it anew.
 
-        A skipped column may be computed from any other.
+        A skipped column counts as changed, because it may be computed from any other.
         """
         for name in self.after.generated if changed else ():
             expression = self.after.column(name).generation
-            if not expression or any(_names(expression, one) for one in {*changed, *self.after.skipped} - {name}):
+            sources = {*changed, *self.after.skipped} - {name}
+            if not expression or any(_names(expression, source) for source in sources):
                 self._refuse(f"the generated column {name} may be computed from {', '.join(sorted(changed))}")
 
     @property
@@ -100,12 +105,12 @@ class Lift:
 
     @property
     def fills(self) -> Mapping[str, object]:
-        """The values of old rows in new columns, by their names; NULL in the others."""
+        """The values of old rows in new columns, by the columns' names. A new column that is not here is NULL there."""
         new = (column for column, origin in zip(self.after.columns, self.origins, strict=True) if origin is None)
         return {column.name: value for column in new if (value := self._fill(column)) is not None}
 
     def _fill(self, column: Column) -> object:
-        """What the server gave to a row that was there before; None is NULL."""
+        """The value that the server gave to old rows in a new column; None is NULL. Refuses an unknown value."""
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
         default = column.default
@@ -125,9 +130,9 @@ class Lift:
 
 
 def _is_kept(column: Column, value: object) -> bool:
-    """Whether the default is the same after any later DDL that does not name the column, as it was for old rows.
+    """Whether the default stays exactly the same through later DDL that does not name the column.
 
-    Other DDL writes each default as a text and reads it again (measured, MySQL 9.7 and MariaDB 11.4): a FLOAT with six
+    Such DDL writes each default as a text and reads it again (measured, MySQL 9.7 and MariaDB 11.4): a FLOAT with six
     digits, and a TIMESTAMP in the session's time zone, where an hour of autumn comes twice.
     """
     if column.kind is Kind.FLOAT:
@@ -136,7 +141,7 @@ def _is_kept(column: Column, value: object) -> bool:
 
 
 def _implicit(column: Column) -> object:
-    """The value of old rows in a NOT NULL column without a default; None where that is not known here.
+    """The value of old rows in a new NOT NULL column without a default; None if it is not known here.
 
     Source: MySQL manual, "Data Type Default Values".
     """
@@ -150,6 +155,5 @@ def _implicit(column: Column) -> object:
 def _names(expression: str, column: str) -> bool:
     """Whether an expression may name a column; in doubt, True."""
     spellings = {column, column.replace("`", "``"), column.replace('"', '""')}
-    return any(
-        re.search(rf"(?<![\w$]){re.escape(one.casefold())}(?![\w$])", expression.casefold()) for one in spellings
-    )
+    text = expression.casefold()
+    return any(re.search(rf"(?<![\w$]){re.escape(spelling.casefold())}(?![\w$])", text) for spelling in spellings)

@@ -1,4 +1,4 @@
-"""What the spool has to keep of a table's changes."""
+"""Which changes of a table the spool has to keep."""
 
 from collections.abc import Iterable
 
@@ -10,10 +10,10 @@ def needed_by(staged: Progress, visible: Progress | None, reads: Iterable[Place]
     """The spool may forget the table's changes up to this place, and no others.
 
     `visible` is the progress that readers see: staging may be branched from it again, and merged from its position.
-    `reads` are the places where the spool ended before each read that still runs, or is not committed yet, took its
-    first low. The parents' changes, which are in the same segments, are needed from where the copy has those by foreign
-    keys.
+    `reads` has a place for each read that still runs, or is not committed yet: the end of the spool before the read
+    took its first low. The parents' changes are in the same segments; they are needed after the place up to which the
+    copy has the changes by foreign keys.
     """
-    known = [staged] if visible is None else [staged, visible]
-    settled = [one.cascades.to for one in known if one.cascades is not None]
-    return min([*(one.needed_from for one in known), *settled, *reads])
+    states = [staged] if visible is None else [staged, visible]
+    cascades_to = [progress.cascades.to for progress in states if progress.cascades is not None]
+    return min([*(progress.needed_from for progress in states), *cascades_to, *reads])

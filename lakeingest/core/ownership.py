@@ -13,7 +13,7 @@ from lakeingest.errors import DAMAGED
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A pipeline: its name, the id of its state folder ('': it has none yet), and where that is, with its machine."""
+    """A pipeline: its name, the id of its state folder ('': it has no id yet), and that folder's place and machine."""
 
     pipeline: str
     id: str
@@ -25,10 +25,10 @@ class Owner:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """The inverse of `to_text`; what is something else belongs to a pipeline that nobody is."""
+        """The inverse of `to_text`. Any other text gives an owner that is the same as no pipeline."""
         try:
-            given = json.loads(text)
-            return cls(str(given["pipeline"]), str(given["id"]), str(given["state"]))
+            doc = json.loads(text)
+            return cls(str(doc["pipeline"]), str(doc["id"]), str(doc["state"]))
         except DAMAGED:
             return cls("?", "", "?")
 

@@ -6,15 +6,16 @@
 COPYING: some chunks are read. COPIED: all are, splits stand at different marks or a patch waits. LEVEL: all stand at
 one stop, so the staged rows are the source's table there. Only an AUDITED table may be visible to readers.
 
-A patch leads back to COPIED from every later phase. The merge that takes it in levels the table again, so it may be
-published before the re-snapshot has come to its end. Rows that were read again and are the same leave a table LEVEL.
-One step leads back to COPYING: the copy is started over, and nothing is published before all of it is read again.
+A patch leads back to COPIED from every later phase. The merge that takes in the patch levels the table again, so the
+table may be published before the re-snapshot has come to its end. If rows were read again and all are the same, the
+table stays LEVEL, or becomes LEVEL again. One step leads back to COPYING: the copy is started over, and nothing is
+published before all of it is read again.
 
 A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to the
-source's next definition is LEVEL: the gates have not seen it with that. So is one whose position was found again on
-another server: the publish shows it there. The chunks of a copy that is not complete are carried there, and it stays in
-its phase. One that goes on over a gap is LEVEL, whatever it was, and is not audited before all of its rows were
-compared with the source.
+source's next definition is LEVEL: the gates have not seen it with that definition. A table whose position was found
+again on another server is LEVEL, too: the next publish shows the new position. An incomplete copy takes its chunks to
+the other server and stays in its phase. A table that goes on over a gap becomes LEVEL from any phase, and is not
+audited before all of its rows were compared with the source.
 """
 
 import enum
@@ -22,7 +23,7 @@ from collections.abc import Mapping
 
 
 class Phase(enum.StrEnum):
-    """Where a table stands."""
+    """How far a table's copy has come."""
 
     NEW = "new"
     COPYING = "copying"
@@ -38,7 +39,7 @@ class Step(enum.StrEnum):
     CREATED = "created"
     WAVE = "wave"
     LAST_WAVE = "last wave"
-    PARTIAL_MERGE = "partial merge"  # splits are missing, or a wave was committed after the merge was planned
+    PARTIAL_MERGE = "partial merge"  # chunks are missing, or a wave was committed after the merge was planned
     MERGE = "merge"
     GATES = "gates"
     PUBLISH = "publish"

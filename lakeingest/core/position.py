@@ -28,8 +28,8 @@ Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between
 class Place:
     """Where a transaction ends in the binlog of one epoch; places are totally ordered.
 
-    MariaDB does not say at the beginning of a transaction where it ends. So its place is the transaction's first byte:
-    watermarks are between transactions, so the first byte compares with them as the end does.
+    On MariaDB a place is the transaction's first byte, because MariaDB does not say there where the transaction ends.
+    Watermarks are between transactions, so the first byte compares with them as the end does.
 
     `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
     """
@@ -43,7 +43,7 @@ class Place:
             raise ValueError(f"a place has no negative part: {self}")
 
     def __str__(self) -> str:
-        """Text that sorts as the place does."""
+        """A text that sorts as the place does."""
         return f"{self.epoch:06d}.{self.file:010d}.{self.pos:020d}"
 
     @classmethod
@@ -57,7 +57,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A file name and a byte position, as `SHOW BINARY LOG STATUS` gives them. Opaque elsewhere: ask its `place`."""
+    """A file name and a byte position, as `SHOW BINARY LOG STATUS` gives them. Other modules compare its `place`."""
 
     file: str
     pos: int
@@ -113,22 +113,22 @@ def file_start(file: str) -> FilePosition:
 
 
 def is_within(at: FilePosition, sizes: Mapping[str, int]) -> bool:
-    """Whether binlog files of these sizes have the position."""
+    """Whether the position is in one of the binlog files of these sizes, and not behind the file's end."""
     return at.pos <= sizes.get(at.file, -1)
 
 
 def is_in_one_of(at: FilePosition, files: Collection[str]) -> bool:
-    """Whether one of these binlog files is that of the position."""
+    """Whether the position is in one of these binlog files."""
     return at.file in files
 
 
 def files_after(at: FilePosition, files: Iterable[str]) -> list[str]:
-    """Those of these binlog files that come after that of the position."""
+    """The binlog files among `files` that come after the position's file."""
     return [file for file in files if file_number(file) > at.number]
 
 
 def file_name(number: int, like: FilePosition) -> str:
-    """The name of the binlog file of this number, beside that of a position."""
+    """The name of the binlog file of this number, spelled as the file name of a position."""
     base, _, digits = like.file.rpartition(".")
     return f"{base}.{number:0{len(digits)}d}"
 
@@ -136,25 +136,25 @@ def file_name(number: int, like: FilePosition) -> str:
 def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
     """How many bytes of the binlog are between two positions.
 
-    `sizes` are the bytes of binlog files; it has every file that ends between the two positions.
+    `sizes` has the bytes of each binlog file that ends between the two positions.
     """
-    ended = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
-    return ended - start.pos + stop.pos
+    whole_files = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
+    return whole_files - start.pos + stop.pos
 
 
 def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
     """A function that counts the bytes of these binlog files before a position."""
     files = sorted(sizes, key=file_number)
-    before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
-    return lambda at: before[at.file] + at.pos
+    bytes_before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
+    return lambda at: bytes_before[at.file] + at.pos
 
 
 def file_number(file: str) -> int:
     """The number of a binlog file, from its name."""
-    found = _FILE.fullmatch(file)
-    if not found:
+    match = _FILE.fullmatch(file)
+    if not match:
         raise ValueError(f"not the name of a binlog file: {file!r}")
-    return int(found["number"])
+    return int(match["number"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class DomainGtid:
-    """The name of one transaction of MariaDB's. It is never a watermark: MariaDB does not say which are visible."""
+    """The name of one transaction of MariaDB. It is never a watermark: MariaDB does not say which ones are visible."""
 
     domain: int
     server: int
@@ -182,7 +182,7 @@ class DomainGtid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of `str`; StateUnreadable for anything else."""
+        """The inverse of `str`. Raises StateUnreadable for anything else."""
         parts = text.strip().split("-")
         if len(parts) != 3 or not all(part.isdecimal() for part in parts):  # noqa: PLR2004 - domain, server, number
             raise StateUnreadable(f"not a GTID of MariaDB: {text!r}")
@@ -227,8 +227,8 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read MySQL's text form, with or without line feeds and tags; StateUnreadable when it is none."""
-        found: dict[GtidOrigin, list[tuple[int, int]]] = {}
+        """Read MySQL's text form, with or without line feeds and tags. Raises StateUnreadable for another text."""
+        intervals: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for entry in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
             uuid, *parts = (part.strip() for part in entry.split(":"))
             if not _UUID.fullmatch(uuid) or not parts:
@@ -242,8 +242,8 @@ class GtidSet:
                 if not low.isdecimal() or int(low) < 1 or (dash and not high.isdecimal()):
                     raise StateUnreadable(f"not a GTID set: {text!r}")
                 if int(high or low) >= int(low):
-                    found.setdefault((uuid, tag), []).append((int(low), int(high or low)))
-        return cls.of(found)
+                    intervals.setdefault((uuid, tag), []).append((int(low), int(high or low)))
+        return cls.of(intervals)
 
     def __str__(self) -> str:
         entries: dict[str, str] = {}
@@ -286,32 +286,34 @@ class GtidSet:
 
 
 def _normal(ranges: Iterable[tuple[int, int]]) -> Intervals:
-    out: list[tuple[int, int]] = []
+    """The intervals in order, those that touch or overlap as one."""
+    normal: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if out and low <= out[-1][1] + 1:
-            out[-1] = (out[-1][0], max(out[-1][1], high))
+        if normal and low <= normal[-1][1] + 1:
+            normal[-1] = (normal[-1][0], max(normal[-1][1], high))
         else:
-            out.append((low, high))
-    return tuple(out)
+            normal.append((low, high))
+    return tuple(normal)
 
 
 def _minus(ours: Intervals, theirs: Intervals) -> list[tuple[int, int]]:
-    left = list(ours)
-    for gone_low, gone_high in theirs:
-        cut: list[tuple[int, int]] = []
-        for low, high in left:
-            cut += [(low, min(high, gone_low - 1)), (max(low, gone_high + 1), high)]
-        left = [(low, high) for low, high in cut if low <= high]
-    return left
+    """The parts of our intervals that are outside of all of theirs."""
+    rest = list(ours)
+    for their_low, their_high in theirs:
+        parts: list[tuple[int, int]] = []
+        for low, high in rest:
+            parts += [(low, min(high, their_low - 1)), (max(low, their_high + 1), high)]
+        rest = [(low, high) for low, high in parts if low <= high]
+    return rest
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """A saved position: the end of a batch on one server.
 
-    `gtids` has every transaction up to the position; None where the source has no GTIDs. `place` is valid only on the
-    server `server_uuid`, in its epoch, and in the binlog of this `history`. `history` is None if an earlier version,
-    which did not store it, saved the position.
+    `gtids` has every transaction up to the position; None if the source has no GTIDs. `place` is valid only on the
+    server `server_uuid`, in its epoch, and in the binlog of this `history`. `history` is None if an earlier version
+    saved the position without it.
     """
 
     server_uuid: str
@@ -327,15 +329,15 @@ class Position:
 
     @property
     def start_of_file(self) -> Self:
-        """The start of its file, as a position. The GTIDs stay: it is right only for a position without GTIDs."""
+        """The start of its file, as a position. The GTIDs stay, so this is right only for a position without GTIDs."""
         history = None if self.history is None else History(self.history.began)
         return replace(self, at=self.at.start_of_file, history=history)
 
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
         """The position after the next segment, given its stop, its GTIDs, and the history of the binlog at its stop."""
         united = None if self.gtids is None else self.gtids | gtids
-        known = (history or History()).after(self.history)
-        return replace(self, at=stop, gtids=united, history=None if known == History() else known)
+        at_stop = (history or History()).after(self.history)
+        return replace(self, at=stop, gtids=united, history=None if at_stop == History() else at_stop)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -345,7 +347,7 @@ class Position:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
+        """The inverse of `to_json`. Raises StateUnreadable if a part is missing or wrong."""
         try:
             gtids = None if doc["gtids"] is None else GtidSet.parse(doc["gtids"])
             history = None if doc.get("history") is None else History.from_json(doc["history"])
@@ -354,7 +356,7 @@ class Position:
             raise StateUnreadable(f"not a saved position: {doc!r}") from error
 
 
-Low = GtidSet | Place  # a low watermark: executed GTIDs, or without GTIDs the start of the file current at that time
+Low = GtidSet | Place  # a low watermark: executed GTIDs; without GTIDs, the start of the file that was current then
 
 
 def low_to_json(low: Low) -> dict[str, str]:
@@ -363,5 +365,5 @@ def low_to_json(low: Low) -> dict[str, str]:
 
 
 def low_from_json(doc: Mapping[str, str]) -> Low:
-    """The inverse of `low_to_json`; KeyError, TypeError, AttributeError or StateUnreadable for anything else."""
+    """The inverse of `low_to_json`. Raises KeyError, TypeError, AttributeError or StateUnreadable for anything else."""
     return GtidSet.parse(doc["gtids"]) if "gtids" in doc else Place.parse(doc["place"])

@@ -1,7 +1,8 @@
-"""Prepared transactions (XA): what is prepared at a place of the binlog, and where its rows are. Pure.
+"""Prepared transactions (XA): which are prepared at a place of the binlog, and where their rows are. Pure.
 
 XA PREPARE and XA COMMIT, or XA ROLLBACK, are two transactions in the binlog, perhaps in different segments. The rows
-are at XA PREPARE, and count where XA COMMIT stands. So a segment says what is prepared at its end, for those after it.
+are stored at XA PREPARE, and take effect at XA COMMIT. So a segment tells later segments which transactions are
+prepared at its end.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +26,7 @@ class Xid:
 class Prepared:
     """Where a prepared transaction is in the binlog: from its GTID event to the end of its XA_PREPARE event.
 
-    `tables` are those that it changes; None if that is not known, because it has a change in statement format.
+    `tables` are the tables that it changes; None if they are not known, because it has a change in statement format.
     """
 
     start: FilePosition
@@ -33,58 +34,58 @@ class Prepared:
     tables: frozenset[TableId] | None
 
     def changed(self, tables: Collection[TableId]) -> frozenset[TableId]:
-        """Those of these tables that it may change."""
+        """The tables among `tables` that it may change."""
         return frozenset(tables) if self.tables is None else self.tables.intersection(tables)
 
 
 @dataclass(slots=True)
 class Pending:
-    """The transactions that are prepared at some place of the binlog, as far as they were seen before it.
+    """The transactions that are prepared at some place of the binlog, as far as the reader has seen them.
 
-    `ended` are those that have ended and were prepared before the reader began; those that are `sought` in any case.
-    One that is also in `prepared` was prepared again after that.
+    `ended` has the transactions that the reader saw end and that were prepared before it began, and each `sought` one
+    that it saw end. One that is in both `ended` and `prepared` was prepared again after it had ended.
     """
 
     prepared: dict[Xid, Prepared] = field(default_factory=dict)
     ended: set[Xid] = field(default_factory=set)
     sought: frozenset[Xid] = frozenset()
 
-    def prepare(self, xid: Xid, found: Prepared) -> None:
-        """The transaction is prepared from here on."""
-        self.prepared[xid] = found
+    def prepare(self, xid: Xid, where: Prepared) -> None:
+        """Note that the transaction is prepared from here on."""
+        self.prepared[xid] = where
 
     def end(self, xid: Xid) -> Prepared | None:
-        """The transaction has ended; where it was prepared, None if that was not seen."""
-        found = self.prepared.pop(xid, None)
-        if found is None or xid in self.sought:
+        """Note that the transaction has ended; return where it was prepared, None if the reader did not see that."""
+        where = self.prepared.pop(xid, None)
+        if where is None or xid in self.sought:
             self.ended.add(xid)
-        return found
+        return where
 
     def after(self, older: Self) -> Self:
-        """The transactions prepared here. `older`: those that were prepared where the reader began."""
-        left = {xid: found for xid, found in older.prepared.items() if xid not in self.ended}
-        return type(self)(left | self.prepared, self.ended | older.ended)
+        """The transactions prepared here. `older`: the transactions that were prepared where the reader began."""
+        still_prepared = {xid: where for xid, where in older.prepared.items() if xid not in self.ended}
+        return type(self)(still_prepared | self.prepared, self.ended | older.ended)
 
     def to_json(self) -> list[Any]:
-        """A JSON document that `from_json` reads back: what is prepared, not what has ended."""
+        """A JSON document that `from_json` reads back: the prepared transactions, without the ended ones."""
         return [
             [
                 [xid.global_part.hex(), xid.branch.hex(), xid.format],
-                [str(found.start), str(found.stop)],
-                None if found.tables is None else sorted([table.database, table.name] for table in found.tables),
+                [str(where.start), str(where.stop)],
+                None if where.tables is None else sorted([table.database, table.name] for table in where.tables),
             ]
-            for xid, found in self.prepared.items()
+            for xid, where in self.prepared.items()
         ]
 
     @classmethod
     def from_json(cls, doc: Sequence[Any]) -> Self:
-        """The inverse of `to_json`; TypeError, ValueError or StateUnreadable when a part is missing or wrong."""
+        """The inverse of `to_json`. Raises TypeError, ValueError or StateUnreadable if a part is missing or wrong."""
         return cls({_xid(*xid): _prepared(start, stop, tables) for xid, (start, stop), tables in doc})
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedAt:
-    """The transactions prepared at a position, as far as they were seen: not those from before anyone looked."""
+    """The transactions prepared at a position, without those that were prepared before anyone read the binlog."""
 
     at: FilePosition
     prepared: Mapping[Xid, Prepared]

@@ -1,14 +1,14 @@
-"""Texts as a terminal, a log or a page shows them: what a name or a server's message has in it moves no cursor.
+"""Texts as a terminal, a log or a page shows them: no sign in a name or in a server's message moves the cursor.
 
-Whoever may create a table chooses its name, and a server what it answers. Such a text may have an escape sequence that
-clears the screen, a line feed before a forged line, or a sign that reverses what follows it.
+A person who may create a table chooses its name, and a server chooses its answers. Such a text may have an escape
+sequence that clears the screen, a line feed before a forged line, or a sign that reverses the text after it.
 """
 
 import unicodedata
 
 
 def printable(text: str) -> str:
-    r"""The text as one line; a sign that is not seen as itself becomes an escape, such as `\x1b` or `\u202e`."""
+    r"""The text as one line. A sign that is not printable becomes an escape, such as `\x1b` or `\u202e`."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 

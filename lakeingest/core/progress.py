@@ -1,4 +1,4 @@
-"""A table's progress: a value with all that its next step depends on. Which step may follow is in `phases`."""
+"""A table's progress: a value with everything that its next step depends on. `phases` says which step may follow."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -19,21 +19,26 @@ Read = TypeVar("Read", Split, Patch)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """All that a table's next step depends on; stored whole in every staging commit, never as a delta.
+    """Everything that a table's next step depends on; stored whole in every staging commit, never as a delta.
 
-    `covered_from` is the place from which on the spool watched this table; each view since then has all changes before
-    it, so that no low watermark that is a place is before it. `rows` counts the staged rows as the commits so far must
-    have left them. `position` is the stop of the last merge, or where `covered_from` is before the first one; None
-    where that is unknown. `nulled` counts values that are NULL only because the user chose so. `read_to` is the
-    greatest high watermark of the chunks, with its history of the binlog; None where that was not noted.
+    `covered_from`: the place from which on the spool has the table's changes. Each read view opened since then has all
+    changes before it, so a low watermark that is a place is never before it.
+    `rows`: how many staged rows the commits so far must have left.
+    `position`: the stop of the last merge; before the first merge, the position at `covered_from`; None if unknown.
+    `nulled`: how many values are NULL only because the user chose so.
+    `read_to`: the greatest high watermark of the chunks, with its history of the binlog; None if it was not noted.
 
-    `patches` wait for the next merge. `reread_since` is a place that the lows of all that was read again contain, until
-    a merge levels the table. `reread` is the re-snapshot that runs; `answered` are the signals whose rows are all on
-    staging: they are done once readers see such progress. `uncounted`: rows were read again, so that `rows` counts also
-    what the target had lost or doubled; the gates count anew. `gap`: the rows lack changes from before `position`, and
-    nobody knows which; a re-snapshot of all rows closes it, and until then readers see nothing of it. `restarts` counts
-    how often the copy was started over, or went on over a gap. `cascades` says up to where the rows have changes by
-    foreign keys that the source does not log; None where nobody looks after them.
+    `patches`: rows that were read again and wait for the next merge.
+    `reread_since`: a place that the lows of all rows that were read again contain; None once a merge levels the table.
+    `reread`: the re-snapshot that runs.
+    `answered`: the signals whose rows are all on staging. They are done once readers see such progress.
+    `uncounted`: rows were read again, so `rows` also counts rows that the target had lost or doubled; the gates count
+    the rows anew.
+    `gap`: the rows lack unknown changes from before `position`. Until a re-snapshot of all rows has closed the gap,
+    readers do not see them.
+    `restarts`: how often the copy was started over, or went on over a gap.
+    `cascades`: up to where the rows have changes by foreign keys that the source does not log; None if nobody looks
+    for them.
     """
 
     table: TableId
@@ -70,14 +75,15 @@ class Progress:
 
     @property
     def stop(self) -> Place | None:
-        """The place that the staged rows stand at as one table, or None: a merge there would have nothing to do."""
+        """The place that all staged rows stand at, so that a merge to it has nothing to do; None if there is none."""
         return None if self.patches else self.splits.stop
 
     @property
     def needed_from(self) -> Place:
-        """The table's next merge needs no change at or before this place.
+        """The place after which the table's next merge needs all changes; it needs no change at or before this place.
 
-        That is its stop; else a place that all lows of rereads contain; else where it was first watched.
+        It is the stop; without a stop a place that the lows of all rereads contain; else where the spool began to watch
+        the table.
         """
         return self.stop or self.reread_since or self.covered_from
 
@@ -98,7 +104,7 @@ class Progress:
         nulled: int = 0,
         read_to: Position | None = None,
     ) -> Self:
-        """One more wave is on staging: these splits, `rows` rows in all, with so many values made NULL.
+        """One more wave is on staging: these splits, with `rows` rows in all, of which `nulled` values were made NULL.
 
         `read_to` is the greatest high watermark of the wave.
         """
@@ -129,12 +135,12 @@ class Progress:
         nulled: int = 0,
         read_to: Position | None = None,
     ) -> Self:
-        """Rows were read again; patches of those that differ from the staged rows wait for the next merge.
+        """Rows were read again; patches of rows that differ from the staged ones wait for the next merge.
 
-        The files of the patches are durable, and no staged row has changed. Without patches the copy, which has to be
-        level, has all those rows. Their views have all changes before `since`, and the spool has those after it.
-        `signals` are those that the re-snapshot answers, and with its `last` rows has answered; the documents of the
-        `settled` say that they are done. `up_to` is the key before which all that was asked for is read.
+        The files of the patches are durable, and no staged row has changed. Without patches, the copy is level and has
+        all those rows. Their views have all changes before `since`, and the spool has the changes after it.
+        `signals` are the signals that the re-snapshot answers once its `last` rows are read. `settled` are signals
+        whose documents say that they are done. `up_to` is the key before which all requested rows are read.
         """
         answers = self._answers(Reread(tuple(signals), up_to), last=last, settled=settled)
         if not patches:
@@ -146,35 +152,36 @@ class Progress:
     ) -> Self:
         """The rows that foreign keys may have changed were read again: from now on `cascades` is `settled`.
 
-        The rows are those of a view that has every transaction up to there. A re-snapshot that runs goes on.
+        Their view has every transaction up to the place in `settled`. A re-snapshot that runs goes on.
         """
         return self._patched(patches, since, nulled, read_to, cascades=settled)
 
     def _patched(
         self, patches: Collection[Patch], since: Place, nulled: int, read_to: Position | None, **changes: Any
     ) -> Self:
+        """The step PATCH: the patches wait for the next merge. Raises SpoolGap if the spool begins after `since`."""
         waiting = (*self.patches, *(_contains(patch, since) for patch in patches))
         names = [patch.name for patch in waiting]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
-        # until the first merge of all splits every change is needed that was spooled
-        before = self.stop or self.reread_since
-        # the views may lack later changes by foreign keys, and undo them
-        known = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
+        # None until all splits were merged once: the next merge needs every spooled change then
+        needed_since = self.stop or self.reread_since
+        # the views may lack later changes by foreign keys, and the patches would undo these
+        cascades = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
             Step.PATCH,
             patches=waiting,
             nulled=self.nulled + nulled,
             read_to=_later(self.read_to, read_to),
-            reread_since=None if before is None else min(before, since),
+            reread_since=None if needed_since is None else min(needed_since, since),
             uncounted=True,
-            **{"cascades": known} | changes,
+            **{"cascades": cascades} | changes,
         )
 
     def _answers(self, reread: Reread, *, last: bool, settled: Collection[int]) -> dict[str, Any]:
-        """How far the re-snapshot has come, and which signals are answered. One of all rows closes a gap."""
+        """The changed fields: how far the re-snapshot has come, the answered signals, and whether a gap is left."""
         return {
             "reread": reread if (reread.signals or self.gap) and not last else None,
             "answered": united(self.answered, reread.signals if last else (), settled),
@@ -182,10 +189,9 @@ class Progress:
         }
 
     def started_over(self, new: Self, *, signals: Collection[int] = ()) -> Self:
-        """The copy begins again as `new` progress does, because the changes since are lost or do not tell all.
+        """The copy begins again with the `new` progress, because changes are lost, or cannot be applied to it.
 
-        The same commit empties staging. All `signals` that were to read rows of the table again are answered with the
-        last wave.
+        The same commit empties staging. The last wave answers all `signals` that asked to read rows of the table again.
         """
         if new.table != self.table or new.phase is not Phase.NEW:
             raise ValueError(f"{self.table} starts over as it was created, not as {new.table}, {new.phase}")
@@ -208,8 +214,8 @@ class Progress:
     ) -> Self:
         """Give the rows a later `position`, although the changes in between are not known.
 
-        The spool watches the table from `covered_from` on. All rows are to be read again, those of missing chunks, too:
-        the `signals` are answered with the last of them. ValueError where no chunk was read, or patches wait.
+        The spool watches the table from `covered_from` on. All rows must be read again, including rows of missing
+        chunks; the last of them answer the `signals`. Raises ValueError if no chunk was read, or patches wait.
         """
         if self.patches or not self.splits.all:
             raise ValueError(f"{self.table}: it has no rows that could be those of one position")
@@ -231,7 +237,7 @@ class Progress:
         )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
-        """A merge to `position` is on staging; it inserted and deleted this many keys, and made values NULL."""
+        """A merge to `position` is on staging: it inserted and deleted so many keys, and made `nulled` values NULL."""
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")
         splits, merged = self.splits.lift(plan.splits, plan.stop), {patch for patch, _ in plan.patches}
@@ -250,10 +256,9 @@ class Progress:
         )
 
     def unchanged(self, position: Position) -> Self:
-        """The table had no change up to this later position, by foreign keys neither: its rows are the source's there.
+        """The table had no change up to this later position, not even by foreign keys: its rows are the source's there.
 
-        No commit has this progress before the next one. ValueError for a position that is not later, or of another
-        server.
+        The next commit will store this progress. Raises ValueError if the position is not later, or of another server.
         """
         later = self._later(Step.QUIET, position, self.fingerprint)
         return replace(later, cascades=self.cascades and replace(self.cascades, to=position.place))
@@ -261,8 +266,8 @@ class Progress:
     def lifted(self, position: Position, fingerprint: str) -> Self:
         """The rows have the table's next definition, and `position` is the end of the DDL that made it.
 
-        The table stood at the start of that DDL, because a merge never crosses one. ValueError for a position that is
-        not later, or of another server.
+        The table stood at the start of that DDL, because a merge never crosses DDL. Raises ValueError if the position
+        is not later, or of another server.
         """
         return self._later(Step.LIFT, position, fingerprint)
 
@@ -271,15 +276,17 @@ class Progress:
         return replace(self.lifted(position, fingerprint), rows=0)
 
     def moved(self, position: Position) -> Self:
-        """The same rows, at the same transactions: `position` is where another server has them.
+        """The same rows after a failover: `position` is where the new server has the same transactions.
 
-        Patches are dropped, because their watermarks are places of the other server; the signals that were to be
-        answered are served again. ValueError unless all splits stand at the old position.
+        Patches are dropped, because their watermarks are places of the old server; the signals that they answered are
+        served again. Raises ValueError unless all splits stand at the old position.
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
         reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
-        is_settled = self.cascades is not None and self.cascades.to == self.position.place
+        cascades = None
+        if self.cascades is not None and self.cascades.to == self.position.place:
+            cascades = replace(self.cascades, to=position.place)
         return self._after(
             Step.MOVE,
             server_uuid=position.server_uuid,
@@ -292,21 +299,21 @@ class Progress:
             reread_since=None,
             reread=reread,
             answered=answered,
-            cascades=replace(self.cascades, to=position.place) if self.cascades and is_settled else None,
+            cascades=cascades,
         )
 
     def is_proven(self, place: Place) -> bool:
-        """Whether chunks are missing or not merged, and those that were read saw nothing after this place."""
+        """Whether the copy is incomplete or not merged, and its chunks saw nothing after this place."""
         is_partial = bool(self.splits.all) and self.splits.stop is None
         return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)
 
     def carried(self, opened: Position, reached: Position) -> Self:
-        """The chunks of a copy that is not complete, on another server, which has all that they saw.
+        """The chunks of an incomplete copy on another server, which has all transactions that they saw.
 
-        That server has the transactions up to `covered_from`, or up to an earlier place, at `opened`, and all that the
-        chunks saw at `reached`. So each chunk gets `reached` for its high watermark, and `opened` for its low one:
-        changes that it has seen are applied once more, which makes no difference to the last one of a key. The next
-        merge needs all changes after `opened`, which is the copy's position until then.
+        At its position `opened`, that server has the transactions up to `covered_from`, or fewer; at `reached` it has
+        all that the chunks saw. So each chunk gets `reached` as its high watermark, and `opened` as its low one.
+        Changes that a chunk has seen are applied once more, which gives the same last row of each key. The next merge
+        needs all changes after `opened`, which is the copy's position until then.
         """
         low = opened.place if opened.gtids is None else opened.gtids
         return self._after(
@@ -323,16 +330,16 @@ class Progress:
         )
 
     def _later(self, step: Step, position: Position, fingerprint: str) -> Self:
-        """The same rows at this position; ValueError if it is not later than the table's, or is of another server."""
-        after, before = self._after(step, fingerprint=fingerprint), self.position
-        if before is None or (position.server_uuid, position.epoch) != (before.server_uuid, before.epoch):
-            raise ValueError(f"{self.table}: {position.at} and {before and before.at} are of two servers")
-        if position.place <= before.place:
-            raise ValueError(f"{self.table}: {position.place} does not come after {before.place}")
-        return replace(after, splits=self.splits.lift(self.splits, position.place), position=position)
+        """The same rows at a later position. Raises ValueError if it is not later, or of another server."""
+        following, old = self._after(step, fingerprint=fingerprint), self.position
+        if old is None or (position.server_uuid, position.epoch) != (old.server_uuid, old.epoch):
+            raise ValueError(f"{self.table}: {position.at} and {old and old.at} are of two servers")
+        if position.place <= old.place:
+            raise ValueError(f"{self.table}: {position.place} does not come after {old.place}")
+        return replace(following, splits=self.splits.lift(self.splits, position.place), position=position)
 
     def audited(self, rows: int | None = None) -> Self:
-        """Every gate passed on the staged rows, of which a gate counted `rows`; to be counted where `uncounted`."""
+        """Every gate passed on the staged rows. `rows`: a gate's count; None only if they are not `uncounted`."""
         if rows is None:
             return self._after(Step.GATES)
         return self._after(Step.GATES, rows=rows, uncounted=False)
@@ -343,10 +350,11 @@ class Progress:
 
 
 def _contains(read: Read, place: Place) -> Read:
-    """The split or patch, whose view has all changes before a place: so a low that is a place is not before it."""
+    """The split or patch, whose view has all changes before `place`: if its low is a place, it is at least that one."""
     return replace(read, low=max(read.low, place)) if isinstance(read.low, Place) else read
 
 
-def _later(one: Position | None, other: Position | None) -> Position | None:
-    marks = [position for position in (one, other) if position is not None]
-    return max(marks, key=lambda position: position.place, default=None)
+def _later(first: Position | None, second: Position | None) -> Position | None:
+    """The later position, if there is any."""
+    positions = [position for position in (first, second) if position is not None]
+    return max(positions, key=lambda position: position.place, default=None)

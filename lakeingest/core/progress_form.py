@@ -13,7 +13,7 @@ from lakeingest.core.splits import Splits
 from lakeingest.errors import DAMAGED, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer one
-REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only the first would lose its parts
+REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only format 1 would lose its parts
 GAP_FORMAT = 3  # while there is a gap: earlier versions would publish it
 
 
@@ -49,7 +49,7 @@ def to_json(progress: Progress) -> dict[str, Any]:
 
 
 def from_json(doc: Mapping[str, Any]) -> Progress:
-    """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
+    """The inverse of `to_json`. Raises StateUnreadable for anything else, and for the form of a newer version."""
     try:
         return Progress(**_parts_of(doc))
     except DAMAGED as error:
@@ -57,7 +57,7 @@ def from_json(doc: Mapping[str, Any]) -> Progress:
 
 
 def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the progress. StateUnreadable, KeyError, TypeError, ValueError or AttributeError if it is none."""
+    """The fields of the progress in a document. Raises StateUnreadable or an error of DAMAGED for anything else."""
     if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT}:
         raise StateUnreadable(f"progress of format {doc['format']}, this version reads {GAP_FORMAT}")
     return {

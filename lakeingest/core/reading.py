@@ -1,8 +1,8 @@
 """How far a reader of the changelog has read: one string, which sorts as the lines of the changelog do.
 
 `000001.0000000007.00000000000000001234.0000000003-1f0c83aa`: the place of a transaction, the number of a change row in
-it, and the name of the stored changelog that the place is in. A row of a copy has `rows` instead of the number, the
-last row of a copy `rows.end`, a row that was read again as of the place `rows.reread` and its number.
+it, and the name of the stored changelog that the place is in. Instead of the number, a row of a copy has `rows`, the
+last row of a copy has `rows.end`, and a row that was read again as of the place has `rows.reread` and a number.
 """
 
 import re
@@ -19,13 +19,14 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReadTo:
-    """Everything up to here was read.
+    """The place up to which a reader has read the changelog.
 
-    `ordinal` is the number of the last change row that was read of the transaction at `place`, None for all of them.
-    `copying`: some rows of a copy as of `place` were read, and not all. `reread` is the number of the last row that was
-    read of those that were read again as of `place`: they come after everything of it, and before every later
-    transaction. They have no place of their own, because the next one may begin at the next byte. `log` names the
-    stored changelog, '' for any.
+    `ordinal`: the number of the last change row that it has read of the transaction at `place`; None: all of them.
+    `copying`: it has read some rows of a copy as of `place`, and not all.
+    `reread`: the number of the last reread row that it has read as of `place`. Reread rows come after everything else
+    of `place`, and before every later transaction. They have no place of their own, because the next transaction may
+    begin at the next byte.
+    `log` names the stored changelog; '' stands for any.
     """
 
     place: Place
@@ -51,10 +52,10 @@ class ReadTo:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of `str`; a place alone is all of its transaction. ValueError for anything else."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
+        """The inverse of `str`; a place alone means all of its transaction. Raises ValueError for anything else."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
             raise ValueError(f"not a position of the changelog: {text!r}")
-        ordinal, reread = (None if found[name] is None else int(found[name]) for name in ("ordinal", "reread"))
-        place, copying = Place.parse(found["place"]), found["rows"] == "rows"
-        return cls(place, ordinal, copying=copying, log=found["log"] or "", reread=reread)
+        ordinal, reread = (None if match[name] is None else int(match[name]) for name in ("ordinal", "reread"))
+        place, copying = Place.parse(match["place"]), match["rows"] == "rows"
+        return cls(place, ordinal, copying=copying, log=match["log"] or "", reread=reread)

@@ -1,16 +1,16 @@
-"""Whether a copy that DDL came into, and that cannot follow it, is copied once more by the run that met it."""
+"""Whether a run copies a table once more, after it met DDL that the copy cannot follow."""
 
 import enum
 from dataclasses import dataclass
 
-TRIES_MAX = 5  # to copy a table again because of DDL until readers see it; one that is altered more often stops
+TRIES_MAX = 5  # recopies of a table because of DDL until readers see it; a table that is altered more often stops
 
 
 class Recopy(enum.Enum):
-    """What becomes of a table."""
+    """The decision for a table."""
 
-    NO = "it is as it was"
-    SHOWN = "readers see what the run was to bring: the DDL is left to the next run"
+    NO = "it stays stopped"
+    SHOWN = "readers see the rows that the run was to bring: the next run handles the DDL"
     YES = "its rows are read again"
 
 
@@ -18,9 +18,10 @@ class Recopy(enum.Enum):
 class Altered:
     """A table that has stopped, and has a copy.
 
-    `by_ddl`: it stopped at DDL in the binlog. `by_definition`: it stopped because it is not defined as it was copied.
-    `complete`: readers see the copy, and it is not being started over. `recopies`: how often it was copied again since
-    readers saw it. `shown`: readers see it as of the place that the run is to reach, or later.
+    `by_ddl`: it stopped at DDL in the binlog. `by_definition`: it stopped because its definition differs from that of
+    the copy. `complete`: readers see the copy, and it is not being started over. `restarted`: the copy is being started
+    over. `paused`: somebody has paused it. `recopies`: how often it was copied again since readers saw it. `shown`:
+    readers see it as of the place that the run is to reach, or later.
     """
 
     by_ddl: bool
@@ -33,18 +34,18 @@ class Altered:
 
     @property
     def is_altered(self) -> bool:
-        """Whether DDL is why it stopped.
+        """Whether it stopped because of DDL.
 
-        A definition that differs from that of a complete copy is not enough: `tables.options` may have changed it.
+        If its definition differs from that of a complete copy, that is not certain: `tables.options` may have changed.
         """
         return self.by_ddl or (self.by_definition and not self.complete)
 
 
 def recopy(table: Altered, *, follows: bool, asks: bool) -> Recopy:
-    """What becomes of the table where the configuration `follows` DDL, and `asks` a person to approve it.
+    """The decision for a table. `follows`: the configuration follows DDL; `asks`: a person has to approve DDL.
 
-    If DDL is to be approved, a person decides about a copy that was being started over when there was more DDL. Without
-    SHOWN, DDL that keeps coming would keep a run going.
+    With `asks`, a copy that was being started over when more DDL came is left to a person. Without the answer SHOWN,
+    DDL that keeps coming would keep a run from ending.
     """
     if not table.is_altered or not follows or table.paused or table.recopies >= TRIES_MAX:
         return Recopy.NO

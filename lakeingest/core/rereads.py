@@ -12,15 +12,15 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Rows of one read view, and keys that it has no row of; files under `name` hold them until they are merged.
+    """Rows of one read view, and keys without a row there; files under `name` hold them until they are merged.
 
-    The rows are `+I` of what the view has, and `-D` of each wanted key that it has no row of. Wanted are the listed
-    keys; of a range or a predicate those that the view has and those that the target has. Of a predicate the target's
-    keys are read first, and the view is asked for `(predicate) OR key IN (those keys)`: a row that has changed so that
-    it no longer matches must not be taken for deleted.
+    The patch has a `+I` for each row of the view, and a `-D` for each requested key without a row there. The requested
+    keys are the listed ones; for a range or a predicate, the keys in the view and those in the target. For a predicate,
+    the target's keys are read first, and the view is asked for `(predicate) OR key IN (those keys)`: otherwise a row
+    that was changed and does not match any longer would look deleted.
 
-    Every wanted key is in `within`; it is unbounded where nobody here can tell. All changes after `low` of the keys
-    in it are applied again, whatever mark their split has: to the last change of a key that makes no difference.
+    Every requested key is in `within`, which is unbounded if only the server knows the order. All changes after `low`
+    of the keys in it are applied again, whatever mark their split has; that does not change a key's last row.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Patch:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
+        """The inverse of `to_json`. Raises StateUnreadable if a part is missing or wrong."""
         try:
             within, low = range_from_json(doc), low_from_json(doc["low"])
             return cls(str(doc["name"]), within, low, Place.parse(doc["high"]))
@@ -51,9 +51,9 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """A re-snapshot on staging: the signals that it answers, and the key before which all is read again.
+    """A re-snapshot on staging: the signals that it answers, and the key before which all rows are read again.
 
-    `up_to` is None where nothing is read yet, or where its rows come all at once.
+    `up_to` is None if nothing is read yet, or if all rows come at once.
     """
 
     signals: tuple[int, ...]
@@ -65,11 +65,11 @@ class Reread:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         up_to = None if doc["up_to"] is None else key_from_json(doc["up_to"])
         return cls(tuple(int(number) for number in doc["signals"]), up_to)
 
 
 def united(answered: Collection[int], more: Collection[int], settled: Collection[int]) -> tuple[int, ...]:
-    """The signals that are answered now, ascending, without those whose documents say already that they are done."""
+    """The answered signals, ascending, without the `settled` ones, whose documents say already that they are done."""
     return tuple(sorted({*answered, *more} - set(settled)))

@@ -1,7 +1,7 @@
-"""How copies are continued that a run finds: with the spool that is there or a new one, and which of them cannot be.
+"""How a run continues the copies that it finds: with the stored spool or a new one, and which of them it cannot.
 
-All copies are of the source's server, and its epoch. The source is asked little, because each answer takes a look into
-its binlog: so the decision asks for a fact where it needs it, and the same question has the same answer throughout.
+All copies are of the source's server, and of its epoch. Each answer of the source takes a look into its binlog. So the
+decision asks for a fact only when it needs it, and the same question has the same answer throughout.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from lakeingest.errors import BinlogGone, LakeIngestError
 
 
 class Answers(Protocol):
-    """The source's answers about its binlog. Each is an error, or None if there is none."""
+    """The source's answers about its binlog. Each answer is an error, or None if there is none."""
 
     def gone(self, position: Position) -> LakeIngestError | None:
         """The error if the source has no binlog after the position, or one of another history."""
@@ -25,15 +25,15 @@ class Answers(Protocol):
         """The error if the binlog has another history at a position that the spool cannot confirm."""
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
-        """The error if the table's changes from there to the end of the spool cannot be replayed."""
+        """The error if the table's changes between `since` and the end of the spool cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The spool that is there, from its first place `opened` to its `position`.
+    """The stored spool, from its first place `opened` to its `position`.
 
-    `covers` are the tables of whose history it is, and for which it has every change that the next merge needs. Of
-    these it cannot confirm the position of those in `doubts`.
+    `covers` are the tables that are of the spool's history, and for which it has every change that the next merge
+    needs. `doubts` are the tables among them whose position the spool cannot confirm.
     """
 
     opened: Position
@@ -44,10 +44,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The spool goes on (`keeps_spool`), or a new one begins at `begins`, or now if that is None.
+    """The spool goes on (`keeps_spool`), or a new one begins at the position `begins`; None: at the current one.
 
-    The copies of the tables in `again` are not complete and cannot be continued: they are copied again. The copies of
-    the tables in `failed` cannot be continued, for these reasons; the other tables go on without them.
+    `again`: tables whose copies are incomplete and cannot be continued, so they are copied again. `failed`: tables
+    whose copies cannot be continued, each with its error; the other tables go on without them.
     """
 
     keeps_spool: bool
@@ -66,11 +66,11 @@ def resume(
 ) -> Continued:
     """How these copies are continued.
 
-    `unknown`: other tables have copies that cannot be loaded, and may need the spool. `asked`: if such a table cannot
-    be continued, its copy is started over.
+    `asked` are tables that a person wants to have read again: their copy is started over if it cannot be continued.
+    `unknown`: other tables have copies that cannot be loaded, and may need the spool.
 
     Raises:
-        LakeIngestError: no copy can be continued, and none of the tables was asked for. It is the reason of one.
+        LakeIngestError: no copy can be continued, and none of them is in `asked`. The error is the reason of one copy.
 
     """
     is_asked = not copied.keys().isdisjoint(asked)
@@ -85,24 +85,25 @@ def resume(
         lost = answers.gone(spool.position)
         if lost is None:
             return _with_spool(copied, spool, answers, asked)
-        # the lost end of the binlog may have been read only after the last merge: then no copy has it
+        # the lost end of the binlog may have been spooled after the last merge: then the copies do not have it
         if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
             raise lost
     failed = _gone(positions, answers) | _lost_rereads(copied, None, answers)
     if failed and failed.keys() == positions.keys() and not is_asked:
         raise next(iter(failed.values()))
-    left = [position for table, position in positions.items() if table not in failed]
-    return Continued(keeps_spool=False, begins=_first(left), again=partial, failed=failed)
+    continued = [position for table, position in positions.items() if table not in failed]
+    return Continued(keeps_spool=False, begins=_first(continued), again=partial, failed=failed)
 
 
 def _with_spool(
     copied: Mapping[TableId, Progress], spool: Stored, answers: Answers, asked: Collection[TableId]
 ) -> Continued:
-    """How the copies are continued where the source has the spool's position.
+    """How the copies are continued if the source has the spool's position.
 
-    The tables that the spool does not cover stopped while it went on. If one of these can be continued, a new spool
-    begins at its position.
+    A table that the spool does not cover had stopped while the spool went on. If such a table can be continued, a new
+    spool begins at the first position that is needed.
     """
+    # Step 1: the tables that the spool covers
     covered = {table: progress for table, progress in copied.items() if table in spool.covers}
     failed: dict[TableId, LakeIngestError] = {}
     for table, progress in covered.items():
@@ -111,6 +112,7 @@ def _with_spool(
             failed[table] = error
     failed |= _lost_rereads(copied, spool.position.place, answers)
     again = _lost_chunks(covered, spool.position.place, answers)
+    # Step 2: the tables that had stopped, and are behind the spool
     behind: dict[TableId, Position] = {}
     for table in copied.keys() - covered.keys():
         position = copied[table].position
@@ -124,6 +126,7 @@ def _with_spool(
             failed[table] = error
     if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
+    # Step 3: the spool goes on unless a table behind it can be continued
     if behind.keys() <= failed.keys():
         return Continued(keeps_spool=True, begins=None, again=tuple(again), failed=failed)
     needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
@@ -143,16 +146,16 @@ def _gone(positions: Mapping[TableId, Position], answers: Answers) -> dict[Table
 
 
 def _lost_chunks(copied: Mapping[TableId, Progress], end: Place, answers: Answers) -> list[TableId]:
-    """The tables with a chunk that was read after the spool's `end`, in a part of the binlog that is lost now."""
+    """The incomplete copies with a chunk that saw a lost part of the binlog after the spool's `end`."""
     copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
     return list(_gone(_read_after(copying, end), answers))
 
 
 def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[TableId, ...]:
-    """The copies that are not complete and cannot go on with a new spool.
+    """The incomplete copies that cannot go on with a new spool.
 
-    A copy can while it stands where the spool watched it first, and the source has the binlog since, with all that its
-    chunks saw.
+    A copy can go on if it stands where the spool began to watch it, and the source has the binlog from there on, with
+    all transactions that its chunks saw.
     """
     partial = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
     begun = {
@@ -161,16 +164,17 @@ def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[
         if progress.position is not None and progress.position.place == progress.covered_from
     }
     read = _read_after({table: copied[table] for table in begun}, None)
-    gone = {*_gone(begun, answers), *_gone(read, answers)}
-    return tuple(table for table in partial if table not in begun or table in gone)
+    lost = {*_gone(begun, answers), *_gone(read, answers)}
+    return tuple(table for table in partial if table not in begun or table in lost)
 
 
 def _lost_rereads(
     copied: Mapping[TableId, Progress], proven: Place | None, answers: Answers
 ) -> dict[TableId, LakeIngestError]:
-    """The tables with rows that were read again in a part of the binlog that is lost now, and wait for the next merge.
+    """The tables with patches that saw a lost part of the binlog.
 
-    That merge needs the changes up to their high watermark. What lies before a `proven` place is not lost.
+    The merge that takes in a patch needs the changes up to its high watermark. The binlog up to the `proven` place is
+    not lost.
     """
     waiting = {table: progress for table, progress in copied.items() if progress.patches}
     return {

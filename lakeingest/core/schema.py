@@ -31,16 +31,16 @@ class TableId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `database.table`; ValueError otherwise. The first dot outside of backquotes divides."""
-        found = _TABLE.fullmatch(text)
-        if found is None:
+        """Read `database.table`. Raises ValueError for another text. The first dot outside of backquotes divides."""
+        match = _TABLE.fullmatch(text)
+        if match is None:
             raise ValueError(f"not a table: {text!r} (wanted: database.table)")
-        quoted, plain, name = found.groups()
+        quoted, plain, name = match.groups()
         return cls(plain if quoted is None else quoted.replace("``", "`"), name)
 
 
 class Kind(enum.StrEnum):
-    """What a column holds, whatever MySQL calls it. `rows` and each lake format's `types` say how each is stored."""
+    """The kind of a column's values, whatever MySQL calls it. `rows` and each lake's `types` say how it is stored."""
 
     INT32 = "int32"  # tinyint … int, and unsigned up to mediumint
     INT64 = "int64"  # int unsigned, bigint
@@ -72,7 +72,7 @@ GEOMETRIES = frozenset(
     }
 )
 SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
-_SHOWN = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets of which utf8mb3 has every character
+_SHOWN = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets whose every character is in utf8mb3
 
 INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
 
@@ -86,11 +86,11 @@ PRIMARY = "PRIMARY"  # the index of a primary key
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user chose for a table: a key that is not an index, and other forms of types than the default.
+    """The user's choices for a table: a key that is not an index, and other forms of types than the default.
 
-    `zero_dates`, and partial ones: error | null (counted) | string. `tinyint1`: int | boolean. `time`: text | micros.
-    `geometry`: wkb | ewkb. `virtual`, of generated columns that are not stored, and `generated`, of all generated
-    columns: keep | skip. `deletes`: hard | soft (deleted rows stay, and are marked). `metadata`: op, position and
+    `zero_dates` (zero and partial dates): error | null (counted) | string. `tinyint1`: int | boolean. `time`: text |
+    micros. `geometry`: wkb | ewkb. `virtual` (generated columns that are not stored) and `generated` (all generated
+    columns): keep | skip. `deletes`: hard | soft (deleted rows stay, and are marked). `metadata`: op, position and
     committed_at, in any order.
     """
 
@@ -113,8 +113,8 @@ class SourceType:
     """MySQL's type of a column.
 
     `text` is the type as MySQL writes it, `name` its first word in lower case. `size` is the first number in
-    parentheses (of characters, bytes, bits or digits), 0 if it has none. `members` are those of an ENUM or a SET, which
-    MySQL numbers; no other type has any.
+    parentheses (of characters, bytes, bits or digits), 0 if it has none. `members` are the members of an ENUM or a SET,
+    in the order of their numbers; no other type has any.
     """
 
     text: str
@@ -131,12 +131,15 @@ class SourceType:
 class Column:
     """A column: its kind, and the parts of MySQL's type that the readers need.
 
-    `precision` and `scale` are those of a decimal, stored as a number or as text. `length` is that of a BINARY(n),
-    whose zero padding the binlog leaves out, and 0 otherwise. `fraction` is the digits of a second. `choice` is a
-    choice of the user that the kind does not express: NULL_DATES or EWKB. `comment` is for readers of the copy: it
-    changes no row, so columns that differ only by it are equal. Nor are these part of the definition: `default`, as it
-    was when the definition was read; `charset` and `collation` of a text or of members, '' for other types or where
-    they are not known; `generation`, the expression of a generated column as the server prints it, '' for others.
+    `precision` and `scale` belong to a decimal, stored as a number or as text. `length` is the n of a BINARY(n), whose
+    zero padding the binlog leaves out, and 0 otherwise. `fraction` is the number of digits of a second. `choice` is a
+    choice of the user that the kind does not express: NULL_DATES or EWKB.
+
+    Columns that differ only in one of the following fields are equal, because these change no row. `comment` is for
+    readers of the copy. `default` is the default when the definition was read. `charset` and `collation` are those of a
+    text or of members; '' for other types, or if unknown. `generation` is the expression of a generated column as the
+    server prints it; '' for other columns.
+
     A field that is added here needs a rule in `core.widening`.
     """
 
@@ -167,15 +170,15 @@ class Column:
 
     @property
     def has_true_members(self) -> bool:
-        """Whether the members are those that rows have, as far as a charset of texts has them.
+        """Whether the members are known as rows have them.
 
         information_schema and SHOW CREATE TABLE show a question mark for each character that utf8mb3 lacks.
         """
         return self.charset in _SHOWN or not any("?" in member for member in self.members)
 
 
-LAID_OUT = ("charset", "collation", "generation")  # of a column: known from the source, and kept with its definition
-UNMAPPED = tuple(one.name for one in fields(Column) if not one.compare)  # they do not decide how a row is mapped
+LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are kept with the table's definition
+UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
 _METADATA = (  # after the source's columns, where the user asks for them
@@ -192,8 +195,8 @@ class TableSchema:
 
     `skipped` are the names of generated columns that the user left out; rows in the binlog may have them.
     `generated` are the names of generated columns that are copied. `index` is the name of the unique index that is the
-    key, '' if it is not known or the user named the columns. `comment` is the table's, as of a column. `stored` are the
-    names of all columns in MySQL's order, also of those that are skipped or hidden; empty where that is not known.
+    key, '' if it is not known or the user named the columns. `comment` is the table's comment, for readers of the copy.
+    `stored` are the names of all columns in MySQL's order, also of skipped or hidden ones; () if they are not known.
     """
 
     table: TableId
@@ -223,44 +226,47 @@ class TableSchema:
         """The generated columns that are copied and that DDL may compute to other values."""
         types = {column.name.casefold(): column.source_type.name for column in self.columns}
         columns = map(self.column, self.generated)
-        return tuple(one.name for one in columns if is_bound(one.generation, types, one.source_type.name))
+        return tuple(column.name for column in columns if is_bound(column.generation, types, column.source_type.name))
 
     @property
     def layout(self) -> tuple[tuple[str, ...], ...]:
-        """What is known of a definition beside the fingerprint; rows in the binlog that name no columns need it.
+        """The parts of a definition beside the fingerprint; rows in the binlog that name no columns need them.
 
-        All columns in MySQL's order, also those that are skipped or hidden (empty: not known); then the LAID_OUT of
-        those that are copied.
+        First all columns in MySQL's order, also skipped or hidden ones (empty: not known). Then, for each name in
+        LAID_OUT, that field of each copied column.
         """
         stored = self.stored or (() if self.skipped else self.names)
         return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
     @property
     def hides(self) -> bool:
-        """Whether rows in the binlog are known to have columns that no question about the table shows."""
+        """Whether rows in the binlog are known to have columns that information_schema does not show."""
         return not {*self.stored} <= {*self.names, *self.skipped}
 
     def reads_as(self, other: Self) -> bool:
-        """Whether a row in the binlog that names no columns is the same by both, as far as both layouts are known."""
+        """Whether both definitions read a row without column names the same way, as far as both layouts are known."""
         if self.fingerprint != other.fingerprint:
             return False
-        (ours, charsets, *_), (theirs, others, *_) = self.layout, other.layout
-        return (not ours or not theirs or ours == theirs) and all(
-            not one or not two or one == two for one, two in zip(charsets, others, strict=True)
-        )
+        (ours, our_charsets, *_), (theirs, their_charsets, *_) = self.layout, other.layout
+        if ours and theirs and ours != theirs:
+            return False
+        charsets = zip(our_charsets, their_charsets, strict=True)
+        return all(our == their for our, their in charsets if our and their)
 
     def laid_out(self, *known: Self) -> Self:
-        """The same definition with the layout on which all of `known` agree: not known where they do not.
+        """The same definition with the parts of the layout on which all of `known` agree; other parts are not known.
 
-        Each of them has its fingerprint. Without any, nothing is known.
+        The definitions in `known` have the same fingerprint. Without any, nothing of the layout is known.
         """
-        stored = {one.layout[0] for one in known}
-        found = [[one.columns[place] for one in known] for place in range(len(self.columns))]
-        agreed: list[dict[str, Any]] = [
-            {name: _agreed(getattr(one, name) for one in same) for name in LAID_OUT} for same in found
-        ]
-        columns = tuple(replace(column, **same) for column, same in zip(self.columns, agreed, strict=True))
-        return replace(self, columns=columns, stored=stored.pop() if len(stored) == 1 else ())
+        columns = []
+        for place, column in enumerate(self.columns):
+            same_column = [schema.columns[place] for schema in known]
+            agreed: dict[str, Any] = {
+                name: _agreed(getattr(version, name) for version in same_column) for name in LAID_OUT
+            }
+            columns.append(replace(column, **agreed))
+        stored = {schema.layout[0] for schema in known}
+        return replace(self, columns=tuple(columns), stored=stored.pop() if len(stored) == 1 else ())
 
     def column(self, name: str) -> Column:
         """The column of this name."""
@@ -307,7 +313,7 @@ class TableSchema:
 
     @property
     def fingerprint(self) -> str:
-        """A short digest of all that decides how a row is mapped; all rows of a table have the same fingerprint."""
+        """A short digest of everything that decides how a row is mapped; it is the same for all rows of a table."""
         columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
         for column in columns:
             for name in UNMAPPED:
@@ -321,9 +327,9 @@ class TableSchema:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _agreed(found: Iterable[str]) -> str:
-    """The only one of these; '' where there is none or they differ."""
-    different = set(found)
+def _agreed(values: Iterable[str]) -> str:
+    """The value, if all of these are equal; '' if they differ, or there is none."""
+    different = set(values)
     return different.pop() if len(different) == 1 else ""
 
 

@@ -1,15 +1,15 @@
 """When a secret leaves this process: to a server that is proven, or as the answer to a challenge, which hides it.
 
-A server is proven by a certificate that was verified, or by a public key that was pinned. One exception is that of
-MySQL's own client: on the loopback address it sends the password over TLS that proves nothing, because whoever answers
-there is a process of the same machine.
+A server is proven by a certificate that was verified, or by a public key that was pinned. There is one exception, as in
+MySQL's own client: on the loopback address the password is sent over TLS that proves nothing, because only a process of
+the same machine can answer there.
 """
 
 from enum import Enum
 
 
 class Line(Enum):
-    """What a connection is, as far as its server is concerned."""
+    """How a connection is protected, and whether its server is proven."""
 
     PLAIN = "without TLS"
     ENCRYPTED = "over TLS that proves no server"
@@ -20,7 +20,7 @@ class Demand(Enum):
     """What a server asks for."""
 
     CHALLENGE = "an answer that only who knows the password can give"
-    EXCHANGE = "the password itself"  # what SHA-2 plugins do where the server has no hash of the password at hand
+    EXCHANGE = "the password itself"  # SHA-2 plugins ask for it if the server has no hash of the password at hand
     CLEAR_TEXT = "the password in clear text"
     BROKEN = "an answer that reveals the password"  # mysql_old_password
 
@@ -36,8 +36,9 @@ class Answer(Enum):
 def answer(demand: Demand, line: Line, *, is_local: bool, has_key: bool, is_token: bool) -> Answer | None:
     """How to meet a demand; None: the secret does not leave.
 
-    `is_local`: the server is on the loopback address. `has_key`: the user has given the server's public key, with which
-    the server decrypts what comes without TLS. `is_token`: the secret is a token, which is sent as it is or not at all.
+    `is_local`: the server is on the loopback address. `has_key`: the user has given the server's public key, so that
+    the password can be encrypted with it without TLS. `is_token`: the secret is a token, which is sent as it is or not
+    at all.
     """
     if demand is Demand.CHALLENGE:
         return Answer.CHALLENGE

@@ -8,15 +8,15 @@ from typing import Self
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position, is_before, is_within, offsets
 
-LEAST_BYTES = 16 << 20  # less is decoded within 0.3 s, and starting a job of Spark takes longer
+LEAST_BYTES = 16 << 20  # fewer are decoded within 0.3 s, and starting a job of Spark takes longer
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """The transactions after `start` that end at or before `stop`; both are transaction boundaries.
 
-    Transactions in `skip` are not decoded: they were executed before the spool opened. Where `history` is
-    given, it is that of `start`, and is proven while the segment is read.
+    Transactions in `skip` are not decoded: they were executed before the spool opened. `history` is the binlog's
+    history at `start`, which the reader of the segment proves; None: it proves none.
     """
 
     server_uuid: str
@@ -32,7 +32,7 @@ class Segment:
 
     @classmethod
     def after(cls, position: Position, stop: FilePosition) -> Self:
-        """What comes after a position, up to `stop`."""
+        """The segment from a position up to `stop`."""
         gtids = position.gtids or GtidSet()
         return cls(position.server_uuid, position.epoch, position.at, stop, gtids, position.history)
 
@@ -48,19 +48,19 @@ def cut(
     """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
 
     `boundaries` are known ends of transactions, in any order. A boundary outside the segment, or behind the end of its
-    file, is ignored. `sizes` are the bytes of binlog files, and has all files of the segment. If the segment is cut, no
-    piece is shorter than `least`. Pieces differ from an equal share only as far as boundaries and `least` require.
+    file, is ignored. `sizes` has the bytes of all binlog files of the segment. If the segment is cut, no piece is
+    shorter than `least` bytes. Pieces differ from an equal share only as far as boundaries and `least` require.
     """
     if whole.empty:
         return []
     offset = offsets(sizes)
     first, last = offset(whole.start), offset(whole.stop)
-    known = [at for at in boundaries if is_within(at, sizes)]
-    inside = {at: offset(at) for at in known if first < offset(at) < last}
-    wanted = min(pieces, (last - first) // least) if inside else 1
+    existing = [at for at in boundaries if is_within(at, sizes)]
+    inside = {at: offset(at) for at in existing if first < offset(at) < last}
+    count = min(pieces, (last - first) // least) if inside else 1
     ends = [whole.start]
-    for piece in range(1, wanted):
-        share_ends = first + (last - first) * piece // wanted
+    for piece in range(1, count):
+        share_ends = first + (last - first) * piece // count
         nearest = min(inside, key=lambda at: abs(inside[at] - share_ends))
         if inside[nearest] - offset(ends[-1]) >= least and last - inside[nearest] >= least:
             ends.append(nearest)

@@ -1,4 +1,4 @@
-"""What readers of a copy see, as each publish says it for `status`."""
+"""The rows that readers of a copy see, as each publish notes it for `status`."""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SHOWN = "lakeingest.shown"  # the property of a publish that has it
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The rows of a copy as of a position, and when they were published, in ISO 8601; None where that is not known."""
+    """The number of rows of a copy, its position, and its time of publication in ISO 8601; None if it is unknown."""
 
     position: Position | None
     rows: int
@@ -21,7 +21,7 @@ class Shown:
 
     @property
     def source_time(self) -> str | None:
-        """When the last transaction up to the position was committed in the source; None where that is not known."""
+        """When the source committed the last transaction up to the position, in ISO 8601; None if that is unknown."""
         history = None if self.position is None else self.position.history
         last = None if history is None else history.last
         if last is None:
@@ -35,7 +35,7 @@ class Shown:
 
     @classmethod
     def of_text(cls, text: str) -> Self | None:
-        """The inverse of `to_text`; None for anything else, as in a publish of an earlier version."""
+        """The inverse of `to_text`; None for any other text, as a publish of an earlier version has it."""
         try:
             doc = json.loads(text)
             position = None if doc["position"] is None else Position.from_json(doc["position"])

@@ -1,7 +1,7 @@
-"""Signals: what people ask of a running pipeline, and what the owner of the lease does next about it.
+"""Signals: requests of people to a running pipeline, and what the owner of the lease does next about them.
 
-Each has a number, the next integer, which orders it. It is durable, and may be carried out again without harm: after a
-crash all is decided anew, from the signals and from the progress of the tables.
+Signals are numbered in their order. A signal is durable, and may be carried out again without harm: after a crash,
+everything is decided anew, from the signals and from the progress of the tables.
 """
 
 import enum
@@ -21,7 +21,7 @@ FORMAT = 1  # of the JSON form; a reader refuses a newer one
 
 
 class Action(enum.StrEnum):
-    """What is asked for."""
+    """The kinds of requests."""
 
     RESNAPSHOT = "resnapshot"
     PAUSE = "pause"
@@ -43,7 +43,7 @@ class State(enum.StrEnum):
 
 
 class Event(enum.StrEnum):
-    """What has just happened to a signal."""
+    """The events in the life of a signal."""
 
     BEGIN = "begin"
     FINISH = "finish"
@@ -51,7 +51,7 @@ class Event(enum.StrEnum):
     CANCEL = "cancel"
 
 
-# Each event may happen again, since a crash can come before it is known that it has happened.
+# Each event may happen again: a crash can come after an event and before it is stored
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.PENDING, Event.BEGIN): State.RUNNING,
     (State.PENDING, Event.FINISH): State.DONE,  # it has nothing to run, or another signal has answered it
@@ -74,10 +74,10 @@ class IllegalEvent(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is to be read again of a table: all keys of a range, listed keys, or the rows that a condition holds for.
+    """The rows of a table to read again: all keys of a range, listed keys, or the rows for which a condition holds.
 
-    The unbounded range is the whole table. Listed keys are sorted, and none is there twice. `gap`, of a whole table:
-    where changes of it are lost its copy goes on, and rows that are still right are not written again.
+    The unbounded range is the whole table. Listed keys are sorted, and none is there twice. `gap`, only for a whole
+    table: if changes of the table are lost, its copy goes on, and rows that are still right are not written again.
     """
 
     range: KeyRange | None = None
@@ -99,11 +99,11 @@ class Scope:
 
     @property
     def whole(self) -> bool:
-        """Whether it is the whole table."""
+        """Whether it has all rows of the table."""
         return self.range == KeyRange()
 
     def covers(self, other: Self) -> bool:
-        """Whether it is known here that reading this reads the other."""
+        """Whether it is known here that this scope has all rows of the other."""
         if self.whole or self == other:
             return True
         if self.keys is not None:
@@ -122,7 +122,7 @@ class Scope:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         if "keys" in doc:
             return cls(keys=tuple(key_from_json(key) for key in doc["keys"]))
         if "where" in doc:
@@ -146,9 +146,9 @@ def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
 class Signal:
     """One signal: who asked for what, and when, and how far it has come.
 
-    A re-snapshot has one table and a scope, an approval one table and the name of its `ddl`, a rollback one table. No
-    table means all tables, also those that come later. A `cancel` has the `number` of the signal that it is for, in
-    `cancels`. `why` it failed stands beside that it failed.
+    A re-snapshot has one table and a scope, an approval one table and the name of its `ddl`, a rollback one table. In
+    other signals, no table means all tables, also later ones. A `cancel` has in `cancels` the number of the signal that
+    it cancels. Only a failed signal has a reason, in `why`.
     """
 
     number: int
@@ -179,11 +179,11 @@ class Signal:
             raise ValueError(f"a failed signal says why, and no other does: {self}")
 
     def concerns(self, table: TableId) -> bool:
-        """Whether it is for this table."""
+        """Whether the signal is for this table."""
         return not self.tables or table in self.tables
 
     def after(self, event: Event, why: str | None = None) -> Self:
-        """The signal after the event; IllegalEvent where its state does not allow that."""
+        """The signal after the event. Raises IllegalEvent if its state does not allow the event."""
         following = TRANSITIONS.get((self.state, event))
         if following is None:
             raise IllegalEvent(f"signal {self.number}: no {event} when {self.state}")
@@ -206,7 +206,7 @@ class Signal:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable for anything else, and for the form of a newer version."""
+        """The inverse of `to_json`. Raises StateUnreadable for anything else, and for the form of a newer version."""
         try:
             if doc["format"] != FORMAT:
                 raise StateUnreadable(f"a signal of format {doc['format']}, this version reads {FORMAT}")
@@ -228,11 +228,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The re-snapshot that a table runs next: `signals` are all that it answers, the first one is `scope`'s.
+    """The re-snapshot that a table runs next. It answers all its `signals`; the first one has the `scope`.
 
-    One that closes a gap may have no signal. `up_to` is the key before which an earlier run of it has read already;
-    None: from the start. It is to be asked for once, before the first row is read: a signal that comes later is not
-    answered by rows that were read before it.
+    A re-snapshot that closes a gap may have no signal. `up_to` is the key before which an earlier run has read the rows
+    already; None: no rows. The caller decides on a request before it reads the first row, and keeps it: rows do not
+    answer a signal that came after they were read.
     """
 
     signals: tuple[int, ...]
@@ -249,14 +249,18 @@ class Request:
 class Agenda:
     """What the owner of the lease does next.
 
-    First the documents of `cancelled` signals become CANCELLED, then those of `finished` ones DONE, then those of
-    `failed` FAILED, with the reason. `paused` tables do nothing else: no merge, no publish, no read. `next` has the
-    re-snapshot that each other table runs, with the document of its first signal RUNNING before the first row is read.
-    `waiting` has, by table, every signal that reading the whole table from now on would answer: a copy that is started
-    over takes them all. A table whose copy has chunks to read runs none of them before. `whole` are the tables that are
-    not paused, and of which one of these signals asks for all rows. `superseded` has by number the earlier signal that
-    will answer it. `approved` has by table the DDL that it may be lifted over. `maintain` is to be run in order, and
-    so are `rollbacks`, also those of paused tables.
+    First the documents of signals change: `cancelled` ones become CANCELLED, then `finished` ones DONE, then `failed`
+    ones FAILED, with the reason.
+
+    `paused`: the tables that do nothing: no merge, no publish, no read.
+    `next`: by table, the re-snapshot that it runs. The document of its first signal becomes RUNNING before the first
+    row is read. A table whose copy lacks chunks has none, and neither has a paused table.
+    `waiting`: by table, every signal that reading the whole table from now on would answer. A copy that is started over
+    answers all of them.
+    `whole`: the tables that are not paused and for which a waiting signal asks for all rows.
+    `superseded`: by the number of a signal, the number of the earlier signal whose re-snapshot answers it too.
+    `approved`: by table, the DDL over which its rows may be lifted.
+    `maintain` and `rollbacks`: signals to be carried out in order, rollbacks also for paused tables.
     """
 
     cancelled: tuple[int, ...] = ()
@@ -278,36 +282,41 @@ def agenda(
     staged: Mapping[TableId, Progress],
     visible: Mapping[TableId, Progress],
 ) -> Agenda:
-    """What to do next about these signals, of the tables that are copied now.
+    """What to do next about these signals, for the tables that are copied now.
 
-    `staged` is the progress of each table's newest commit, `visible` that which readers see; a table that was never
-    published is not in it.
+    `staged` has the progress in each table's newest commit, `visible` the progress that readers see, without tables
+    that were never published.
     """
-    ordered, known = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
+    ordered, copied = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
+    # Step 1: cancelled signals. A cancel comes too late once all rows are read, and cannot be cancelled itself
     cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
-    over = {signal.number: signal.cancels for signal in cancels}
+    targets = {signal.number: signal.cancels for signal in cancels}
     read = {number for progress in staged.values() for number in progress.answered}
     published = {number for progress in visible.values() for number in progress.answered}
-    by_cancel = {
+    cancelled = {
         signal.number
         for signal in ordered
-        if signal.state in OPEN and signal.number in over.values() and signal.number not in read | published | set(over)
+        if signal.state in OPEN
+        and signal.number in targets.values()
+        and signal.number not in read | published | set(targets)
     }
-    alive = [signal for signal in ordered if signal.number not in by_cancel]
-    wanted = [signal for signal in alive if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
+    # Step 2: the requests of the other signals
+    alive = [signal for signal in ordered if signal.number not in cancelled]
+    resnapshots = [signal for signal in alive if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
     failed = {
         signal.number: f"{signal.tables[0]} is not copied"
-        for signal in wanted
-        if signal.tables[0] not in known and signal.number not in published
+        for signal in resnapshots
+        if signal.tables[0] not in copied and signal.number not in published
     }
     instant = {signal.number for signal in alive if signal.action in _INSTANT and signal.state in OPEN}
-    paused = frozenset(table for table in known if _is_paused(alive, table))
+    paused = frozenset(table for table in copied if _is_paused(alive, table))
+    # Step 3: the next re-snapshot of each table
     following: dict[TableId, Request] = {}
     waiting: dict[TableId, tuple[int, ...]] = {}
     whole: set[TableId] = set()
     superseded: dict[int, int] = {}
-    for table in sorted(known, key=str):
-        unread = [signal for signal in wanted if table in signal.tables and signal.number not in read | published]
+    for table in sorted(copied, key=str):
+        unread = [signal for signal in resnapshots if table in signal.tables and signal.number not in read | published]
         progress = staged.get(table)
         if unread:
             waiting[table] = tuple(signal.number for signal in unread)
@@ -320,15 +329,15 @@ def agenda(
         if table not in paused:
             following[table] = request
     return Agenda(
-        cancelled=tuple(sorted(by_cancel)),
-        finished=tuple(sorted(instant | {signal.number for signal in wanted if signal.number in published})),
+        cancelled=tuple(sorted(cancelled)),
+        finished=tuple(sorted(instant | {signal.number for signal in resnapshots if signal.number in published})),
         failed=failed,
         paused=paused,
         next=following,
         waiting=waiting,
         whole=frozenset(whole),
         superseded=superseded,
-        approved={table: _approved(alive, table) for table in known},
+        approved={table: _approved(alive, table) for table in copied},
         maintain=_open(alive, Action.MAINTAIN),
         rollbacks=_open(alive, Action.ROLLBACK),
     )
@@ -339,7 +348,7 @@ _VOID = frozenset({State.FAILED, State.CANCELLED})
 
 
 def _open(signals: Iterable[Signal], action: Action) -> tuple[Signal, ...]:
-    """The signals for this that have not ended, in order."""
+    """The signals for this action that have not ended, in order."""
     return tuple(signal for signal in signals if signal.action is action and signal.state in OPEN)
 
 
@@ -350,7 +359,7 @@ def _approved(signals: Iterable[Signal], table: TableId) -> frozenset[str]:
 
 
 def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
-    """Whether the last one of the table's `pause` and `resume` that was not cancelled is a `pause`."""
+    """Whether the table's last `pause` or `resume` that is valid is a `pause`."""
     turns = [
         signal.action
         for signal in signals
@@ -360,18 +369,18 @@ def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
 
 
 def _closing(unread: Sequence[Signal], running: Reread | None) -> Request:
-    """The re-snapshot of all rows that closes a gap. It goes on whatever becomes of the signals that it answers."""
+    """The re-snapshot of all rows that closes a gap. It goes on even if its signals are cancelled."""
     if running is None:
         return Request((), WHOLE)
-    wanted = {signal.number for signal in unread}
-    return Request(tuple(number for number in running.signals if number in wanted), WHOLE, running.up_to)
+    open_numbers = {signal.number for signal in unread}
+    return Request(tuple(number for number in running.signals if number in open_numbers), WHOLE, running.up_to)
 
 
 def _next(unread: Sequence[Signal], running: Reread | None) -> Request:
-    """The re-snapshot that a table goes on with, else the first that was asked for, and those that it answers too.
+    """The running re-snapshot of a table, or else its first requested one, with all signals that it answers.
 
-    One that has begun answers none that came since, in case rows of its scope were read before that. Where the signal
-    that it was begun for is cancelled, the others begin anew: their scopes are others.
+    A re-snapshot that has begun answers no later signal, because some of its rows may have been read before. If the
+    signal with its scope is cancelled, the other signals begin anew, because their scopes are others.
     """
     scopes = {signal.number: signal.scope for signal in unread if signal.scope is not None}
     if running is not None and running.signals[0] in scopes:

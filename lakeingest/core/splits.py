@@ -1,4 +1,4 @@
-"""Splits: chunks with a life. A finished one has its watermarks, a merged one stands at the stop of its last merge."""
+"""Splits: finished chunks. A split has the watermarks of its read, or once merged the stop of its last merge."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Split:
 
     @property
     def floor(self) -> Place:
-        """The least stop that a merge over this split may have: no change below it may be missing."""
+        """The least stop that a merge over this split may have: its rows may contain changes up to there."""
         floor = self.high if self.merged_at is None else self.merged_at
         assert floor is not None  # noqa: S101 - held by __post_init__
         return floor
@@ -45,7 +45,7 @@ class Split:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable when a part is missing or wrong."""
+        """The inverse of `to_json`. Raises StateUnreadable if a part is missing or wrong."""
         try:
             bounds = range_from_json(doc)
             if "at" in doc:
@@ -59,9 +59,10 @@ class Split:
 class Splits:
     """The finished splits of a table, in key order: they tile the keys from the least one up to `copied_up_to`.
 
-    Where only the server knows the order they are one: nobody here can tell which of several a change is judged by. It
-    begins at the least low, so that a merge may apply again what a chunk has seen already: to the last change of a key
-    that makes no difference. It can be merged when it has every key, since changes of those that it lacks would stay.
+    If only the server knows the order of keys, all splits are one, because nobody here can tell to which of several a
+    key belongs. Its low is the least one, so a merge may apply changes again that a chunk has seen already; the last
+    row of a key stays the same. It can be merged only once it has every key: changes of keys that it lacks would stay
+    in the copy.
     """
 
     all: tuple[Split, ...] = ()
@@ -69,9 +70,9 @@ class Splits:
     def __post_init__(self) -> None:
         if self.all and self.all[0].range.lower is not None:
             raise ValueError("the first split has no lower bound")
-        for one, following in pairwise(self.all):
-            if not one.range.touches(following.range):
-                raise ValueError(f"a gap or an overlap between {one.range} and {following.range}")
+        for split, following in pairwise(self.all):
+            if not split.range.touches(following.range):
+                raise ValueError(f"a gap or an overlap between {split.range} and {following.range}")
 
     @property
     def complete(self) -> bool:
@@ -90,13 +91,13 @@ class Splits:
         return stops.pop() if self.complete and len(stops) == 1 else None
 
     def find(self, key: Key) -> Split | None:
-        """The split that the key is in, or None: its chunk is still to be read."""
+        """The split that has the key, or None if the key's chunk is still to be read."""
         uppers = [split.range.upper for split in self.all if split.range.upper is not None]
         index = bisect_right(uppers, key)
         return self.all[index] if index < len(self.all) else None
 
     def finish(self, wave: Iterable[Split]) -> Self:
-        """These splits and those of one more wave, which continue where these end; ValueError otherwise."""
+        """These splits with those of one more wave. Raises ValueError unless the wave begins where these splits end."""
         if self.complete:
             raise ValueError("the table has no more chunks")
         finished = type(self)(self.all + _joined(wave))
@@ -104,13 +105,13 @@ class Splits:
 
     @property
     def ordered(self) -> bool:
-        """Whether it is known here which split a key is in."""
+        """Whether it is known here which split has a key."""
         return all(split.range.ordered for split in self.all)
 
     def lift(self, planned: Self, stop: Place) -> Self:
-        """The splits that a merge planned on now stand at `stop`; a wave appended meanwhile is not lifted.
+        """The splits after a merge: its `planned` splits stand at `stop`, and a wave appended meanwhile is not lifted.
 
-        ValueError when a planned split is no longer one of these: the merge was recorded already, or is another's.
+        Raises ValueError if a planned split is not among these: the merge was recorded already, or by another run.
         """
         frozen = set(planned.all)
         if not frozen <= set(self.all):
@@ -125,7 +126,7 @@ class Splits:
 
     @classmethod
     def from_json(cls, doc: Iterable[Mapping[str, Any]]) -> Self:
-        """The inverse of `to_json`; StateUnreadable when the splits do not tile."""
+        """The inverse of `to_json`. Raises StateUnreadable if the splits do not tile the keys."""
         try:
             return cls(tuple(Split.from_json(split) for split in doc))
         except DAMAGED as error:
@@ -133,19 +134,19 @@ class Splits:
 
 
 def range_from_json(doc: Mapping[str, Any]) -> KeyRange:
-    """The range with the bounds `lower` and `upper` of a JSON document; KeyError or ValueError when it has none."""
+    """The range with the bounds `lower` and `upper` of a document. Raises KeyError or ValueError if it has none."""
     return KeyRange(*(None if doc[end] is None else key_from_json(doc[end]) for end in ("lower", "upper")))
 
 
 def key_from_json(doc: object) -> Key:
-    """A key that JSON has made a list; ValueError when it is something else."""
+    """A key, which JSON has as a list. Raises ValueError for anything else."""
     if not (isinstance(doc, list) and all(isinstance(part, int | str) for part in doc)):
         raise ValueError(f"not a key: {doc!r}")
     return tuple(doc)
 
 
 def _as_one(splits: Sequence[Split]) -> Split:
-    """One split with the keys of all, which were read and not merged: of the lows the least, of the highs the last."""
+    """One split with the keys of all, the least low and the greatest high. Raises ValueError if one is merged."""
     lows = [split.low for split in splits if split.low is not None]
     highs = [split.high for split in splits if split.high is not None]
     if len(lows) < len(splits):
@@ -153,17 +154,17 @@ def _as_one(splits: Sequence[Split]) -> Split:
     return Split(KeyRange(splits[0].range.lower, splits[-1].range.upper), reduce(_least, lows), max(highs))
 
 
-def _least(one: Low, other: Low) -> Low:
-    """What both contain."""
-    if isinstance(one, GtidSet) and isinstance(other, GtidSet):
-        return one & other
-    if isinstance(one, Place) and isinstance(other, Place):
-        return min(one, other)
+def _least(low: Low, other: Low) -> Low:
+    """The transactions that both lows contain."""
+    if isinstance(low, GtidSet) and isinstance(other, GtidSet):
+        return low & other
+    if isinstance(low, Place) and isinstance(other, Place):
+        return min(low, other)
     raise ValueError("lows with GTIDs and without")
 
 
 def _joined(splits: Iterable[Split]) -> tuple[Split, ...]:
-    """Neighbours with the same marks as one split, so that split information stays small however large the table is."""
+    """The splits, with neighbours of the same marks as one: so splits stay few, however large the table is."""
     joined: list[Split] = []
     for split in splits:
         last = joined[-1] if joined else None

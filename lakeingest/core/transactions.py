@@ -1,4 +1,4 @@
-"""The spooled transactions in binlog order: low watermarks, which are GTID sets, become places by them."""
+"""The spooled transactions in binlog order: they turn low watermarks, which are GTID sets, into places."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -8,12 +8,12 @@ from itertools import islice
 from lakeingest.core.position import Gtid, GtidSet, Low, Place
 from lakeingest.errors import SpoolGap, StateUnreadable
 
-Ending = tuple[GtidSet, int]  # a low that ends within a segment, after so many of the segment's transactions
+Ending = tuple[GtidSet, int]  # a low that ends within a segment, and how many of the segment's transactions it has
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedSegment:
-    """A spooled segment: what it holds, and `read`, its transactions that have GTIDs, in binlog order."""
+    """A spooled segment. `read` returns its transactions that have GTIDs, in binlog order, with their places."""
 
     gtids: GtidSet
     start: Place
@@ -39,33 +39,34 @@ class TransactionLog:
     def places(self, lows: Iterable[Low], covered_from: Place) -> dict[Low, Place]:
         """For each low, the place up to which it has all transactions; `covered_from` if it has none after that place.
 
-        With binlog_order_commits=ON the transactions of a low are a prefix of the binlog. A hole means that the server
-        did not keep this order; then places would lose or repeat rows: StateUnreadable. SpoolGap when a low lacks a
-        transaction at or before `covered_from`, so that changes which it needs are not in the spool.
+        With binlog_order_commits=ON, the transactions of a low are a prefix of the binlog. Raises StateUnreadable if a
+        low has a hole: the server did not keep this order, and places would lose or repeat rows. Raises SpoolGap if a
+        low lacks a transaction at or before `covered_from`: the spool lacks changes that it needs.
         """
-        found: dict[Low, Place] = {}
+        places: dict[Low, Place] = {}
         endings: dict[int, list[Ending]] = {}
         for low in lows:
             if isinstance(low, Place):
                 if low < covered_from:
                     raise SpoolGap(f"the spool begins at {covered_from}, a split needs it from {low}")
-                found[low] = low
+                places[low] = low
                 continue
             if not self._before <= low:
                 raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
             whole, rest = self._prefix(low)
-            found[low] = max(self._segments[whole - 1].stop, covered_from) if whole else covered_from
-            # else the first transaction that the low lacks is after `covered_from`, whatever it is
+            places[low] = max(self._segments[whole - 1].stop, covered_from) if whole else covered_from
+            # else the low has nothing of the next segment, and all of that segment is after `covered_from`
             if whole < len(self._segments) and (rest or self._segments[whole].start < covered_from):
                 endings.setdefault(whole, []).append((low, rest))
         for index, lows_within in endings.items():
-            found |= _read(self._segments[index], lows_within, covered_from)
-        return found
+            places |= _read(self._segments[index], lows_within, covered_from)
+        return places
 
     def _prefix(self, low: GtidSet) -> tuple[int, int]:
-        """How many segments are in `low`, and how many transactions of the next segment, if `low` is a prefix.
+        """How many whole segments `low` has, and how many transactions of the next one, if `low` is a prefix.
 
-        It is a prefix iff it has as many of the first transactions as it has transactions in all.
+        With n of the spool's transactions, it is a prefix if these are the first n. Raises StateUnreadable if `low`
+        lacks a transaction of these whole segments; `_read` looks for holes in the next one.
         """
         inside = self._counts[-1] - (self._sets[-1] - low).count
         whole = bisect_right(self._counts, inside) - 1
@@ -75,23 +76,28 @@ class TransactionLog:
 
 
 def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) -> dict[Low, Place]:
-    """The places of lows that end within a segment, or before its first transaction."""
-    found: dict[Low, Place] = {}
+    """The places of lows that end within a segment, or before its first transaction.
+
+    The segment is read up to the first transaction that the greatest of the lows lacks. Raises SpoolGap or
+    StateUnreadable as `TransactionLog.places` does.
+    """
+    places: dict[Low, Place] = {}
     outside = {low: segment.gtids - low for low, _ in endings}
-    wanted = max(count for _, count in endings) + 1
+    needed = max(count for _, count in endings) + 1
     seen = 0
-    for gtid, place in islice(segment.read(), wanted):
+    for gtid, place in islice(segment.read(), needed):
         for low, count in endings:
             if seen < count and gtid in outside[low]:
                 raise _hole(low)
+            # the first transaction that the low lacks must be in the spool
             if seen == count and place <= covered_from:
                 raise SpoolGap(f"the table was not watched before {covered_from}, a split needs {gtid}")
             if seen == count - 1:
-                found[low] = max(place, covered_from)
+                places[low] = max(place, covered_from)
         seen += 1
-    if seen < wanted:
+    if seen < needed:
         raise StateUnreadable(f"the spool lacks transactions of its segment from {segment.start} to {segment.stop}")
-    return found
+    return places
 
 
 def _hole(low: GtidSet) -> StateUnreadable:

@@ -1,4 +1,4 @@
-"""What the spool may forget, and what it keeps of tables that stand still."""
+"""Up to where the spool may forget changes, and which rows it keeps while a table stands still."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from lakeingest.core.schema import TableId
 class Watched:
     """A table whose changes are in the spool.
 
-    It needs those after the place `needed`; None: that is not known. `stands` are the places where the copy stands and
-    where readers see it. `still`: it has stopped or is paused, maybe for weeks.
+    `needed`: the table needs its changes after this place; None: the place is not known. `stands`: the position of the
+    copy, and the position that readers see. `still`: the table has stopped or is paused, maybe for weeks.
     """
 
     table: TableId
@@ -26,8 +26,9 @@ class Watched:
 class Trim:
     """The spool may forget everything up to `forget`.
 
-    `needed` says from where on each table needs its rows, so that the others are dropped; None where no table stands
-    still, and the spool will soon be forgotten. Then segments may be joined, but not over the places in `stands`.
+    `needed` has for each table the place after which it needs rows, so that other rows are dropped and segments are
+    joined, but not over the places in `stands`. It is None if no table stands still: then the whole spool will soon be
+    forgotten.
     """
 
     forget: Place
@@ -36,15 +37,18 @@ class Trim:
 
 
 def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
-    """What can be trimmed; None where it is not known of some table what it needs, or no table is watched.
+    """How the spool can be trimmed; None if the needs of some table are not known, or no table is watched.
 
     `keys` are the foreign keys whose changes the source does not log: a child needs the changes of its parents.
     """
-    needed = {one.table: one.needed for one in tables if one.needed is not None}
+    needed = {watched.table: watched.needed for watched in tables if watched.needed is not None}
     if not tables or len(needed) < len(tables):
         return None
-    stands = {place for one in tables for place in one.stands}
-    least = [needed[table] for table in keys if table in needed]
-    parents = {key.parent for some in keys.values() for key in some if least and key.parent in needed}
-    of_parents = {table: min(needed[table], *least) for table in parents}
-    return Trim(min(needed.values()), needed | of_parents if any(one.still for one in tables) else None, stands)
+    stands = {place for watched in tables for place in watched.stands}
+    forget = min(needed.values())
+    if not any(watched.still for watched in tables):
+        return Trim(forget, None, stands)
+    by_children = [needed[table] for table in keys if table in needed]
+    parents = {key.parent for of_table in keys.values() for key in of_table if by_children and key.parent in needed}
+    of_parents = {table: min(needed[table], *by_children) for table in parents}
+    return Trim(forget, needed | of_parents, stands)

@@ -22,14 +22,14 @@ Mark = tuple[KeyRange, Place]
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """One merge: the frozen splits it covers, the mark of each, and the stop that it lifts them to.
+    """One merge: the frozen splits that it covers, the mark of each, and the stop that it lifts them to.
 
     A merge reads the spool from the *least* mark, never simply from the previous stop: splits of a later wave need
     changes that earlier merges dropped.
 
-    `patches` are the rows that were read again, each with the place of its low. The history of a key in a patch is, in
-    this order: its changes up to that place, its row of the patch, its changes after that place. So within a patch's
-    key range each mark is at most the patch's low, even if the split was merged further.
+    `patches` are the patches that the merge takes in, each with the place of its low. The history of a key in a patch
+    is, in this order: its changes up to that place, its row of the patch, its changes after that place. So within a
+    patch's key range each mark is at most the patch's low, even if the split was merged further.
     """
 
     splits: Splits
@@ -39,27 +39,28 @@ class MergePlan:
 
     @property
     def start(self) -> Place:
-        """The spool is read from here, not included, to the stop, included."""
+        """The merge reads the spool after this place, up to and including its stop."""
         return min(mark for _, mark in self.marks)
 
     def should_apply(self, place: Place, key: Key) -> bool:
         """Whether the change of `key` in the transaction that ends at `place` is to be applied.
 
-        The key's split unmerged: iff the transaction is not in its low watermark. Merged: iff it is after the stop of
-        its last merge. In no finished split: never, its chunk will see it.
+        If the key's split was not merged, a change applies if its transaction is not in the split's low watermark. If
+        the split was merged, the change applies if it is after the stop of the last merge. If no finished split has the
+        key, no change applies: its chunk will see it.
         """
         return any(key in keys and mark < place for keys, mark in self.marks) and place <= self.stop
 
     def patched(self, rows: Mapping[str, Iterable[ChangeRow]]) -> list[ChangeRow]:
-        """The rows of the patches, which `rows` has by name, in their place in the order; `collapse` takes them all.
+        """The rows of the patches, with their place in the order of changes. `rows` has them by the patch's name.
 
-        They are not asked for by `should_apply`. KeyError where a patch has no rows: it is lost.
+        `collapse` takes all of them, without `should_apply`. Raises KeyError if `rows` lacks a patch: it is lost.
         """
         return [replace(row, place=low, ordinal=REREAD) for patch, low in self.patches for row in rows[patch.name]]
 
 
 def marks_of(splits: Splits, log: TransactionLog, covered_from: Place) -> list[Place]:
-    """Of each split the place up to which its rows hold every change: its low, then the stop of its last merge."""
+    """For each split, the place up to which its rows have every change: its low, or the stop of its last merge."""
     lows = log.places({split.low for split in splits.all if split.low is not None}, covered_from)
     marks: list[Place] = []
     for split in splits.all:
@@ -78,10 +79,13 @@ def plan_merge(
 ) -> MergePlan:
     """Plan the merge of all finished splits, and of all patches, to `stop`.
 
-    The spool holds every change of the table from `covered_from` to `stop`, and `log` its transactions. ValueError when
-    `stop` is before the high watermark of a split or a patch or before a split's last stop, or when chunks are missing
-    and only the server knows of which keys, or there are patches; SpoolGap when a mark or the low of a patch is older
-    than the spool, so that changes would be missing.
+    The spool has every change of the table from `covered_from` to `stop`, and `log` its transactions.
+
+    Raises:
+        ValueError: `stop` is before the high watermark of a split or a patch, or before a split's last stop. Or chunks
+            are missing, and there are patches, or only the server knows the order of keys.
+        SpoolGap: a mark or the low of a patch is older than the spool, which then lacks changes.
+
     """
     if not splits.all:
         raise ValueError("nothing to merge: no split is finished")
@@ -100,7 +104,7 @@ def plan_merge(
 
 
 def _lowered(marks: Iterable[Mark], within: KeyRange, low: Place) -> Iterator[Mark]:
-    """The marks, of the keys in `within` none above `low`."""
+    """The marks, where no key in `within` has a mark above `low`."""
     for keys, mark in marks:
         before, inside, after = keys.parted(within)
         if before is not None:
@@ -112,7 +116,7 @@ def _lowered(marks: Iterable[Mark], within: KeyRange, low: Place) -> Iterator[Ma
 
 
 def _joined(marks: Iterable[Mark]) -> tuple[Mark, ...]:
-    """Neighbours with one mark as one."""
+    """The marks, with neighbours of the same place as one."""
     joined: list[Mark] = []
     for keys, mark in marks:
         if joined and joined[-1][1] == mark:

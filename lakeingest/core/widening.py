@@ -1,7 +1,8 @@
 """Widening: whether a column of the next definition holds every old value, as the very same value in the copy.
 
-Each property of a column has a rule of its own, which knows when two of them leave values as they are, whatever the
-mode of the session was. A column is held only where each rule says so: what is not looked at is not held.
+Each property of a column has a rule of its own, which says when a change of the property leaves all values as they are,
+in any mode of the session. A column holds every old value only if each rule says so: a property without a rule would
+not be held.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from lakeingest.core.default import Default
 from lakeingest.core.schema import Column, Kind
 
 _BYTES: Mapping[str, int] = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
-# Of each family the types in the order of their length; a declared length counts only between two of the first type
+# The types of each family in the order of their length; a declared length counts only between two of the first type
 _TEXTS = ("varchar", "text", "mediumtext", "longtext")
 _BLOBS = ("varbinary", "blob", "mediumblob", "longblob")
 _DATED = frozenset({Kind.DATETIME, Kind.TIMESTAMP})  # stored with all digits of a second; TIME is text with its own
@@ -25,12 +26,12 @@ def holds(before: Column, after: Column) -> bool:
 
 
 def unheld(before: Column, after: Column) -> tuple[str, ...]:
-    """The properties for which that is not certain, by the names of their rules."""
+    """The properties because of which old rows may need a change, by the names of their rules."""
     return tuple(name for name, rule in RULES.items() if not rule(before, after))
 
 
 def is_same(before: Column, after: Column) -> bool:
-    """Whether nothing differs that could change a value, a comparison or an expression with the column."""
+    """Whether the columns differ in nothing that could change a value, a comparison or an expression with them."""
     same_text = after.source_type.name not in _IN_CHARSET or (
         bool(after.collation) and (before.charset, before.collation) == (after.charset, after.collation)
     )
@@ -59,11 +60,12 @@ def _fraction(before: Column, after: Column) -> bool:
 
 
 def _text(before: Column, after: Column) -> bool:
-    """Of these types the other rules know all that their text says."""
+    """The text of a type may change if the other rules judge everything that it says."""
     return before.source_type.text == after.source_type.text or _is_known(before, after)
 
 
 def _is_known(before: Column, after: Column) -> bool:
+    """Whether the rules know these two types, so that other parts of them decide."""
     old, new = before.source_type.name, after.source_type.name
     is_number = old in _BYTES and new in _BYTES and after.kind in {Kind.INT32, Kind.INT64}
     is_string = any(old in family and new in family for family in (_TEXTS, _BLOBS))
@@ -72,6 +74,7 @@ def _is_known(before: Column, after: Column) -> bool:
 
 
 def _name(before: Column, after: Column) -> bool:
+    """A type may become a longer one of its family."""
     old, new = before.source_type.name, after.source_type.name
     return old == new or any(
         old in family and new in family and family.index(old) < family.index(new)
@@ -87,7 +90,7 @@ def _unsigned(before: Column, after: Column) -> bool:
 
 
 def _size(before: Column, after: Column) -> bool:
-    """Digits to show of integers and digits of others say nothing, or another rule looks at them."""
+    """A VARCHAR or VARBINARY may grow. In other types another rule judges the size, or it does not change values."""
     old, new = before.source_type, after.source_type
     if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
@@ -95,7 +98,7 @@ def _size(before: Column, after: Column) -> bool:
 
 
 def _members(before: Column, after: Column) -> bool:
-    """Members that stay in front; rows have their numbers in the source, and their texts in the copy."""
+    """New members may follow the old ones, because a row has a member's number in the source, its text in the copy."""
     if not before.members and not after.members:
         return True
     are_true = before.has_true_members and after.has_true_members
@@ -103,12 +106,12 @@ def _members(before: Column, after: Column) -> bool:
 
 
 def _default(_before: Column, after: Column) -> bool:
-    """A column that becomes AUTO_INCREMENT may give numbers to rows that are there."""
+    """A column must not become AUTO_INCREMENT: that may give numbers to old rows."""
     return after.default is not Default.NUMBERED
 
 
 def _charset(before: Column, after: Column) -> bool:
-    """Another charset may lack characters, and only a strict session fails then."""
+    """The charset must stay: another one may lack characters, and only a strict session fails then."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
     return before.charset == after.charset and bool(after.charset or not is_text)
 
@@ -126,7 +129,7 @@ def _same(name: str) -> Rule:
 
 # By the fields of Column, and those of SourceType with its name in front; tests/core/test_widening.py wants all of them
 RULES: Mapping[str, Rule] = {
-    "name": _any,  # of which column it is, the statement says
+    "name": _any,  # the statement says which column became which
     "kind": _kind,
     "source_type.text": _text,
     "source_type.name": _name,
@@ -142,6 +145,6 @@ RULES: Mapping[str, Rule] = {
     "comment": _any,  # readers get it with the next publish
     "default": _default,
     "charset": _charset,
-    "collation": _any,  # it orders and compares values, and changes none; that of a key: `core.lift`
+    "collation": _any,  # it orders and compares values, and changes none; `core.lift` judges the collation of a key
     "generation": _generation,
 }

@@ -1,4 +1,4 @@
-"""The stages of a run, a room for each. It is the only package that sees every edge.
+"""The stages of a run, a room for each. Beside `commands`, it is the only package that sees every edge.
 
-It owns the order of things, which is in `rounds`, and not the algorithm, which is in `lakeingest.core`.
+It owns the order of the stages, which is in `rounds`. The algorithm is in `lakeingest.core`.
 """

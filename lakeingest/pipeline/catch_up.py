@@ -1,4 +1,4 @@
-"""Catching up: the binlog up to the written position is spooled, then every table is merged and published as of it."""
+"""Catching up: the binlog is spooled up to the written position, then every table is merged and published as of it."""
 
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
@@ -16,23 +16,27 @@ from lakeingest.pipeline.schema.lifting import merge_over_halts, reload
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.spool.thinning import join_neighbours, thin
 
-PUBLISH_TRIES = 5  # of a run, for a table that someone compacts at the same time
+PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 
 
 def catch_up(run: OpenRun) -> None:
-    """Spool to the written position, publish every table that has not stopped as of it, trim the spool."""
+    """Spool to the written position, publish as of it every table that has not stopped, and trim the spool."""
+    # Step 1: the spool reaches the written position
     spool_to_now(run.edges, run.binlog)
+    # Step 2: before anything is published, tables stop whose changes or DDL the spool may lack
     stop_hidden(run)
     look_for_unseen_ddl(run.edges, run.binlog, run.going_on)
+    # Step 3: merge and publish; a child needs the changes that foreign keys made to its parents
     for table in parents_first(run.binlog, run.going_on):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             clear_failure(run.edges, table)
+    # Step 4: the published tables need less of the spool
     trim_spool(run)
 
 
 def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
-    """Merge and publish, over DDL on the way. If someone compacts the table in between, do both on top of that again.
+    """Merge and publish, over DDL on the way. If someone compacts the table meanwhile, merge again on top of that.
 
     First, rows that an unlogged foreign key action may have changed are read again: the merge takes them in.
 
@@ -57,25 +61,25 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
 
 def trim_spool(run: OpenRun) -> None:
-    """Remove from the spool what no watched table needs any more; stopped tables and unrequested tables count too.
+    """Remove from the spool the changes that no watched table needs; stopped and unrequested tables count, too.
 
-    Where a table stands still, the spool holds no rows of the others from there on, and few files. Before that the
-    positions of quiet tables become durable: their commits alone would need more of the spool.
+    If a table stands still, the spool keeps only needed rows of the others behind it, in few files.
     """
     edges, spool = run.edges, run.binlog.spool
+    # positions of quiet tables must be durable first: their last commits alone would need more of the spool
     edges.quiet.keep(edges.lease)
     watched = [
         Watched(table.id, table.needed_from, table.stands, still=table.failure is not None or table.paused)
         for table in run.tables.values()
         if table.is_watched
     ]
-    decided = trim(watched, run.binlog.foreign_keys)
-    if decided is None:
+    decision = trim(watched, run.binlog.foreign_keys)
+    if decision is None:
         return
     keep = edges.config.changelog.keep
     edges.lease.assert_held()
-    spool.forget(decided.forget, keep)
-    if decided.needed is not None:
-        thin(spool, decided.needed, keep)
+    spool.forget(decision.forget, keep)
+    if decision.needed is not None:
+        thin(spool, decision.needed, keep)
         edges.lease.assert_held()
-        join_neighbours(spool, decided.stands)
+        join_neighbours(spool, decision.stands)

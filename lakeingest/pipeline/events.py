@@ -18,14 +18,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class ClockWrong:
-    """The clock of this machine disagrees with others: which ones, by how much, and the fix."""
+    """The clock of this machine disagrees with others. `finding` says with which, by how much, and the fix."""
 
     finding: str
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A table is about to be copied: its estimated rows."""
+    """A table is about to be copied; the server estimates so many rows."""
 
     table: TableId
     estimated_rows: int
@@ -57,7 +57,7 @@ class RowsReread:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """A batch of the binlog is in the spool: up to where, how many transactions, and how many change rows."""
+    """A batch of the binlog is in the spool, up to `stop`: so many transactions and change rows."""
 
     stop: str
     transactions: int
@@ -67,7 +67,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A table's changes are on staging: change rows that were read and applied, and their effects on the keys."""
+    """A table's changes are on staging: the counts of change rows that were read and applied, and of changed keys."""
 
     table: TableId
     read: int
@@ -107,7 +107,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The run has caught up with the source, after so many seconds, and follows it from now on."""
+    """The run has caught up with the source after so many seconds, and follows it from now on."""
 
     seconds: float
 
@@ -122,7 +122,7 @@ class SourceLost:
 
 @dataclass(frozen=True, slots=True)
 class FailedOver:
-    """The source is another server now, of this id, and so many copies go on with it."""
+    """The source is another server now, with this id, and so many copies go on with it."""
 
     server_uuid: str
     tables: int
@@ -160,7 +160,7 @@ class LeftAsItIs:
 class StartedOver:
     """All rows of a table are read again for staging; readers see the old rows until that is done.
 
-    `compared`: the copy's rows stay where they are the same, else it begins empty.
+    `compared`: rows of the copy that are still right stay; else the copy begins empty.
     """
 
     table: TableId
@@ -169,7 +169,7 @@ class StartedOver:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """The rows of a table are on staging as its DDL defines them, which ends at this position of the binlog."""
+    """The rows of a table are on staging with the definition that its DDL made, which ends at this position."""
 
     table: TableId
     position: str

@@ -1,4 +1,4 @@
-"""The preconditions of a run: all are checked, and all that are not met are named together, with their fixes."""
+"""The preconditions of a run: all are checked, and unmet ones are reported together, each with its fix."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_FREE = 1 << 30  # for Spark's own files and a few waves
-# These conditions concern each table alone: where a table does not meet one of them, the others can be copied.
+# These conditions concern each table alone: if one table does not meet them, the others can still be copied.
 OF_ONE_TABLE = {
     *table_conditions.CONDITIONS,
     foreign_keys.NAME,
@@ -42,7 +42,7 @@ OF_ONE_TABLE = {
 
 
 def problems(checked: Iterable[Checked]) -> list[Checked]:
-    """The conditions that are not met, and without which a run does not begin."""
+    """The unmet conditions without which a run does not begin."""
     return [condition for condition in checked if condition.finding and condition.fatal]
 
 
@@ -56,33 +56,39 @@ def require(
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
     """The definitions of the tables that a run watches, and by table why a chosen table cannot be copied.
 
-    A run watches the tables that it is to bring up to date, and all that have a copy. PreflightFailed, with every
-    precondition that is not met, if such a precondition concerns all tables or no chosen table is left. Retryable when
-    another process holds the catalog. `spark` says whether a session has to be started.
+    A run watches the `chosen` tables and all tables with a copy. `spark`: a session has to be started.
+
+    Raises:
+        PreflightFailed: an unmet precondition concerns all tables, or no chosen table is left. It names all unmet ones.
+        Retryable: another process holds the catalog.
+
     """
+    # Step 1: the tables that the run watches
     preflight = Preflight.of(config, source, known)
     if isinstance(preflight.held.unopened, Retryable):
         raise preflight.held.unopened
-    without = NotOurTable, UnsupportedTable  # of the table in the source, it is no copy
-    foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, without)}
+    no_copy = NotOurTable, UnsupportedTable  # the lake has a table of that name, which is no copy of the source's
+    foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, no_copy)}
     copied = {*preflight.held.staged, *preflight.held.refused} - foreign
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
+    # Step 2: check all of them at once
     checked, schemas = preflight.of_source_and_lake(foreign.intersection(chosen), copied)
     checked += [*folders(config), suites_of(config, known)]
     if spark:
         checked.append(spark_of(config))
-    found = problems(checked)
-    refused = _refused(preflight, copied) if found else {}
+    # Step 3: if conditions are unmet, find out for which tables; the others can go on
+    unmet = problems(checked)
+    refused = _refused(preflight, copied) if unmet else {}
     refused |= _changed(chosen, {*schemas, *refused})
-    shared = [condition for condition in found if condition.name not in OF_ONE_TABLE]
-    if found and (shared or refused.keys() >= set(chosen) or _lacks(preflight.server)):
-        raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in found)}")
+    shared = [condition for condition in unmet if condition.name not in OF_ONE_TABLE]
+    if unmet and (shared or refused.keys() >= set(chosen) or _lacks(preflight.server)):
+        raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in unmet)}")
     return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
 
 
 @dataclass(frozen=True, slots=True)
 class Joinable:
-    """New tables: the definitions of those that can be copied, why others cannot, and those that have a copy."""
+    """New tables: definitions of copyable ones in `schemas`, reasons of others in `refused`, and `copied` ones."""
 
     schemas: Mapping[TableId, TableSchema]
     refused: Mapping[TableId, PreflightFailed]
@@ -90,48 +96,48 @@ class Joinable:
 
 
 def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joinable:
-    """Which of these tables, that no run knew before, can be copied; the preconditions are asked of each by itself."""
+    """Which of these tables, which are new to the run, can be copied; the preconditions are checked for each alone."""
     preflight = Preflight.of(config, source, tables)
     if preflight.held.unopened is not None:
         raise preflight.held.unopened
     copied = preflight.held.staged.keys()
     refused = _refused(preflight.of_tables(tables), copied)
-    left = [table for table in tables if table not in refused and table not in copied]
-    schemas = preflight.of_tables(left).of_source_and_lake([], copied)[1] if left else {}
-    return Joinable(schemas, refused | _changed(left, schemas), copied)
+    accepted = [table for table in tables if table not in refused and table not in copied]
+    schemas = preflight.of_tables(accepted).of_source_and_lake([], copied)[1] if accepted else {}
+    return Joinable(schemas, refused | _changed(accepted, schemas), copied)
 
 
 def refusal(config: Config, source: Source, table: TableId) -> PreflightFailed | None:
-    """Why a table with a copy cannot be copied again as it is defined now; None if it can."""
+    """Why a table with a copy cannot be copied again by its current definition; None if it can."""
     preflight = Preflight.of(config, source, [table])
     return _refused(preflight, ()).get(table)
 
 
 def _changed(tables: Collection[TableId], known: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """Why tables that are not known cannot be copied now: they were dropped and made again between two questions."""
+    """An error for each table that is not in `known`: it was dropped or altered between two questions."""
     why = "is not ready: its definition changed in between; run the same command again"
     return {table: PreflightFailed(f"{table} {why}") for table in tables if table not in known}
 
 
 def _lacks(server: conditions.Server) -> bool:
-    """Whether a condition of single tables is not met even for no table at all."""
+    """Whether a condition of single tables is unmet even without any table: then the server lacks something."""
     return any(condition.finding for condition in conditions.ask(server.with_tables(()), table_conditions.CONDITIONS))
 
 
 def _refused(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """The tables that do not meet a condition, each with all its reasons."""
+    """The tables that do not meet a condition, each with all its reasons; `copied` tables may be in the lake."""
     refused = {}
     for table in preflight.server.tables:
         is_taken = table in preflight.held.refused and table not in copied
         checked, _ = preflight.of_tables([table]).of_source_and_lake([table] if is_taken else [], copied)
-        if found := [condition.finding or "" for condition in problems(checked)]:
-            refused[table] = PreflightFailed(f"{table} is not ready: {' | '.join(found)}")
+        if findings := [condition.finding or "" for condition in problems(checked)]:
+            refused[table] = PreflightFailed(f"{table} is not ready: {' | '.join(findings)}")
     return refused
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What the preconditions of some tables are checked on: the server, the lake, and what the lake holds.
+    """The server, the lake, and the copies in it (`held`), on which the preconditions of some tables are checked.
 
     The conditions on a replica are checked once, for all tables.
     """
@@ -198,7 +204,7 @@ def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
-    """The catalog, and what it has under the tables' names."""
+    """The conditions on the catalog, and on the tables that it has under the tables' names."""
     reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
     unopened = None if held.unopened is None else str(held.unopened)
     return [Checked("catalog", unopened), Checked("target tables", reasons or None)]

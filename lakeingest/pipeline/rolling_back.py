@@ -1,7 +1,7 @@
-"""Rolling back: what a person asks for after someone else has changed a copy, carried out by the owner of the lease.
+"""Rolling back: someone else has changed a copy, and a person asks to drop these changes.
 
-It takes neither the source nor Spark. What is to be dropped is stored before it is dropped, so that a run may be killed
-anywhere: the next one finds what is left of it, or nothing, and the signal lists all that was dropped.
+The owner of the lease does it, without the source and without Spark. The list of changes is stored before they are
+dropped, so that a run may be killed anywhere: the next run drops the rest, and the signal lists all dropped changes.
 """
 
 from dataclasses import replace
@@ -19,29 +19,30 @@ from lakeingest.state.stopped import read_stopped, remove_stopped
 
 
 def roll_back(
-    rollbacks: Rollbacks, lease: Lease, state: File, folder: SignalFolder, before: SignalDocument, observe: Observer
+    rollbacks: Rollbacks, lease: Lease, state: File, folder: SignalFolder, document: SignalDocument, observe: Observer
 ) -> SignalDocument:
-    """Carry out a signal; its document after that. It fails where nobody else changed the table.
+    """Carry out a signal, and return its new document. The signal fails if nobody else changed the table.
 
-    An error that may pass by itself leaves it as it is, with a note: the next run tries again.
+    An error that may pass by itself leaves the signal open, with a note: the next run tries again.
     """
-    [table] = before.signal.tables
+    [table] = document.signal.tables
 
-    def move(event: Event, wanted: Rollback | None = None, why: str | None = None) -> SignalDocument:
+    def move(event: Event, rollback: Rollback | None = None, why: str | None = None) -> SignalDocument:
+        """Store an event of the signal; its document then lists the changes of this rollback."""
         lease.assert_held()
-        note, result = ("", None) if wanted is None else (str(wanted), wanted.to_json())
-        moved = folder.move(before, event, why=why, note=note, result=result)
-        if moved.signal.state is not before.signal.state:
+        note, result = ("", None) if rollback is None else (str(rollback), rollback.to_json())
+        moved = folder.move(document, event, why=why, note=note, result=result)
+        if moved.signal.state is not document.signal.state:
             observe(SignalMoved(moved))
         return moved
 
     try:
-        if (found := rollbacks.found(table)) is not None:
-            wanted = found.after(before.result)
-            before = move(Event.BEGIN, wanted)
+        if (foreign := rollbacks.found(table)) is not None:
+            rollback = foreign.after(document.result)
+            document = move(Event.BEGIN, rollback)  # the list of changes is stored before they are dropped
             lease.assert_held()
-            rollbacks.roll_back(table, wanted)
-        elif before.signal.state is State.PENDING:
+            rollbacks.roll_back(table, rollback)
+        elif document.signal.state is State.PENDING:
             raise UsageError(f"{table}: nobody else has changed its copy; nothing is rolled back")
     except LakeIngestError as error:
         if not (error.scope is Scope.TABLE or isinstance(error, UsageError)):
@@ -49,16 +50,16 @@ def roll_back(
         if not isinstance(error, Retryable):
             return move(Event.FAIL, why=error.line)
         lease.assert_held()
-        folder.note(before, error.line)
-        return replace(before, note=error.line)
+        folder.note(document, error.line)
+        return replace(document, note=error.line)
     stopped = read_stopped(state, table)
     if stopped is not None and stopped.error == ForeignWrite.__name__:
         remove_stopped(state, table)
-    return move(Event.FINISH, Rollback.of_json(before.result))
+    return move(Event.FINISH, Rollback.of_json(document.result))
 
 
 def roll_all_back(config: Config, lease: Lease, observe: Observer) -> None:
-    """Carry out all signals for that which have not ended, in order."""
+    """Carry out all open rollback signals, in order."""
     state = state_of(config)
     folder = SignalFolder(state)
     for document in folder.read():

@@ -1,1 +1,1 @@
-"""The binlog, read once for all tables of a run: into the spool, and how far reads of rows may count on it."""
+"""The binlog, read once for all tables of a run into the spool, and from where on the spool has a table's changes."""

@@ -1,7 +1,7 @@
 """Boundaries: a run notes from time to time where the binlog ends, so that a backlog can be cut at these positions.
 
-The written position is the end of a transaction. During a long merge the binlog may grow by much within one file;
-without boundaries a single reader would have to decode it.
+The written position is the end of a transaction. During a long merge the binlog may grow much within one file. Without
+boundaries, a single reader would have to decode that part.
 """
 
 import threading
@@ -21,10 +21,10 @@ EVERY_SECONDS = 10.0
 def noted(source: BinlogSource, lease: Lease, spool: Callable[[], Spool]) -> Iterator[None]:
     """Note the written position in the spool every 10 s while the block runs; each time on a short-lived connection.
 
-    Nothing depends on it: when it fails, the binlog is cut at fewer positions.
+    Nothing depends on it: if it fails, the binlog is cut at fewer positions.
     """
     stop = threading.Event()
-    began: dict[str, int] = {}  # the second in which each binlog file was begun
+    began: dict[str, int] = {}  # by binlog file, the second in which the server began it
 
     def note() -> None:
         with suppress(LakeIngestError):
@@ -42,10 +42,11 @@ def noted(source: BinlogSource, lease: Lease, spool: Callable[[], Spool]) -> Ite
 
 
 def _note(source: BinlogSource, lease: Lease, spool: Spool, began: dict[str, int]) -> None:
-    with source.beside() as other:
-        if other.state().uuid != spool.position.server_uuid:
+    """Note the written position once, unless another server answers."""
+    with source.beside() as connection:
+        if connection.state().uuid != spool.position.server_uuid:
             return
-        at = other.written()
+        at = connection.written()
     if at.file not in began:
         began[at.file] = source.file_began(at.file)
     lease.assert_held()
@@ -55,8 +56,8 @@ def _note(source: BinlogSource, lease: Lease, spool: Spool, began: dict[str, int
 def check_boundaries(source: BinlogSource, spool: Spool) -> None:
     """Forget the noted boundaries that the source's binlog no longer has: a crash may have taken its end.
 
-    After a crash the source writes to a new file. So a boundary is valid if its file still reaches it, and was begun in
-    the noted second.
+    After a crash the source writes to a new file. So a boundary is valid if its file still reaches it, and if the file
+    was begun in the noted second.
     """
     noted = spool.boundaries
     if not noted:

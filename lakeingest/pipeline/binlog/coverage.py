@@ -1,4 +1,4 @@
-"""From where on the spool watches tables that join, and which changes later low watermarks may lack."""
+"""From where on the spool has the changes of joining tables, and of tables whose rows are read from now on."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -29,11 +29,11 @@ class Joined:
 
 
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
-    """The places from which the spool watches joining tables; what it holds of the others stays.
+    """The places from which the spool watches joining tables, with their current definitions (of `stable_schema`).
 
-    It is the position of the spool. Without GTIDs it may be the start of that position's file, because the low
-    watermark of a joining table is the start of the source's current file; or the end of the table's last DDL in that
-    file, which has waited for all changes before it. The definitions are the current ones, of `stable_schema`.
+    The place is the position of the spool. Without GTIDs, the low watermark of a joining table is the start of the
+    source's current file. Then the place is the start of the spool position's file, or the end of the table's last DDL
+    in that file, which has waited for all changes before it. The spool keeps the changes of other tables.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
@@ -45,10 +45,10 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
 
 
 def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """A place that no later low watermark of the table is before: the spool has each change after it.
+    """Let the spool have every change that rows read from now on may lack; return the place after which it has them.
 
-    So it has every change that rows read from now on may lack, those of the tables that foreign keys make its parents
-    included. SplitUnstable where one of these has had DDL after that place.
+    No later low watermark of the table is before that place. The changes of its parents by foreign keys are included.
+    Raises SplitUnstable if the table or a parent has had DDL that forbids this.
     """
     since, position = _cover(edges, binlog, table), binlog.spool.position
     if since == position.place:
@@ -65,10 +65,10 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 
 
 def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """That place for the table's own changes.
+    """The place of `cover_lows` for the table's own changes, found as for a joining table (`watched_from`).
 
-    It is that of a table that joins. The spool is extended to it where it has less of the table. SplitUnstable after
-    DDL that may have shared the table with changes before it.
+    If the spool watches the table from a later place on, it is extended back to this place. Raises SplitUnstable after
+    DDL that may have run beside changes of the table.
     """
     position, source = binlog.spool.position, edges.source
     if not source.has_low_at_file_start(position):
@@ -98,13 +98,16 @@ def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 def _extend(
     source: BinlogSource, spool: Spool, schemas: Mapping[TableId, TableSchema], starts: Mapping[TableId, FilePosition]
 ) -> Mapping[TableId, LakeIngestError]:
-    """Let the spool watch each table from its start on, in the file of its position; those that cannot be read stop."""
+    """Let the spool watch each table from its start on, which is in the file of the spool's position.
+
+    Returns the tables whose changes cannot be read, each with its error.
+    """
     position, start, opened = spool.position, spool.position.start_of_file, spool.opened
     groups = {at: [table for table in schemas if starts[table] == at] for at in {start.at, *starts.values()}}
     stopped = dict[TableId, LakeIngestError]()
 
     def read(begins: Position, stop: FilePosition, at: FilePosition) -> Manifest:
-        """What is between the two, of the tables that begin at this place."""
+        """The binlog between the two, for the tables whose start is `at`."""
         tables = {table: schemas[table] for table in groups[at] if table not in stopped}
         segment = Segment.after(begins, stop)
         if is_before(begins.at, at):
@@ -113,11 +116,13 @@ def _extend(
         stopped.update(decoded.stopped)
         return decoded.manifest
 
+    # Step 1: if the spool begins in this file, after the start of some table, it gets a segment before its beginning
     begins, early = start, [at for at in groups if is_before(at, opened.at)]
-    if any(groups[at] for at in early):  # the spool begins in this file
+    if any(groups[at] for at in early):
         begins = opened
-        parts = [read(start, opened.at, at) for at in sorted(early, key=lambda one: one.pos)]
+        parts = [read(start, opened.at, at) for at in sorted(early, key=lambda at: at.pos)]
         spool.reach_back(start, reduce(_with_tables_of, parts))
+    # Step 2: the segments that it has get the rows of these tables
     for at, tables in groups.items():
         if tables and begins.at != position.at:
             spool.widen(read(begins, position.at, at))
@@ -125,7 +130,7 @@ def _extend(
 
 
 def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -> LakeIngestError:
-    """The error for changes that are read only because they are in the source's current binlog file."""
+    """The error with a way out, for changes that are read only because they are in the source's current binlog file."""
     longer = copy(error)
     longer.args = (
         f"{table}: FLUSH BINARY LOGS on the source, then run the same command again: without GTIDs its changes are read"

@@ -23,10 +23,10 @@ PIECES_PER_READER = 4  # change rows are not spread evenly, and each piece costs
 
 
 def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSegment]:
-    """The tasks that bring the spool to the current written position, cut into at most `pieces` segments.
+    """The tasks that bring the spool to the current written position, one for each of at most `pieces` segments.
 
-    Cuts are at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. A part of a
-    file that the source wrote while no run was at work has no known boundaries: a single reader reads it.
+    The binlog is cut at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. A
+    part of a file that the source wrote while no run was at work has no known boundaries: a single reader reads it.
     """
     position, stop = binlog.spool.position, edges.source.written()
     # files are listed only after a rotation: a server may have thousands of them
@@ -40,36 +40,43 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     schemas, waiting, follows = binlog.schemas, binlog.waiting, binlog.followed
     pending = binlog.spool.pending
     prepared = None if pending is None else PreparedAt(position.at, pending.prepared)
-    return [SpoolSegment(source, one, schemas, folder, sized(one, sizes), follows, waiting, prepared) for one in cuts]
+    return [
+        SpoolSegment(source, segment, schemas, folder, sized(segment, sizes), follows, waiting, prepared)
+        for segment in cuts
+    ]
 
 
 def sized(segment: Segment, sizes: Mapping[str, int]) -> int:
     """The number of bytes in a segment, from the sizes of the binlog files; 0 if the server has removed one of them."""
-    known = is_in_one_of(segment.start, sizes) and is_in_one_of(segment.stop, sizes)
-    return bytes_between(segment.start, segment.stop, sizes) if known else 0
+    has_files = is_in_one_of(segment.start, sizes) and is_in_one_of(segment.stop, sizes)
+    return bytes_between(segment.start, segment.stop, sizes) if has_files else 0
 
 
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
     """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose any of them.
 
-    A table that a segment does not watch stops at its last commit; one that is altered waits before that. The segments
-    after the DDL, which were read at the same time, may have rows of it: they were read with its old definition.
+    A table with a change that cannot be replayed stops at its last commit. A table that is altered waits at its DDL.
     """
+    # Step 1: take out rows that were read by a wrong definition. Segments behind a table's DDL were read at the same
+    # time, by its old definition; so there an error of DDL stops the table, and an error of rows does not
     gtids, manifests = GtidSet(), list[Manifest]()
     altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:
         for table in segment.stopped.keys() - stopped.keys():
             errors = segment.refused if table in altered else segment.stopped
-            stopped |= {table: errors[table]} if table in errors else {}
+            if table in errors:
+                stopped[table] = errors[table]
         for manifest in segment.manifests:
             manifests.append(_without(manifest, altered))
             altered |= manifest.alterations.keys()
     for manifest in manifests:
         gtids |= manifest.gtids
+    # Step 2: proofs, before anything refers to the batch
     position = binlog.spool.position
     edges.source.executed_with(gtids, position)
     _prove_cuts(edges, position, manifests)
     _wait_for_later_seconds(edges.source, position, manifests)
+    # Step 3: the batch is part of the spool, then the tables follow
     edges.lease.assert_held()
     binlog.append(manifests)
     for segment in decoded:
@@ -87,14 +94,14 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
 
 
 def _without(manifest: Manifest, tables: Collection[TableId]) -> Manifest:
-    """The manifest without these tables, which other definitions are in force of."""
+    """The manifest without these tables, whose rows were read by a definition that is not in force there."""
     watched = {table: file for table, file in manifest.tables.items() if table not in tables}
     nulled = {table: count for table, count in manifest.nulled.items() if table not in tables}
     return replace(manifest, tables=watched, nulled=nulled)
 
 
 def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest]) -> None:
-    """BinlogGone unless all segments are of one history. A reader proves only where the first segment starts."""
+    """Raise BinlogGone unless all segments are of one history. A reader proves only where the first segment starts."""
     if len(manifests) > 1:
         files = edges.source.files()
         for manifest in manifests:
@@ -103,7 +110,10 @@ def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest])
 
 
 def _wait_for_later_seconds(source: BinlogSource, position: Position, manifests: Sequence[Manifest]) -> None:
-    """A position in a new file names the second in which the file began. It is stored once that second is over."""
+    """Before a position in a new binlog file is stored, wait until the second is over in which the file began.
+
+    The position names that second. A file that is begun later, after a reset, then has another one.
+    """
     new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
     began = [manifest.history.began or 0 for manifest in new_files if manifest.history]
     if began:
@@ -121,5 +131,5 @@ def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:
 
 
 def are_small(tasks: Sequence[SpoolSegment]) -> bool:
-    """Whether this process decodes them sooner than workers would begin."""
+    """Whether this process decodes the segments sooner than workers would begin."""
     return sum(task.bytes for task in tasks) < LEAST_BYTES

@@ -30,9 +30,9 @@ class Decoded:
 
     manifests: tuple[Manifest, ...]
     profile: Profile
-    stopped: Mapping[TableId, LakeIngestError]  # tables of which it holds a change that cannot be replayed
-    refused: Mapping[TableId, LakeIngestError]  # of these, the tables of which it holds DDL
-    met: frozenset[TableId] = frozenset()  # the tables of which it has rows
+    stopped: Mapping[TableId, LakeIngestError]  # tables with a change in the segment that cannot be replayed
+    refused: Mapping[TableId, LakeIngestError]  # those of them whose change is DDL
+    met: frozenset[TableId] = frozenset()  # tables with rows in the segment
 
     @property
     def manifest(self) -> Manifest:
@@ -46,8 +46,8 @@ class SpoolSegment:
     """The task of one executor: decode a segment, write a Parquet file per table.
 
     At DDL of a table in `follows` the segment is cut: the DDL is a segment of its own, and the table is not watched
-    from there on. `waiting` are tables with such DDL before this segment. `prepared` is what is prepared (XA) at its
-    start or before it.
+    from there on. `waiting` are tables with such DDL before this segment. `prepared` are the XA transactions that are
+    prepared at its start, or at an earlier position.
     """
 
     source: Source
@@ -60,10 +60,11 @@ class SpoolSegment:
     prepared: PreparedAt | None = None
 
     def run(self) -> Decoded:
-        """The files are complete when this returns. Each attempt has new file names, and nothing refers to them yet.
+        """Decode the segment. The files are complete when this returns, and nothing refers to them yet.
 
-        The source does not always send at once what is written, and connections break: SourceAway only after a few
-        attempts. When a change of a table cannot be replayed, the segment is read again without that table.
+        The source does not always send its newest events at once, and connections break, so there are a few attempts,
+        each with new file names; then SourceAway is raised. If a change of a table cannot be replayed, the segment is
+        read again without that table.
         """
         reading = _Reading(self)
         with spool_errors(self.folder):
@@ -74,19 +75,23 @@ class SpoolSegment:
 
 
 class _Reading:
-    """How far a segment is read: what of it is left, and which tables are still watched there."""
+    """How far a segment is read: the part that is left, and the tables that are still watched there."""
 
     def __init__(self, task: SpoolSegment) -> None:
         self._task, self._left = task, task.segment
         self._watched, self._waiting = dict(task.schemas), dict(task.waiting)
-        self._ddl: Ddl | None = None  # the next DDL of tables that are followed, once it was met
+        self._ddl: Ddl | None = None  # the next DDL of followed tables, once an attempt has met it
         self.manifests, self.profile = list[Manifest](), Profile()
         self.stopped, self.refused = dict[TableId, LakeIngestError](), dict[TableId, LakeIngestError]()
         self.met = set[TableId]()
         self.is_over = False
 
     def go_on(self) -> None:
-        """Read what is left, or up to the DDL that was met, or that DDL; whatever concerns some tables is met here."""
+        """Take one more step through the segment. An error that concerns some tables changes how the next step reads.
+
+        After DDL of followed tables alone, the next step reads up to that DDL. After any other error, it reads without
+        the tables concerned.
+        """
         try:
             self._go_on()
         except LakeIngestError as error:
@@ -94,15 +99,18 @@ class _Reading:
             if not tables:
                 raise
             ddl = error.ddl if isinstance(error, UnsupportedEvent) else None
-            others = tables if ddl is None else tables - self._task.follows
-            if ddl is None or others:
-                self._ddl = None  # it may be of these tables, too
-                self._leave(others, error)
+            refused = tables if ddl is None else tables - self._task.follows
+            if ddl is None or refused:
+                self._ddl = None  # it may be DDL of these tables, too: the next attempt meets it again
+                self._leave(refused, error)
             else:
                 self._ddl = ddl
 
     def _go_on(self) -> None:
-        """The DDL becomes a segment of its own. The table waits in the segments after it."""
+        """Read everything that is left; or, if DDL was met, the part before it; or, at its start, the DDL alone.
+
+        The altered tables wait in the segments behind their DDL.
+        """
         ddl = self._ddl
         if ddl is None:
             self._read(self._left, self._watched, self._waiting)
@@ -110,7 +118,7 @@ class _Reading:
         elif ddl.start != self._left.start:
             self._read(replace(self._left, stop=ddl.start), self._watched, self._waiting)
             self._left = replace(self._left, start=ddl.start, history=None)
-        else:
+        else:  # the DDL becomes a segment of its own
             watched = {table: schema for table, schema in self._watched.items() if table not in ddl.alterations}
             self._read(replace(self._left, stop=ddl.stop), watched, {}, ddl)
             self._waiting |= {table: self._watched[table] for table in self._watched.keys() & ddl.alterations.keys()}
@@ -119,7 +127,7 @@ class _Reading:
             self.is_over = self._left.empty
 
     def _leave(self, tables: Collection[TableId], error: LakeIngestError) -> None:
-        """The tables are not read any more; of those whose rows cannot be decoded DDL is still looked for."""
+        """Stop to read these tables. If rows could not be decoded, followed tables wait: their DDL is still met."""
         is_ddl = isinstance(error, UnsupportedEvent) and error.alterations is not None
         for table in tables:
             self.stopped.setdefault(table, error)
@@ -131,6 +139,7 @@ class _Reading:
                 self._waiting[table] = schema
 
     def _read(self, segment: Segment, watched: Schemas, waiting: Schemas, ddl: Ddl | None = None) -> None:
+        """Read a part of the segment into files, in up to four attempts, and keep its manifest."""
         for pause in (*PAUSES_SECONDS, None):
             try:
                 manifest = self._attempt(segment, watched, waiting)
@@ -142,6 +151,7 @@ class _Reading:
         self.manifests.append(manifest if ddl is None else replace(manifest, alterations=ddl.alterations))
 
     def _attempt(self, segment: Segment, schemas: Schemas, waiting: Schemas) -> Manifest:
+        """Decode a part of the segment once, into files with new names."""
         profile, source, prepared = self.profile, self._task.source, self._task.prepared
         facts = SegmentFacts()
         parts = read_changes(source, segment, schemas, facts, waiting, prepared)

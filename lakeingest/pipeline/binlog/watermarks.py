@@ -1,7 +1,4 @@
-"""Watermarks of a wave: the position from which its chunks may count, and the greatest one up to which they have read.
-
-XA transactions that were committed before the first one can be seen.
-"""
+"""Watermarks of a wave: a position whose XA transactions its chunks can see, and its greatest high watermark."""
 
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position
@@ -11,20 +8,20 @@ from lakeingest.pipeline.run.edges import Edges
 
 
 def settled_position(edges: Edges, binlog: BinlogRun) -> FilePosition:
-    """The spool's position, once read views that are opened from now on have every XA COMMIT before it.
+    """The spool's position, once all read views that are opened from now on have every XA COMMIT before it.
 
-    The errors are those of `mysql.xa_list.settle`.
+    Raises the errors of `mysql.xa_list.settle`.
     """
     position, pending = binlog.spool.position, binlog.spool.pending or Pending()
     older = binlog.older_xids.get(position.epoch, frozenset()) - pending.ended
-    found = edges.source.settle(position, pending.prepared.keys() | older)
-    binlog.older_xids = {position.epoch: older | found}
+    newly_seen = edges.source.settle(position, pending.prepared.keys() | older)
+    binlog.older_xids = {position.epoch: older | newly_seen}
     return position.at
 
 
 def read_up_to(edges: Edges, binlog: BinlogRun, high: FilePosition) -> Position:
     """The greatest high watermark of a wave, as a position that can be proven later."""
     position = binlog.spool.position
-    gtids = None if position.gtids is None else GtidSet()  # they are in the low watermarks
+    gtids = None if position.gtids is None else GtidSet()  # empty: the low watermarks have the GTIDs
     began = binlog.second_of(edges.source, high.file)
     return Position(position.server_uuid, position.epoch, high, gtids, History(began))

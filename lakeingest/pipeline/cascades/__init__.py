@@ -1,1 +1,1 @@
-"""Rows that foreign keys change outside the binlog: which these are, and reading them again."""
+"""Rows that foreign keys change outside the binlog: they are found, and read again."""

@@ -3,17 +3,18 @@
     the spool's end S -> rows that may be touched up to S -> read in a view that has S, as patches -> the spool's end
     ... until no row may be touched since the last view; then the table is merged and published as of that end.
 
-Why that is exact: take a row that is wrong in a copy which is merged to S. Its last change before S that the copy lacks
-is by a foreign key. Let l be its last version that the copy has: in a logged change, in a patch or in the first copy.
-The first change by a foreign key after l touched it as it was in l. So it has, in l, the referenced values of a row of
-the parent that was changed after l, or others that the server finds equal, and `core.cascades` finds it. Rows whose
-key is changed by ON UPDATE CASCADE are found with both keys, and by the values that they got: a chunked copy may have
-seen them under none. A view may have more than S: what it lacks up to the next S is looked for again.
+Why that is exact: take a row that is wrong in a copy which is merged to S. The last change before S that the copy lacks
+of it is by a foreign key. Let l be the row's last version that the copy has: in a logged change, in a patch or in the
+first copy. The first change by a foreign key after l touched the row as it was in l. So the row refers, in l, to a row
+of the parent that was changed after l, by the same values or by values that the server finds equal. Then
+`core.cascades` finds it. If ON UPDATE CASCADE changed the row's key, it is found with both keys, and by the values that
+it got: the chunks of a copy may have seen it under neither key. A view may have more than S; changes that it lacks up
+to the next S are looked for again.
 
-A parent may itself be changed by foreign keys: `core.cascaded` has what its children need of that. All rows of the
-child are compared with the source (`core.progress`, `gap`) where that is lost and something was changed meanwhile: a
-run was killed in between, both are copied for the first time, or a row refers to its own table. The same is done when
-a parent changed and its key values cannot be compared here (`core.comparison`).
+A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes for its children. They are lost if a
+run is killed in between, if both tables are copied for the first time, or if a row refers to its own table. If they are
+lost and there were any, all rows of the child are compared with the source (`core.progress`, `gap`). The same is done
+if a parent changed and its key values cannot be compared here (`core.comparison`).
 """
 
 import time
@@ -45,57 +46,58 @@ from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
 from lakeingest.state.definition import begin_again
 
-TRIES = 20  # reads, each of the rows that were touched since the last one
-VALUES_AT_ONCE = 1_000  # of a SELECT
+TRIES = 20  # reads, each of the rows that were touched since the last read
+VALUES_AT_ONCE = 1_000  # in the IN list of one SELECT
 COMPARED_MAX = 5  # comparisons of all rows, one after the other
 
 
 def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Let a merge to the spool's end have all changes by foreign keys; whether rows were read again for that.
+    """Let the next merge to the spool's end have all changes by foreign keys; whether rows were read again for that.
 
-    The table is complete. SplitUnstable where its parents are not read, or change all the time, and without GTIDs where
-    they changed in the source's current binlog file.
+    The table's copy is complete. Raises SplitUnstable if the parents are not read, or change all the time; without
+    GTIDs also if they changed in the source's current binlog file.
     """
     if table.options.cascades != "read" or not (table.cascade_keys or table.progress.cascades):
         return False
     for tried in range(TRIES):
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
             merge_over_halts(edges, binlog, table)
-        found = _touched(edges, binlog, table)
-        if found is None:
-            if not (table.progress.gap and _has_these_keys(table)):  # else it is looked at again after the comparison
+        lacking = _touched(edges, binlog, table)
+        if lacking is None:
+            is_being_compared = table.progress.gap and _has_these_keys(table)
+            if not is_being_compared:
                 _compare(edges, binlog, table)
             return bool(tried)
-        if not any(found):
+        touched, moved = lacking
+        if not touched and not moved:
             table.settle(binlog.spool.position.place)
             return bool(tried)
-        _read_again(edges, binlog, table, *found)
+        _read_again(edges, binlog, table, touched, moved)
+        # the views may have changes behind the spool's end, and lack others: spool these, and look again
         spool_to_now(edges, binlog)
     raise SplitUnstable(f"{table.id}: its parents change all the time; run the same command again")
 
 
 def _has_these_keys(table: TableRun) -> bool:
-    """Whether somebody has looked after changes by the foreign keys that the table has now."""
-    known = table.progress.cascades
-    return known is not None and known.keys == table.cascade_keys
+    """Whether the copy's `cascades` are about the foreign keys that the table has now."""
+    cascades = table.progress.cascades
+    return cascades is not None and cascades.keys == table.cascade_keys
 
 
 def _touched(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
-    """The changes of rows, and of keys, that the copy and its patches lack; None where they are not known."""
-    known = table.progress.cascades
-    if known is None or not _has_these_keys(table):
+    """The changes of rows, and of keys, that the copy and its patches lack; None if they are not known."""
+    cascades = table.progress.cascades
+    if cascades is None or not _has_these_keys(table):
         return None
     try:
         changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, Copies(edges, binlog, table))
     except SpoolGap:
         return None
-    moves = [move for move in binlog.cascaded.moves(table.id) if set(move.key.columns) & set(table.schema.key)]
-    found = (
-        [change for change in changes if change.place > known.to],
-        [move for move in moves if move.place > known.to],
-    )
+    of_key = [move for move in binlog.cascaded.moves(table.id) if set(move.key.columns) & set(table.schema.key)]
+    touched = [change for change in changes if change.place > cascades.to]
+    moved = [move for move in of_key if move.place > cascades.to]
     _forget(binlog, table)
-    return found
+    return touched, moved
 
 
 def remove_read(edges: Edges, table: TableRun) -> None:
@@ -105,10 +107,10 @@ def remove_read(edges: Edges, table: TableRun) -> None:
 
 
 def _forget(binlog: BinlogRun, table: TableRun) -> None:
-    """Forget what neither the table nor one below it needs any more."""
-    below = [one.table for keys in binlog.foreign_keys.values() for one in keys if one.parent == table.id]
+    """Forget known changes of the table that neither it nor a table below it needs."""
+    children = [key.table for keys in binlog.foreign_keys.values() for key in keys if key.parent == table.id]
     starts = []
-    for run in (binlog.tables.get(one) for one in {table.id, *below}):
+    for run in (binlog.tables.get(user) for user in {table.id, *children}):
         if run is not None and run.copy is not None and run.progress.cascades is not None:
             starts += [run.progress.cascades.to, run.progress.needed_from]
     binlog.cascaded.forget(table.id, min(starts))
@@ -117,20 +119,23 @@ def _forget(binlog: BinlogRun, table: TableRun) -> None:
 def _read_again(
     edges: Edges, binlog: BinlogRun, table: TableRun, touched: Iterable[RowChange], moved: Iterable[Move]
 ) -> None:
-    """Read these rows in views that have all of the spool, and let a commit on staging name the patches."""
-    if table.schema.keeps_deleted:  # deleted rows keep the values that the copy has of them
+    """Read these rows in views that have all changes of the spool, and commit their patches on staging."""
+    if table.schema.keeps_deleted:  # deleted rows stay, with the values that the copy has: merge the spooled ones first
         merge(edges, binlog.spool, table)
     touched, moved = list(touched), list(moved)
-    needed = max([one.place for one in touched] + [one.place for one in moved])
+    needed = max([change.place for change in touched] + [move.place for move in moved])
     if _view_has(edges, binlog) < needed:
         raise _before_rotation(binlog, table)
+    # Step 1: the spool covers the lows of the views, before they are opened
     began, stop, since = time.monotonic(), binlog.spool.position, cover_lows(edges, binlog, table)
+    # Step 2: read the rows by their keys, old and new, and by the values that they got
     columns = Copies(edges, binlog, table).columns(table.id)
     rows = {row for change in touched for row in (change.before, change.after) if row is not None}
     keys = {values_of(table.schema.key, columns, row) for row in rows}
     listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
     patched = read_keys(edges, binlog, table, BY_FOREIGN_KEYS, listed)
     patched += read_chunks(edges, binlog, table, BY_FOREIGN_KEYS, _chunks(table, moved))
+    # Step 3: commit; the copy has the changes by foreign keys up to a place that every view has
     settled = min(_contained(part.low, stop, needed) for part in patched)
     patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)
     reread = partial(table.progress.cascades_read, patches, since, Settled(table.cascade_keys, settled))
@@ -138,27 +143,27 @@ def _read_again(
 
 
 def _chunks(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
-    """The rows that have these values now."""
-    given: dict[ForeignKey, set[Row]] = {}
+    """Chunks of the rows that now have the values that these moves gave, at most VALUES_AT_ONCE values in each."""
+    values_of_key: dict[ForeignKey, set[Row]] = {}
     for move in moved:
-        given.setdefault(move.key, set()).add(move.values)
+        values_of_key.setdefault(move.key, set()).add(move.values)
     chunks = []
-    for key, values in given.items():
+    for key, rows in values_of_key.items():
         columns, names = [table.schema.column(name) for name in key.columns], ", ".join(map(quote, key.columns))
-        listed = [f"({', '.join(map(value_of, columns, row))})" for row in values]
-        groups = [listed[first : first + VALUES_AT_ONCE] for first in range(0, len(listed), VALUES_AT_ONCE)]
+        literals = [f"({', '.join(map(value_of, columns, row))})" for row in rows]
+        groups = [literals[first : first + VALUES_AT_ONCE] for first in range(0, len(literals), VALUES_AT_ONCE)]
         chunks += [Chunk((f"({names}) IN ({', '.join(group)})",), EVERY_KEY) for group in groups]
     return chunks
 
 
 def _view_has(edges: Edges, binlog: BinlogRun) -> Place:
-    """A view that is opened now has every change up to there, as far as the spool goes."""
+    """The place up to which a view that is opened now certainly has every spooled change."""
     position = binlog.spool.position
     return (position.start_of_file if edges.source.has_low_at_file_start(position) else position).place
 
 
 def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Whether a view that is opened now may lack changes of the table by foreign keys that the spool knows of."""
+    """Whether a view that is opened now may lack changes by foreign keys whose causes are in the spool."""
     since, copies = _view_has(edges, binlog), Copies(edges, binlog, table)
     if since == copies.stop or table.id not in binlog.foreign_keys:
         return False
@@ -168,6 +173,7 @@ def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
 
 
 def _before_rotation(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
+    """The error if only a read after the start of the next binlog file certainly has the changes."""
     return SplitUnstable(
         f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
         f" its rows since the binlog file {binlog.spool.position.at.file} began, and without GTIDs no read is known to"
@@ -176,9 +182,9 @@ def _before_rotation(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
 
 
 def _contained(low: Low, stop: Position, needed: Place) -> Place:
-    """Up to where a view with this low watermark has every change, but not after `stop`; SplitUnstable before `needed`.
+    """The place, `stop` at most, up to which a view with this low watermark has every change.
 
-    With GTIDs it has all up to `stop`.
+    Raises SplitUnstable if the view may lack a change up to `needed`, or with GTIDs up to `stop`.
     """
     has_all = needed <= low if isinstance(low, Place) else stop.gtids is not None and stop.gtids <= low
     if not has_all:
@@ -187,8 +193,9 @@ def _contained(low: Low, stop: Position, needed: Place) -> Place:
 
 
 def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
-    """Have all rows compared with the source, because nobody can tell which of them foreign keys have changed."""
-    cover_lows(edges, binlog, table)  # so that the spool has what its parents changed
+    """Let a re-snapshot compare all rows with the source, because nobody knows which ones foreign keys have changed."""
+    # Step 1: the spool has every change of the parents that the views may lack
+    cover_lows(edges, binlog, table)
     if _may_lack_changes(edges, binlog, table):
         raise _before_rotation(binlog, table)
     if table.count_comparison() > COMPARED_MAX:
@@ -197,9 +204,11 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
             f"{table.id}: its rows were compared {COMPARED_MAX} times, and foreign keys have changed some each time;"
             " run the same command when its parents change less"
         )
+    # Step 2: the rows stand at the spool's end, so they have a position
     merge_over_halts(edges, binlog, table)
     progress, position = table.progress, table.progress.position
     assert position is not None  # noqa: S101 - it was merged right now
+    # Step 3: the state says where the old rows end, before a commit gives the rows a gap
     table.cancel_reading()
     if table.staged.published is not None:
         begin_again(edges.state, table.schema, table.staged.published)

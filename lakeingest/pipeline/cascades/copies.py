@@ -1,4 +1,4 @@
-"""The copies of a run, as `core.cascaded` asks for them."""
+"""The copies of a run and their spool, in the form that `core.cascaded` needs."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from lakeingest.spool.row_versions import has_removed, removed_rows
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies of a run, as `core.cascaded` asks for them. `asker` is the table for which that is done."""
+    """The copies of a run and their spool, as `core.cascaded.Copies`. `asker` is the table whose changes are sought."""
 
     edges: Edges
     binlog: BinlogRun
@@ -31,12 +31,12 @@ class Copies:
         return self.binlog.spool.position.place
 
     def columns(self, table: TableId) -> tuple[str, ...]:
-        """The columns that the table's key, its foreign keys and those of the tables below it need."""
+        """The columns of the table's key and comparable foreign keys, and columns to which its children refer."""
         keys, schema = self.binlog.foreign_keys, self._read(table).schema
-        own = (name for one in keys.get(table, ()) if self.comparable(one) for name in one.columns)
-        children = (one for some in keys.values() for one in some if one.parent == table)
-        below = (name for one in children if self.comparable(one) for name in one.referenced)
-        names = tuple(dict.fromkeys([*schema.key, *own, *below]))
+        own = (name for key in keys.get(table, ()) if self.comparable(key) for name in key.columns)
+        of_children = (key for keys_of_child in keys.values() for key in keys_of_child if key.parent == table)
+        referenced = (name for key in of_children if self.comparable(key) for name in key.referenced)
+        names = tuple(dict.fromkeys([*schema.key, *own, *referenced]))
         if not set(names) <= set(schema.names):
             raise SpoolGap(f"{table}: its rows lack columns of foreign keys")
         return names
@@ -50,7 +50,7 @@ class Copies:
         return classes_of(self.edges, key, values)
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
-        """Whether the spool has a parent's row that is deleted, or has or may have other values, if the rules care."""
+        """Whether the spool deletes parent rows, or may change their referenced values, and the rules react to that."""
         self._read(key.parent)
         names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
         deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
@@ -59,28 +59,28 @@ class Copies:
 
     def _comparison(self, key: ForeignKey) -> Comparison:
         tables = self.binlog.tables.get(key.table), self.binlog.tables.get(key.parent)
-        child, parent = (None if one is None else one.definition for one in tables)
+        child, parent = (None if run is None else run.definition for run in tables)
         return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
 
     def standing(self, table: TableId) -> Standing:
-        """How far the copy goes; SplitUnstable where it is not complete, or nobody looked after these changes."""
+        """How far the copy goes. Raises SplitUnstable if it is incomplete, or is not settled for these foreign keys."""
         run = self._read(table)
-        known = None if run.copy is None or run.has_missing_chunks else run.progress.cascades
-        if known is None or known.keys != run.cascade_keys:
+        cascades = None if run.copy is None or run.has_missing_chunks else run.progress.cascades
+        if cascades is None or cascades.keys != run.cascade_keys:
             raise SplitUnstable(f"{self.asker.id} waits until {table} is copied, on which it depends by foreign keys")
-        return Standing(known.to, run.progress.splits.stop, run.progress.gap, run.staged.version)
+        return Standing(cascades.to, run.progress.splits.stop, run.progress.gap, run.staged.version)
 
     def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
-        """The rows that the spool's changes take away, or make others."""
+        """The rows that the spool's changes delete or change after this place."""
         self._read(table)
         return removed_rows(self.binlog.spool.files(table, after, self.stop), self.columns(table), after, self.stop)
 
     def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:
-        """The rows with these values, in the copy, in its patches and in the spool."""
+        """The rows with values of these classes, in the copy, in its patches and in the spool."""
         return rows_with(self.edges, self.binlog, self._read(table), self.columns(table), sought)
 
     def _read(self, table: TableId) -> TableRun:
-        """The table, if the spool gets its changes; SplitUnstable otherwise."""
+        """The table's run. Raises SplitUnstable unless the spool gets its changes."""
         run = self.binlog.tables.get(table)
         if run is None or run.watch is not Watch.WATCHED or run.definition is None:
             raise SplitUnstable(

@@ -25,9 +25,10 @@ _CLASS = "class of "  # before the name of a column
 
 @dataclass(frozen=True, slots=True)
 class WithValues:
-    """Of rows those whose columns have values of one of these classes; with the types of the source.
+    """A filter: it keeps the rows whose `columns` have values of one of the `classes`.
 
-    `classes` has a column for each of `columns`, in their order. `collations` are those of columns that are texts.
+    `types` are the columns of the result, with the types of the source. `classes` has a column for each of `columns`,
+    in their order. `collations` has the collation of each column that is a text.
     """
 
     source: Settings
@@ -37,46 +38,46 @@ class WithValues:
     classes: pa.Table
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows, with the columns of `types`."""
+        """The rows that match, with the columns of `types`."""
         cast = rows.select(self.types.names).cast(self.types)
         for name, collation in self.collations.items():
             cast = cast.append_column(_CLASS + name, self._classes(collation, cast[name]))
         keys = [_CLASS + name if name in self.collations else name for name in self.columns]
         right_keys = self.classes.column_names
-        found = cast.join(self.classes, keys, right_keys, join_type="left semi", use_threads=False)
-        return found.select(self.types.names)
+        matching = cast.join(self.classes, keys, right_keys, join_type="left semi", use_threads=False)
+        return matching.select(self.types.names)
 
     def _classes(self, collation: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The source is asked for each text once."""
-        each = pc.unique(texts.drop_null())
-        if not len(each):
+        """The class of each text; the source is asked once for each different text."""
+        different = pc.unique(texts.drop_null())
+        if not len(different):
             return pa.nulls(len(texts), pa.string())
         with Source.open(self.source) as source:
-            known = source.text_classes(collation, each.to_pylist())
-        return pa.array(known.values(), pa.string()).take(pc.index_in(texts, pa.array(known, pa.string())))
+            class_of = source.text_classes(collation, different.to_pylist())
+        return pa.array(class_of.values(), pa.string()).take(pc.index_in(texts, pa.array(class_of, pa.string())))
 
 
 @dataclass(frozen=True, slots=True)
 class FindVersions:
-    """The task of one executor: of a part of the copy the rows with these values."""
+    """The task of one executor: find the `wanted` rows in a part of the copy."""
 
     reader: RowReader
     wanted: WithValues
 
     def run(self) -> pa.Table:
-        """The columns that were asked for."""
+        """The rows that match."""
         return self.wanted(self.reader.read())
 
 
 def classes_of(edges: Edges, key: ForeignKey, values: Collection[Row]) -> dict[Row, Row]:
-    """The classes of a foreign key's values, as in `core.cascades.Classes`: of texts those that the source tells."""
+    """The classes of a foreign key's values, as in `core.cascades.Classes`; the source tells the classes of texts."""
     texts = {key.columns.index(name): collation for name, collation in collations(key).items()}
-    known = {
+    class_of = {
         number: edges.source.text_classes(collation, {row[number] for row in values})
         for number, collation in texts.items()
     }
     return {
-        row: tuple(known[number][value] if number in known else value for number, value in enumerate(row))
+        row: tuple(class_of[number][value] if number in class_of else value for number, value in enumerate(row))
         for row in values
     }
 
@@ -88,33 +89,34 @@ def rows_with(
     columns: Sequence[str],
     sought: Mapping[ForeignKey, Collection[Row]],
 ) -> set[Row]:
-    """The versions of rows, with these columns, that have values of a foreign key of these classes."""
+    """The versions of rows, with these columns, whose foreign keys have values of the `sought` classes."""
     spool, progress, patches = binlog.spool, table.progress, patch_folder(edges, table)
     files = [patches.file(patch.name) for patch in progress.patches]
     files += spool.files(table.id, progress.needed_from, spool.position.place)
-    found: set[Row] = set()
+    rows: set[Row] = set()
     for key, classes in sought.items():
-        wanted = _wanted(edges, table.schema, columns, key, classes)
-        found |= versions(files, columns, wanted) | _in_copy(edges, table, columns, wanted)
-    return found
+        matches = _wanted(edges, table.schema, columns, key, classes)
+        rows |= versions(files, columns, matches) | _in_copy(edges, table, columns, matches)
+    return rows
 
 
-def _in_copy(edges: Edges, table: TableRun, columns: Sequence[str], wanted: WithValues) -> set[Row]:
-    first = wanted.columns[0]  # bounds are those of the first column
+def _in_copy(edges: Edges, table: TableRun, columns: Sequence[str], matches: WithValues) -> set[Row]:
+    """The matching rows of the copy, found by tasks of executors."""
+    first = matches.columns[0]  # first in the list, because readers take the bounds for the first column
     names = [first, *(name for name in columns if name != first)]
     executors = edges.executors
-    [readers] = edges.target.readers(table.staged, names, [_bounds(table.schema, wanted)])
-    tasks = [FindVersions(reader, wanted) for reader in readers]
+    [readers] = edges.target.readers(table.staged, names, [_bounds(table.schema, matches)])
+    tasks = [FindVersions(reader, matches) for reader in readers]
     parts = scatter(executors.for_tasks(small=len(tasks) <= 1), FindVersions.run, tasks, executors.at_once)
     return {row for part in parts for row in rows_of(part, columns)}
 
 
-def _bounds(schema: TableSchema, wanted: WithValues) -> Bounds | None:
-    """The least and the greatest value of the first column; None where the formats may have another order."""
-    first = wanted.columns[0]
+def _bounds(schema: TableSchema, matches: WithValues) -> Bounds | None:
+    """The least and the greatest value of the first column; None if the formats may order its values differently."""
+    first = matches.columns[0]
     if schema.column(first).kind not in INTEGERS:
         return None
-    ends = pc.min_max(wanted.classes[first]).as_py()
+    ends = pc.min_max(matches.classes[first]).as_py()
     return ends["min"], ends["max"]
 
 
@@ -125,6 +127,7 @@ def _types(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
 def _wanted(
     edges: Edges, schema: TableSchema, columns: Sequence[str], key: ForeignKey, classes: Collection[Row]
 ) -> WithValues:
+    """The filter for rows whose values of the foreign key are of these classes."""
     texts = collations(key)
     fields = [
         pa.field(_CLASS + name, pa.string()) if name in texts else pa.field(name, arrow_type(schema.column(name)))

@@ -1,7 +1,7 @@
 """Copying beside the rounds of a run that follows: chunks are read in the background, a wave at a time.
 
-A round commits at most one wave and never waits for one, so that the log of the other tables does not stall. The
-rounds spool the binlog; these waves do not read it.
+A round commits at most one wave and never waits for one, so that the changes of other tables need not wait. The rounds
+spool the binlog; these waves do not read it.
 """
 
 from collections.abc import Iterable
@@ -23,9 +23,9 @@ class CopyingBeside:
         self._copy: TableCopy | None = None
 
     def step(self, tables: Iterable[TableRun]) -> bool:
-        """Commit the wave that was read, and begin to read the next one; whether there was a wave to commit.
+        """Commit a wave that is read, and begin to read the next one; whether there was a wave to commit.
 
-        Of the tables the first with missing chunks is copied. An error of the table stops it.
+        The first of these tables with missing chunks is copied. An error of the table stops it.
         """
         watched = (table for table in tables if table.watch is Watch.WATCHED and table.copy is not None)
         waiting = [table for table in watched if table.has_missing_chunks]
@@ -44,16 +44,17 @@ class CopyingBeside:
         return committed
 
     def cancel(self) -> None:
-        """Nobody wants what is being read: the next step begins with the table's first missing chunk."""
+        """Give up the wave that is being read. The next step begins with the table's first missing chunk."""
         if self._copy is not None:
             self._copy.cancel()
         self._table = self._copy = None
 
     def _advance(self, table: TableRun) -> bool:
+        """Commit the wave of the table's copy, and begin the next one, unless the wave is still being read."""
         self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
         if not self._copy.is_read:
             return False
         self._copy.step()
-        if self._copy.wave is None:  # that was the last one
+        if self._copy.wave is None:  # that was the last wave
             self.cancel()
         return True

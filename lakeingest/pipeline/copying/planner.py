@@ -1,4 +1,4 @@
-"""Plans a table's chunks wave by wave, sized by the costs of earlier waves, so memory does not grow with the table."""
+"""Plans a table's chunks wave by wave, sized by the costs of earlier waves: memory does not grow with the table."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ class Planner:
 
     @property
     def chunk_rows(self) -> int:
-        """The rows per chunk of the next wave. A wave that is cut by arithmetic has up to twice as many."""
+        """The rows per chunk of the next wave. Chunks that are cut by arithmetic have up to twice as many keys."""
         return self._chunk_rows
 
     @property
@@ -63,7 +63,7 @@ class Planner:
         return self._even() is not None
 
     def next_wave(self, lower: Key | None) -> list[Chunk]:
-        """The chunks from `lower` on; the last of them has the upper bound of the range when it reaches the end.
+        """The chunks of the next wave, from `lower` on. If they reach the end, the last one has the upper bound.
 
         The first wave has a chunk for each executor, because nothing is measured yet; later waves have more.
         """
@@ -95,12 +95,13 @@ class Planner:
         self._chunk_rows = max(1, self._chunk_rows // SHRINK)
 
     def _even(self) -> tuple[int, int, int] | None:
-        """The current least key, step and greatest key; None where arithmetic is not bounded, or not possible."""
+        """The current least key, step and greatest key; None if arithmetic is not possible, or not bounded."""
         bounds = self._source.key_bounds(self._schema, self._keys) if self._schema.countable else None
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
     def _asked(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
+        """Up to `count` boundaries after `lower`, which the server computes; and whether the end is reached."""
         boundaries: list[Key] = []
         for _ in range(count):
             following = self._source.next_boundary(self._schema, lower, self._chunk_rows, self._keys.upper)

@@ -20,9 +20,9 @@ from lakeingest.rows import with_read_metadata
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A chunk that an executor has copied: its files, which no table refers to yet, and its split.
+    """A chunk that an executor has copied: its files, to which no table refers yet, and its split.
 
-    `sound`: the rows were checked, and are as the table's definition says.
+    `sound`: the rows were checked and agree with the table's definition.
     """
 
     files: Written
@@ -36,7 +36,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class CopyChunk:
-    """The task of one executor: read a chunk between its watermarks, write it to files."""
+    """The task of one executor: read a chunk between its watermarks, write it to files.
+
+    `settled` is a position whose XA transactions the chunk's read view can see (`binlog.watermarks`).
+    """
 
     source: Source
     schema: TableSchema
@@ -48,11 +51,11 @@ class CopyChunk:
     writer: Writer
 
     def run(self) -> Copied:
-        """Rows and watermarks are of the same attempt."""
+        """Copy the chunk. Its rows and watermarks are of the same attempt."""
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
-            asked = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_chunk(*asked, cap=self.cap, settled=self.settled))
+            chunk = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_chunk(*chunk, cap=self.cap, settled=self.settled))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))
@@ -63,7 +66,7 @@ class CopyChunk:
 
 
 def run_task(task: CopyChunk | SpoolSegment) -> Copied | Decoded:
-    """Run the task. An error concerns the table alone if it is about a chunk, else the whole pipeline."""
+    """Run the task. An error of a chunk concerns its table alone, an error of a segment the whole pipeline."""
     if isinstance(task, CopyChunk):
         with of_table():
             return task.run()

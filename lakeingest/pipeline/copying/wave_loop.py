@@ -2,7 +2,7 @@
 
     begin (plan chunks, let executors read them) -> is_read -> take (or shrink, and read it again) -> begin the next one
 
-What a wave is made of, and what becomes of it, is the business of the loop's kinds.
+Subclasses of the loop say how a wave is begun. Their callers commit the wave that `take` returns.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Wave(Generic[T]):
     """Chunks that are read in the background, since `began` by the monotonic clock.
 
-    `keys` is the range of all of them. `is_last`: nothing is left to read after it.
+    `keys` is the range of all its chunks. `is_last`: no chunk is left to read after it.
     """
 
     keys: KeyRange
@@ -36,7 +36,7 @@ W = TypeVar("W", bound=Wave[Any])
 
 
 class WaveLoop(ABC, Generic[W, T]):
-    """Reads a table wave by wave. `wave` is the one that is read; None after the last one, and when it is cancelled."""
+    """Reads a table wave by wave. `wave` is being read; None after the last wave, and after `cancel`."""
 
     def __init__(self, table: TableId, planner: Planner | None) -> None:
         self._table_id, self._planner = table, planner
@@ -44,18 +44,19 @@ class WaveLoop(ABC, Generic[W, T]):
 
     @property
     def is_read(self) -> bool:
-        """Whether `take` would answer at once."""
+        """Whether `take` would return at once."""
         return self.wave is not None and self.wave.job.is_done
 
     def take(self, goes_on: Callable[[], bool] = lambda: True) -> tuple[W, list[T]] | None:
-        """Wait for the wave, and begin the next one if the loop `goes_on`. None where a wave is to be read once more.
+        """Wait for the wave, begin the next one if the loop `goes_on`, and return the wave with its parts.
 
-        That is so where a chunk was given up: then in smaller chunks. ChunkTooSlow where they cannot be smaller.
+        Returns None if a chunk was given up: then the wave is read once more, in smaller chunks. Raises ChunkTooSlow if
+        chunks cannot be smaller.
         """
         wave = self.wave
         if wave is None:
             raise RuntimeError(f"{self._table_id}: no wave is read, and a stage asks for it")
-        parts = self.result_of(wave)  # who interrupts this cancels the wave
+        parts = self.result_of(wave)  # `self.wave` stays until it is read, so that an interruption can cancel it
         self.wave = None
         if parts is not None:
             self._learn(wave, parts)
@@ -64,7 +65,7 @@ class WaveLoop(ABC, Generic[W, T]):
         return None if parts is None else (wave, parts)
 
     def cancel(self) -> None:
-        """Nobody wants the wave any more."""
+        """Give up the wave that is being read."""
         if self.wave is not None:
             self.wave.job.cancel()
             self.wave = None
@@ -75,10 +76,10 @@ class WaveLoop(ABC, Generic[W, T]):
 
     @abstractmethod
     def _learn(self, wave: W, parts: Sequence[T]) -> None:
-        """A wave was read: plan the next one by that."""
+        """Plan the next wave by the costs of this one, before it begins."""
 
     def result_of(self, wave: W) -> list[T] | None:
-        """The parts of a wave; None where it is to be read once more."""
+        """The parts of a wave; None if it must be read once more, in smaller chunks."""
         try:
             return wave.job.result()
         except (ChunkTooSlow, ChunkTooLarge) as error:

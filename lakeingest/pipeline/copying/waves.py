@@ -1,7 +1,7 @@
-"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, the unit of resume.
+"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, and the unit of resume.
 
-At the same time as a wave's chunks the executors read the binlog that was written since the last wave, so the source
-does not purge binlog that the copy still needs.
+Together with a wave's chunks, the executors read the binlog that was written since the last wave: so the source does
+not purge binlog that the copy still needs.
 """
 
 import time
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
-MERGE_SPLITS = 128  # each is a GTID set in every commit's properties, until a merge joins them
+MERGE_SPLITS = 128  # each split is a GTID set in every commit's properties, until a merge joins them
 
 
 Chunks: TypeAlias = Wave[Copied | Decoded]
@@ -55,7 +55,7 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
 
 
 class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
-    """The chunks of a table that are missing; with `beside` without the binlog, which others read."""
+    """Copies the missing chunks of a table. With `beside`, its waves do not read the binlog, which the rounds do."""
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, *, beside: bool = False) -> None:
         executors = edges.executors
@@ -67,9 +67,9 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         self.wave = self._begin(table.progress.splits.copied_up_to)
 
     def step(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait for the wave, begin the next one if the copy `goes_on`, and commit the first one.
+        """Wait for the wave, begin the next one if the copy `goes_on`, and commit the wave.
 
-        Nothing is committed, or begun, once the binlog holds a change of the table that cannot be replayed.
+        Once the binlog has a change of the table that cannot be replayed, no wave is committed or begun.
         """
         table = self._table
         taken = self.take(lambda: table.watch is not Watch.UNWATCHED and goes_on())
@@ -78,6 +78,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
             commit_wave(self._edges, self._binlog, table, wave, [part for part in parts if isinstance(part, Copied)])
 
     def _begin(self, lower: Key | None) -> Chunks:
+        """Plan the chunks of a wave, and let executors read them, with segments of the binlog, in the background."""
         edges, binlog, table, at_once = self._edges, self._binlog, self._table, self._at_once
         chunks, cap = self._plan.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)
         at, writer, since = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
@@ -89,14 +90,14 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         with of_pipeline():
             segments = [] if self._beside else next_segments(edges, binlog, at_once)
         tasks: list[CopyChunk | SpoolSegment] = [*copies, *segments]
-        # a table of one chunk is read in this process; workers are running already for the last chunk of a larger table
+        # a table of one chunk is read in this process; for the last chunk of a larger table, workers already run
         workers = executors.for_tasks(small=lower is None and len(copies) == 1 and are_small(segments))
         job = BackgroundJob(workers, prepare(workers, run_task, tasks, at_once))
         keys = KeyRange(chunks[0].range.lower, chunks[-1].range.upper)
         return Wave(keys, keys.upper is None, executors.beside(job, at_once) if self._beside else job, time.monotonic())
 
     def _learn(self, wave: Chunks, parts: Sequence[Copied | Decoded]) -> None:
-        """The binlog that was read at the same time becomes part of the spool."""
+        """Make the wave's segments of the binlog part of the spool, and plan the next wave by the chunks' costs."""
         copied = [part for part in parts if isinstance(part, Copied)]
         if decoded := [part for part in parts if isinstance(part, Decoded)]:
             with of_pipeline():
@@ -108,12 +109,14 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
 def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, copied: list[Copied]) -> None:
     """Make a wave part of staging, then run the gate on its rows.
 
-    The gate before the publish, which follows the last wave, checks the rows of that wave.
+    After the last wave no gate runs here: the gate before the publish checks its rows.
     """
-    # the spool has passed the high watermarks of the earlier waves, but not those of this wave
+    # Step 1: merge a large backlog, before this wave is part of the splits: the spool has passed the high watermarks of
+    # the earlier waves, but not of this one
     splits = table.progress.splits
     if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
         merge(edges, binlog.spool, table)
+    # Step 2: commit files and splits together
     rows = sum(chunk.cost.rows for chunk in copied)
     nulled = sum(chunk.nulled for chunk in copied)
     read_to = read_up_to(edges, binlog, latest(chunk.high for chunk in copied))
@@ -127,6 +130,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     seconds, took = time.monotonic() - wave.began, tuple(chunk.cost.seconds for chunk in copied)
     is_last = not table.has_missing_chunks
     edges.observe(WaveCommitted(table.id, progress.wave, len(copied), rows, seconds, is_last, took))
+    # Step 3: the gate, on the committed rows
     if not is_last:
         keys = wave.keys
         if not keys.ordered:  # Spark cannot tell which rows are of the wave: the gate checks all rows

@@ -29,23 +29,19 @@ from lakeingest.state.definition import begin_again, keep_definition, keep_layou
 def join(run: OpenRun) -> None:
     """Begin the copies of the tables that join: new tables get an empty copy.
 
-    A copy that is started over is emptied on staging, or its rows are compared (`over_gap`). It answers the signals
-    that wait.
-
-    1. The binlog is read up to now for the other tables. So a table's start comes after its CREATE, and after any
-       change that cannot be replayed.
-    2. The definition of each table is read, and the foreign keys.
-    3. Each table gets its start, the place from which on the spool watches it. Without GTIDs a low watermark is the
-       start of a binlog file, so the start is there too, or at the end of the table's last DDL in the file. A table
-       stops if that part of the file has a change that cannot be replayed; it can join when the source begins a file.
-    4. The copy is made, and carries its start.
+    A copy that is started over is emptied on staging, or its rows are compared (`over_gap`). It answers the waiting
+    signals. Each table gets its start, the place from which on the spool watches it. Without GTIDs a low watermark is
+    the start of a binlog file, so the start is there too, or at the end of the table's last DDL in the file. A table
+    stops if that part of the file has a change that cannot be replayed; it can join once the source begins a new file.
     """
     edges, binlog = run.edges, run.binlog
+    # Step 1: the spool reaches the present, so the starts come after each CREATE, and after unreplayable changes
     if any(
         binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)
     ):
         spool_to_now(edges, binlog)
+    # Step 2: read the definitions and the foreign keys that are in force at the starts
     for table in _joining(run):
         with working_on(edges, table), of_table():
             table.joins_by(edges.source.stable_schema(table.id, table.schema.choices))
@@ -53,7 +49,9 @@ def join(run: OpenRun) -> None:
     if _joining(run):
         know_foreign_keys(edges, binlog)
         _leave_out_failed(run)
+    # Step 3: the spool watches the tables, before a commit says from where on it does
     starts = _watch(run)
+    # Step 4: make the copies; each carries its start
     for table in _joining(run):
         with working_on(edges, table):
             at, start = binlog.spool.position, starts[table.id]
@@ -72,28 +70,30 @@ def join(run: OpenRun) -> None:
 
 
 def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
-    """Begin its rows again on staging, and note for readers of the changelog where the old copy ends."""
+    """Begin a copy again on staging, and note for readers of the changelog where the old copy ends."""
     edges, staged, state = run.edges, table.staged, run.edges.state
     signals = run.signals.waiting.get(table.id, ())
     is_complete = staged.progress.splits.complete
     compares = table.watch is Watch.REJOINING and (
         is_complete or is_worth_comparing(edges.source, staged, table.schema)
     )
-    spool, before = run.binlog.spool, definition_before(edges.config, staged, table.schema)
+    spool, old_schema = run.binlog.spool, definition_before(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
+    # Step 1: the state changes first, so that a run that is killed before the commit does the same again
     edges.lease.assert_held()
     if staged.published is not None:
         begin_again(state, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(state, table.schema)
     for signal in signals:
         patches.remove(signal)
+    # Step 2: one commit on staging
     if lift is not None:
         go_on_over_gap(edges, run.binlog, table, lift, new, signals)
     else:
-        known = None if before is None else origins_of(before, spool, staged, table.schema)
+        origins = None if old_schema is None else origins_of(old_schema, spool, staged, table.schema)
         keep_definition(state, table.schema)
         progress = staged.progress.started_over(new, signals=signals)
-        table.advance(edges.committing.start_over(staged, table.schema, progress, known), sound=True)
+        table.advance(edges.committing.start_over(staged, table.schema, progress, origins), sound=True)
     keep_layout(state, table.schema)
     edges.observe(StartedOver(table.id, compared=lift is not None))
 
@@ -103,14 +103,14 @@ def _joining(run: OpenRun) -> list[TableRun]:
 
 
 def _leave_out_failed(run: OpenRun) -> None:
-    """The tables that have stopped while they joined are not watched."""
+    """Let tables that stopped while they joined be unwatched."""
     for table in _joining(run):
         if table.failure is not None:
             table.cannot_join()
 
 
 def _watch(run: OpenRun) -> Mapping[TableId, Place]:
-    """The places from which the spool watches the new tables. A table whose changes after it cannot be read stops."""
+    """The places from which the spool watches the joining tables. A table stops if changes after it cannot be read."""
     joining = {table.id: table.schema for table in _joining(run)}
     joined = watched_from(run.edges.source, run.binlog.spool, joining)
     for table, error in joined.stopped.items():

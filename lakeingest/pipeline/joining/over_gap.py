@@ -1,15 +1,14 @@
 """Going on over a gap: changes of a table are lost, or cannot be replayed, but most of its copy's rows are still right.
 
-The rows on staging are taken for current ones. Then all rows of the source are read, wave by wave, each chunk under its
-own watermarks, and compared with them: those that differ are written, as a re-snapshot does it (`resnapshot`). Readers
-keep the old rows until the last one is compared and the gates have passed.
+One commit gives the rows on staging the current position. Then all rows of the source are read, wave by wave, each
+chunk under its own watermarks, and compared with the staged rows. Rows that differ are written, as a re-snapshot writes
+them (`resnapshot`). Readers keep the old rows until all rows are compared and the gates have passed.
 
     a swap of tables, a purged binlog -> current position, one staging commit -> waves -> gates -> publish
 
-Where DDL was lost, the rows are lifted first: each column to the one that the known DDL says, else to the one
-of its name. That is a guess: a wrong one costs time alone, because the values are compared. A copy that is not complete
-goes on like that, too, if that costs less than to begin it again: its rows are compared, and those that it lacks are
-written like those that differ.
+If DDL was lost, the rows are lifted first: each column becomes the one that the known DDL says, or else the one of the
+same name. That is a guess, and a wrong guess only costs time, because the values are compared. An incomplete copy goes
+on in the same way, if that costs less than to begin it again: rows that it lacks are written like rows that differ.
 """
 
 from collections.abc import Collection
@@ -35,48 +34,48 @@ from lakeingest.state.definition import definition_of
 
 
 def definition_before(config: Config, staged: Staged, schema: TableSchema) -> TableSchema | None:
-    """The definition that the copy's rows have, where `schema` is the current one; None: nobody knows it any more."""
+    """The definition that the copy's rows have; None if nobody knows it. `schema` is the current one."""
     fingerprint = staged.progress.fingerprint
-    before = definition_of(state_of(config), schema.table, fingerprint)
-    return schema if before is None and fingerprint == schema.fingerprint else before
+    stored = definition_of(state_of(config), schema.table, fingerprint)
+    return schema if stored is None and fingerprint == schema.fingerprint else stored
 
 
 def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableSchema) -> Origins:
-    """Which columns of the copy became the current ones: by the DDL of the table in the spool after its position.
+    """For each current column, the column of the copy that it comes from, by the table's DDL in the spool.
 
-    By their names where the spool begins later.
+    If the spool begins after the copy's position, columns are matched by name.
     """
     since = staged.progress.needed_from
-    known = halts(spool, schema.table, since) if spool.start <= since else []
-    return origins(before, [halt.alteration for halt in known], schema)
+    ddl = halts(spool, schema.table, since) if spool.start <= since else []
+    return origins(before, [halt.alteration for halt in ddl], schema)
 
 
 def lift_over_gap(
     config: Config, source: BinlogSource, spool: Spool, staged: Staged, schema: TableSchema
 ) -> Lift | None:
-    """How the rows of a copy are lifted to the current definition, to be compared by it.
+    """The lift of a copy's rows to the current definition, by which they are compared; None to copy them again.
 
-    None where they have to be copied again: there are none, patches of them wait, nobody knows their definition, or a
-    column became one that does not hold every old value. Nor is anything gained where only the server knows the
-    order of the keys, because no range can be compared then; except for deleted rows that stay.
+    They are copied again if there are none, if patches of them wait, if nobody knows their definition, or if a column
+    became one that does not hold every old value. The same holds if only the server knows the order of the keys,
+    because no range can be compared then, unless deleted rows are to stay.
     """
     progress = staged.progress
     if progress.patches or not progress.splits.all or not (schema.ordered or schema.keeps_deleted):
         return None
-    before = definition_before(config, staged, schema)
-    if before is None:
+    old_schema = definition_before(config, staged, schema)
+    if old_schema is None:
         return None
-    known = origins_of(before, spool, staged, schema)
+    origin_of = origins_of(old_schema, spool, staged, schema)
     with of_table():
-        schema = source.with_default_values(schema, {name for name, was in known.items() if was is None})
+        schema = source.with_default_values(schema, {name for name, origin in origin_of.items() if origin is None})
     try:
-        return Lift(before, schema, tuple(known[name] for name in schema.names), is_guess=True)
+        return Lift(old_schema, schema, tuple(origin_of[name] for name in schema.names), is_guess=True)
     except NotLiftable:
         return None
 
 
 def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> bool:
-    """Whether a copy that is not complete has at least half of the source's rows."""
+    """Whether an incomplete copy has at least half of the source's rows, and its keys have a known order."""
     return schema.ordered and 0 < source.estimated_rows(schema) <= 2 * staged.progress.rows
 
 

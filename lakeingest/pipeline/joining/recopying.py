@@ -1,8 +1,9 @@
-"""Recopying: a table that DDL came into, and whose copy cannot follow it, is copied once more.
+"""Recopying: a table is copied once more if its copy cannot follow DDL.
 
-Its rows are read again by the definition in force, as `lakeingest resnapshot --gap` does it: readers see the old ones
-until all are read and have passed their gates. What is still right after the DDL is not written again, as after a swap
-of tables by a tool for schema changes. A first copy that has less than half of the rows is dropped instead.
+Its rows are read again by the current definition, as `lakeingest resnapshot --gap` does it. Readers see the old rows
+until all are read and have passed their gates. Rows that are still right after the DDL are not written again: these are
+most rows after a tool for schema changes has swapped two tables. A first copy with less than half of the rows is
+dropped instead.
 """
 
 from lakeingest.core.position import Place
@@ -16,18 +17,18 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def recopy_altered(run: OpenRun, until: Place | None = None) -> bool:
-    """Let the tables join again that stopped because of DDL; whether there is one.
+    """Let the tables join again that stopped because of DDL; whether there was one.
 
-    A table whose readers see it as of `until` or later is up to date instead.
+    A table does not join again if readers see it as of `until` or later: this run has brought it up to date.
     """
     config, has_begun = run.edges.config, False
     for table in run.requested:
         if table.failure is None or table.copy is None:
             continue
-        decided = recopy(_altered(table, until), follows=config.evolves, asks=config.asks)
-        if decided is Recopy.SHOWN:
+        decision = recopy(_altered(table, until), follows=config.evolves, asks=config.asks)
+        if decision is Recopy.SHOWN:
             clear_failure(run.edges, table)
-        elif decided is Recopy.YES:
+        elif decision is Recopy.YES:
             with working_on(run.edges, table):
                 has_begun |= _recopy(run, table)
     return has_begun
@@ -35,7 +36,7 @@ def recopy_altered(run: OpenRun, until: Place | None = None) -> bool:
 
 def _altered(table: TableRun, until: Place | None) -> Altered:
     """The facts about a table that has stopped and has a copy."""
-    assert table.failure is not None  # noqa: S101 - whoever asks has looked
+    assert table.failure is not None  # noqa: S101 - the caller has looked
     restarted = table.staged.is_restarted
     return Altered(
         by_ddl=is_stopped_by_ddl(table),
@@ -49,7 +50,7 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
 
 
 def _recopy(run: OpenRun, table: TableRun) -> bool:
-    """Copy it again; False where that cannot be done, and it stops for that reason."""
+    """Let the table join again; False if that cannot be done, and the table stays stopped for that reason."""
     tries = table.recopies + 1
     if table.staged.published is not None or not _is_dropped(run, table):
         if why := start_over(run, table, over_gap=True):
@@ -62,7 +63,7 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
 
 
 def _is_dropped(run: OpenRun, table: TableRun) -> bool:
-    """Drop a first copy that has too few rows to be compared; whether it had."""
+    """Drop a first copy if it has too few rows to be compared; whether it was dropped."""
     edges = run.edges
     with of_table():
         schema = edges.source.schema(table.id, table.options.choices)

@@ -1,9 +1,9 @@
 """Starting over: all rows of a table that has stopped are read again.
 
-That is right where the copy cannot be continued: DDL cannot be followed, which a run finds out by itself; or changes in
-the binlog are lost or cannot be replayed, and a person asked for it. The copy begins again from its first chunk, or
-goes on `over_gap`: its rows are compared. Readers see the old rows and columns until all are read and have passed the
-gates. In a format that does not follow DDL the table must still be defined as it was copied.
+A copy that cannot be continued is started over: after DDL that it cannot follow, by the run itself; if changes in the
+binlog are lost or cannot be replayed, when a person asks for it. The copy begins again from its first chunk, or goes on
+`over_gap`: its rows are compared. Readers see the old rows and columns until all rows are read and have passed the
+gates. In a format that does not follow DDL, the table must still have the definition of its copy.
 """
 
 from lakeingest.errors import (
@@ -32,8 +32,8 @@ MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEve
 
 
 def hindrance(table: TableRun, *, whole: bool) -> str:
-    """Why a table that has stopped is not started over; empty where a request for the `whole` table does that."""
-    assert table.failure is not None  # noqa: S101 - whoever asks has looked
+    """Why a request does not start a stopped table over; '' if it does. `whole`: it is for all rows of the table."""
+    assert table.failure is not None  # noqa: S101 - the caller has looked
     stopped = f"{table.id} has stopped: {table.failure.record.error}: {table.failure.record.message}"
     if not isinstance(table.failure.error, MENDED):
         return f"{stopped}; this waits until that is mended (lakeingest explain {table.failure.record.error})"
@@ -43,10 +43,10 @@ def hindrance(table: TableRun, *, whole: bool) -> str:
 
 
 def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestError | None:
-    """Start the copy of a stopped table over, for the signals that wait; None, or why that cannot be done.
+    """Start the copy of a stopped table over, for the waiting signals; None, or the reason why that cannot be done.
 
-    With `over_gap` its rows stay, and are compared, where that can be done. Where it cannot, and deleted rows are to
-    stay, it is not started over, because they would be lost. The table may have stopped again after that.
+    With `over_gap` its rows stay and are compared, if possible. If it is not possible and deleted rows are to stay, the
+    copy is not started over, because they would be lost. The table may have stopped again when this returns.
     """
     edges = run.edges
     try:
@@ -59,7 +59,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
                 assert_unchanged(staged, schema)
             if refused := refusal(edges.config, edges.source, table.id):
                 return refused
-            if not is_stopped_by_ddl(table):  # a read begins with that DDL
+            if not is_stopped_by_ddl(table):  # after DDL, the new copy begins behind it
                 assert_read_by(edges, run.binlog, table, schema)
     except LakeIngestError as error:
         if isinstance(error, Retryable) and error.scope is not Scope.TABLE:

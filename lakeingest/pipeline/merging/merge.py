@@ -2,8 +2,8 @@
 
 A merge reads the table's changes in the spool from the least mark of its splits, keeps the changes that each split
 still needs, and collapses them. Each executor does that for a slice of the keys, reads only the key columns, and
-removes the rows that the changes replace. Then the new rows are written, in the order of the spool's files; those of
-patches also for readers of the changelog.
+removes the rows that the changes replace. Then the new rows are written, in the order of the spool's files. Rows of
+patches are also stored for readers of the changelog.
 """
 
 import time
@@ -34,10 +34,10 @@ SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their key
 
 
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
-    """Bring every finished split of the table to the spool's stop, or to an earlier one, in one commit on staging.
+    """Bring every finished split of the table to `stop` (None: the end of the spool), in one commit on staging.
 
-    The definition of the table is in force up to there: a merge never crosses a halt (`spool.halts`).
-    What readers see of a quiet table takes no commit; only its position advances.
+    The definition of the table is in force up to `stop`: a merge never crosses a halt (`spool.halts`).
+    A quiet table that readers see needs no commit; only its noted position advances.
     """
     began = time.monotonic()
     staged, progress, stop = table.staged, table.progress, stop or spool.position
@@ -45,11 +45,13 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):
         return
+    # Step 1: plan, on the splits and patches that staging has now
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)
     patches = PatchFolder.of(edges.state, table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
     files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
+    # Step 2: without a change of the table only its position advances
     may_be_quiet = staged.visible and cascades == (progress.cascades and replace(progress.cascades, to=stop.place))
     if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.source):
         table.advance(edges.quiet.state_unchanged(table.id, staged, stop))
@@ -57,6 +59,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     if not files:
         commit_progress(edges, table, replace(progress.merged(plan, stop, 0, 0), cascades=cascades))
         return
+    # Step 3: executors collapse the changes and remove old rows, then write the new rows; nothing refers to the files
     since = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, since, plan.stop)
     changes = spool.backlog(table.id, plan.start) + patches.rows(patch.name for patch, _ in plan.patches)
@@ -64,6 +67,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)
     written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
+    # Step 4: before the commit, so that readers of the changelog miss no row of a patch (`reread_rows`)
     store_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
     def after(effects: Effects) -> Progress:
@@ -71,6 +75,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
         merged = progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
         return replace(merged, cascades=cascades)
 
+    # Step 5: one commit, with all files and the progress that they give
     parts = [*(slice_.written for slice_ in replaced), *(part.files for part in written)]
     with edges.profile.stage("merges: commit"):
         merged, effects = edges.target.commit_merge(staged, parts, after)
@@ -84,7 +89,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
 
 
 def _cascades(table: TableRun, stop: Place) -> Settled | None:
-    """Up to where the rows have changes by foreign keys after a merge to `stop`; None where nobody looks after them."""
+    """Up to where the rows have changes by foreign keys after a merge to `stop`; None if nobody looks for them."""
     if table.options.cascades != "read":
         return None
     if table.cascade_keys and table.settled == stop:
@@ -98,7 +103,7 @@ def _replace_rows(
     """Collapse the changes slice by slice, and remove the rows that they replace."""
     patches, merges_by = tuple(place for _, place in plan.patches), edges.target.capabilities.merges_by
     of_table = tuple(files), schema.key, schema.keeps_deleted, plan.marks, plan.stop
-    tasks = [ReplaceRows(*of_table, one, merger, merges_by, patches) for one in cut(files, schema.key[0], slices)]
+    tasks = [ReplaceRows(*of_table, part, merger, merges_by, patches) for part in cut(files, schema.key[0], slices)]
     executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) == 1), ReplaceRows.run, tasks, executors.at_once)
 

@@ -1,9 +1,9 @@
-"""Rows of patches that a merge puts into the copy: the changelog has them too, because the binlog does not.
+"""Rows of patches that a merge puts into the copy: the changelog has them too, because the binlog lacks them.
 
-These are the rows that were read again and have no later change: the rows of their keys as of the merge's stop. They
-are written before the commit of the merge, and so before the spool has any later segment: a reader that comes to such a
-segment finds them. If the run crashes before the commit, they are still right as of that stop. The next merge writes
-them again, as of its own stop.
+They are the rows that were read again and have no later change, so they are right as of the merge's stop. They are
+written before the commit of the merge, and so before the spool has any later segment: a reader that reaches a later
+segment finds them. If the run crashes before the commit, they are still right as of that stop, and the next merge
+writes them again, as of its own stop.
 """
 
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ class WriteRereads:
         return self.folder.write(self.rows, self.schema, self.stop, self.first)
 
 
-def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, found: Sequence[RowNumbers], stop: Place) -> None:
-    """Let readers of the changelog see these rows of patches, as of `stop`, which is where the spool ends."""
-    groups = in_groups(found)
+def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequence[RowNumbers], stop: Place) -> None:
+    """Let readers of the changelog see these rows of patches, as of `stop`."""
+    groups = in_groups(rereads)
     if not groups:
         return
     edges.lease.assert_held()

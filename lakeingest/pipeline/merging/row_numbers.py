@@ -1,4 +1,4 @@
-"""Numbers of rows in files of the spool: how executors say which rows they found, without their values."""
+"""Numbers of rows in files of the spool: by these, executors tell which rows they found, without their values."""
 
 from collections.abc import Sequence
 
@@ -6,27 +6,27 @@ import numpy as np
 
 from lakeingest.files.file import File
 
-FILE_ROWS = 250_000  # rows of a task, which holds all their columns, and of a file that it writes
+FILE_ROWS = 250_000  # rows of a task, which has all their columns in memory, and of a file that it writes
 
 RowNumbers = dict[File, "np.ndarray"]  # by file
 
 
 def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> RowNumbers:
-    """Of rows the numbers within their files; `at` has the number of each row's file, and ascends."""
+    """The numbers `rows` of rows within their files, by file. `at` has the index of each row's file, and ascends."""
     numbers, starts = np.unique(at, return_index=True)
     return dict(zip((files[number] for number in numbers), np.split(rows, starts[1:]), strict=False))
 
 
-def in_groups(found: Sequence[RowNumbers]) -> list[list[tuple[File, "np.ndarray"]]]:
-    """All these rows in the order of their files, in groups of about FILE_ROWS rows."""
+def in_groups(slices: Sequence[RowNumbers]) -> list[list[tuple[File, "np.ndarray"]]]:
+    """The rows of all slices in the order of their files, in groups of about FILE_ROWS rows."""
     groups: list[list[tuple[File, np.ndarray]]] = [[]]
-    left = FILE_ROWS
-    for file in dict.fromkeys(file for part in found for file in part):
-        rows = np.sort(np.concatenate([part[file] for part in found if file in part]))
+    room = FILE_ROWS  # rows that the last group can still take
+    for file in dict.fromkeys(file for slice_ in slices for file in slice_):
+        rows = np.sort(np.concatenate([slice_[file] for slice_ in slices if file in slice_]))
         for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):
-            if len(part) > left:
+            if len(part) > room:
                 groups.append([])
-                left = FILE_ROWS
+                room = FILE_ROWS
             groups[-1].append((file, part))
-            left -= len(part)
+            room -= len(part)
     return [group for group in groups if group]

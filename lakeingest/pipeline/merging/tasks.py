@@ -23,7 +23,7 @@ from lakeingest.spool.collapse import Slice, collapsed, take
 class Replaced:
     """The result of a slice: the files that remove old rows, and the numbers of new rows in files of the spool.
 
-    `reread` are rows of patches that no change comes after, also those of keys that are gone.
+    `reread` are the rows of patches without a later change, also those that delete their key.
     """
 
     written: Written
@@ -38,7 +38,8 @@ class Replaced:
 class ReplaceRows:
     """The task of one executor: collapse the changes of a slice, and remove the rows that they replace.
 
-    With `keeps_deleted` a change that deletes its key replaces the row by its last values.
+    With `keeps_deleted`, a change that deletes its key replaces the row by its last values, marked as deleted. The
+    first files are those of the patches; `patches` has the place of each patch's low.
     """
 
     files: tuple[File, ...]
@@ -55,20 +56,20 @@ class ReplaceRows:
         """Nothing refers to the written files before the commit."""
         profile = Profile()
         with profile.stage("merges: collapse"):
-            found = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
-        changes = _without_deletes(found.changes) if self.keeps_deleted else found.changes
-        stays = ~changes[DELETED].to_numpy() | (self.merges_by == "changes")
-        new = row_numbers(self.files, found.files[stays], found.rows[stays])
-        patched = found.files < len(self.patches)
-        reread = row_numbers(self.files, found.files[patched], found.rows[patched])
+            last = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
+        changes = _without_deletes(last.changes) if self.keeps_deleted else last.changes
+        is_written = ~changes[DELETED].to_numpy() | (self.merges_by == "changes")
+        new = row_numbers(self.files, last.files[is_written], last.rows[is_written])
+        is_reread = last.files < len(self.patches)
+        reread = row_numbers(self.files, last.files[is_reread], last.rows[is_reread])
         with profile.stage("merges: replace"):
             written = self.merger.replace(changes)
-        return Replaced(written, new, reread, found.read, found.applied, profile)
+        return Replaced(written, new, reread, last.read, last.applied, profile)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """The files of new rows, and whether these rows were checked and are as the table's definition says."""
+    """The files of new rows. `sound`: the rows were checked and agree with the table's definition."""
 
     files: Written
     sound: bool
@@ -77,7 +78,7 @@ class WrittenRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteRows:
-    """The task of one executor: read rows from files of the spool, write them to a file of the target."""
+    """The task of one executor: read rows from files of the spool, and write them to a file of the target."""
 
     rows: "Sequence[tuple[File, np.ndarray]]"
     schema: TableSchema
@@ -102,5 +103,5 @@ class WriteRows:
 
 
 def _without_deletes(changes: pa.Table) -> pa.Table:
-    """The changes where deleted rows stay: no key is gone."""
+    """The changes for a copy in which deleted rows stay: none of them deletes its key."""
     return changes.drop_columns(DELETED).append_column(DELETED, pa.repeat(pa.scalar(value=False), changes.num_rows))

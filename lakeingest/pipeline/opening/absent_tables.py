@@ -1,7 +1,7 @@
-"""Copied tables that the source does not list as tables of the pipeline, and why: each copy of one is stale.
+"""Copied tables that the source does not list as tables of the pipeline, and why: their copies are stale.
 
-A server leaves tables out that the user may not see. To a user without a right on a table it also denies one that is
-not there; so one that is not denied was dropped or renamed.
+A server does not list tables that the user may not see. Without a right on it, the server denies access to a table,
+even if the table does not exist. So a table to which access is not denied was dropped or renamed.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,9 +22,9 @@ GONE = "is no longer in the source; its copy stays as it is: drop the copy, if n
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The tables of a pipeline: those that it copies, of which the user may not read the `hidden` ones.
+    """The tables that a pipeline copies, in `tables`; the user may not read the `hidden` ones among them.
 
-    `left` are other tables with a copy, each with the reason why it is not updated.
+    `left` are other tables with a copy, each with the reason why the copy is not updated.
     """
 
     tables: tuple[TableId, ...]
@@ -35,19 +35,17 @@ class Known:
 def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:
     """The included tables that the source lists (`listed`), and those with a copy that it does not list.
 
-    Copies are known from the state folder, or, where it was lost, by the names that the catalog has.
+    Copies are known from the state folder, or, if that was lost, by the names in the catalog.
     """
     shown = config.tables.select(source.tables() if listed is None else listed)
     target = open_target(config)
     try:
-        others = set(defined(state_of(config)) or config.tables.select(copied(target, config.target))).difference(shown)
-        held = copies(target, sorted(others))
-    except LakeIngestError:  # of the catalog: the preflight reports it
+        names = set(defined(state_of(config)) or config.tables.select(copied(target, config.target)))
+        held = copies(target, sorted(names.difference(shown)))
+    except LakeIngestError:  # the catalog's error is reported by the preflight
         return Known(tuple(shown))
-    ours = [
-        *held.staged,
-        *(one for one, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)),
-    ]
+    unusable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
+    ours = [*held.staged, *unusable]
     included = config.tables.select(ours)
     hidden = frozenset(table for table in included if source.is_hidden(table))
     left = {table: GONE if table in included else EXCLUDED for table in sorted(ours) if table not in hidden}

@@ -1,9 +1,9 @@
 """Failing over: the source is another server now. Copies go on where their transactions end in its binlog.
 
-Places of the old server are not compared with those of the new one: the spool begins anew, and each copy gets a commit
-with its new position. An incomplete copy keeps each chunk whose transactions the new server has. The old spool proves
-which ones these are, so chunks that were read after its end are read again, and so are patches that wait for a merge.
-The new spool begins where the new server has the transactions of the copy's first place.
+Places of the old server are never compared with places of the new one: the spool begins anew, and each copy gets a
+commit with its new position. An incomplete copy keeps each chunk whose transactions the new server has. The old spool
+proves which chunks these are. So chunks that were read after the spool's end are read again, and so are patches that
+wait for a merge. The new spool begins where the new server has the transactions of the copy's first place.
 """
 
 from bisect import bisect_left, bisect_right
@@ -30,10 +30,10 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """What becomes of copies on the new server, whose places are of this `epoch`.
+    """How copies go on with the server `server_uuid`, whose places are of this `epoch`.
 
-    `moved` has the progress of those that were made from another server, as it is to be committed. Of the copies that
-    are not complete only those in `back` go on: with the commit of staging that it names, which may be an earlier one.
+    `moved` has the progress of each copy that was made from another server, as it is to be committed. An incomplete
+    copy goes on only if it is in `back`, with the commit of staging that is named there, which may be an earlier one.
     The tables in `failed` cannot go on, for these reasons.
     """
 
@@ -49,8 +49,8 @@ class Failover:
 
 
 def is_successor(source: BinlogSource, progress: Collection[Progress], spool: Spool | None) -> bool:
-    """Whether the source is of the history that copies were made from, though it is another server."""
-    positions = [one.position for one in progress if one.position is not None]
+    """Whether the source, another server, has the history that copies or the spool were made from."""
+    positions = [copy.position for copy in progress if copy.position is not None]
     positions += [] if spool is None else [spool.position]
     server = source.here(FIRST_EPOCH)
     return any(server.takes_over(position) for position in dict.fromkeys(positions))
@@ -64,18 +64,24 @@ def failover(
     spool: Spool | None,
     asked: Collection[TableId] = (),
 ) -> Failover:
-    """Where these copies go on. Nothing is changed.
+    """How these copies go on with the source's server. Nothing is changed.
 
-    SourceBehind where the source still gets transactions that copies have; the reason of one of them where no copy
-    can go on, and nobody `asked` for one of the tables.
+    Raises:
+        SourceBehind: the source still has to get transactions that copies have.
+        RestartNeeded: no copy can go on, and no table is in `asked`. It is the reason of one of them.
+
     """
+    # Step 1: the copies that were made from another server, or before this server's last reset
     here = source.state().uuid
-    known = [(one.server_uuid, one.epoch) for one in copied.values()]
-    known += [] if spool is None else [(spool.position.server_uuid, spool.position.epoch)]
-    epoch = epoch_of(here, known)
-    elsewhere = {table: one for table, one in copied.items() if (one.server_uuid, one.epoch) != (here, epoch)}
+    stored = [(progress.server_uuid, progress.epoch) for progress in copied.values()]
+    stored += [] if spool is None else [(spool.position.server_uuid, spool.position.epoch)]
+    epoch = epoch_of(here, stored)
+    elsewhere = {
+        table: progress for table, progress in copied.items() if (progress.server_uuid, progress.epoch) != (here, epoch)
+    }
     if not elsewhere:
         return Failover(here, epoch)
+    # Step 2: find the position of each on this server
     moving = _Moving(config, source.here(epoch), schemas)
     moved, failed, back = dict[TableId, Progress](), dict[TableId, LakeIngestError](), dict[TableId, int]()
     for table, progress in elsewhere.items():
@@ -96,7 +102,7 @@ def failover(
 
 
 class _Moving:
-    """Finds the positions of copies; tables often share one."""
+    """Finds the positions of copies on this server. It asks once for each position, which tables often share."""
 
     def __init__(self, config: Config, server: ThisServer, schemas: Mapping[TableId, TableSchema]) -> None:
         self._committed, self._server, self._schemas = formats.open_target(config), server, schemas
@@ -104,7 +110,7 @@ class _Moving:
 
     def moved(self, progress: Progress) -> Progress:
         """The progress on this server. A quiet table goes on from its last commit if its noted position is unknown."""
-        assert progress.position is not None  # noqa: S101 - whoever asks has looked
+        assert progress.position is not None  # noqa: S101 - the caller has looked
         try:
             return progress.moved(self._position(progress.table, progress.position))
         except SourceDiverged:
@@ -114,17 +120,23 @@ class _Moving:
             return self.moved(staged.progress)
 
     def carried(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
-        """The progress on this server of a copy that is not complete, and the commit of staging that has its chunks."""
+        """The progress of an incomplete copy on this server, and the commit of staging with its chunks.
+
+        None if the spool cannot prove that this server has the transactions that the chunks saw.
+        """
+        # Step 1: the spool must be of the copy's history
         table, schema, end = progress.table, self._schemas.get(progress.table), spool.position
         is_of_spool = (end.server_uuid, end.epoch) == (progress.server_uuid, progress.epoch)
         if not is_of_spool or schema is None or schema.fingerprint != progress.fingerprint:
             return None
-        known = [spool.opened, *(after for *_, after in spool.parts())]
-        known = known[bisect_right(known, progress.covered_from, key=attrgetter("place")) - 1 :]
+        # Step 2: the spool's positions from the copy's start on, as far as this server has them
+        positions = [spool.opened, *(after for *_, after in spool.parts())]
+        positions = positions[bisect_right(positions, progress.covered_from, key=attrgetter("place")) - 1 :]
         staged = self._committed.inspect(table)
-        if staged is None or known[0].place > progress.covered_from or not self._holds(table, known[0]):
+        if staged is None or positions[0].place > progress.covered_from or not self._holds(table, positions[0]):
             return None
-        proven = known[: bisect_left(known, True, key=lambda one: not self._holds(table, one))]
+        proven = positions[: bisect_left(positions, True, key=lambda position: not self._holds(table, position))]
+        # Step 3: the newest commit whose chunks saw nothing after the last of them
         opened, reached = self._position(table, proven[0]), self._position(table, proven[-1])
         for commit in (staged, *self._committed.earlier(staged)):
             if commit.progress.is_proven(proven[-1].place):
@@ -132,9 +144,9 @@ class _Moving:
         return None
 
     def _holds(self, table: TableId, saved: Position) -> bool:
-        """Whether this server has the position, and the table is not changed by errant transactions before it.
+        """Whether this server has the position, and no errant transaction before it changed the table.
 
-        If it holds of one, it holds of all before it that the server's binlog still has.
+        If this is true for a position, it is true for all earlier ones that the server's binlog still has.
         """
         try:
             return bool(self._position(table, saved))
@@ -142,18 +154,19 @@ class _Moving:
             return False
 
     def _position(self, table: TableId, saved: Position) -> Position:
+        """The position on this server. Raises RestartNeeded if it is unknown, or errant transactions hit the table."""
         if saved not in self._found:
             try:
                 self._found[saved] = self._server.moved(saved, self._schemas)
             except RestartNeeded as error:
                 self._found[saved] = error
-        found = self._found[saved]
-        if isinstance(found, SourceDiverged):
-            raise SourceDiverged(f"{table} has diverged: {found}; `lakeingest resnapshot {table}` copies it again")
-        if isinstance(found, RestartNeeded):
-            raise found
-        position, hit = found
-        if table in hit:
+        answer = self._found[saved]
+        if isinstance(answer, SourceDiverged):
+            raise SourceDiverged(f"{table} has diverged: {answer}; `lakeingest resnapshot {table}` copies it again")
+        if isinstance(answer, RestartNeeded):
+            raise answer
+        position, changed_by_errant = answer
+        if table in changed_by_errant:
             raise SourceDiverged(
                 f"{table} has diverged: transactions of this server alone changed it, and are before the last ones that"
                 f" are copied; `lakeingest resnapshot {table}` copies it again"
@@ -165,15 +178,15 @@ def go_on(
     edges: Edges, tables: Mapping[TableId, TableRun], moved: Mapping[TableId, Progress], back: Mapping[TableId, int]
 ) -> None:
     """Commit each copy's new position, from which the spool was opened. The rows do not change."""
-    going = {
+    continued = {
         name: progress
         for name, progress in moved.items()
         if (progress.splits.stop or name in back) and tables[name].copy is not None
     }
-    if going:
-        [server_uuid] = {progress.server_uuid for progress in going.values()}
-        edges.observe(FailedOver(server_uuid, len(going)))
-    for name, progress in going.items():
+    if continued:
+        [server_uuid] = {progress.server_uuid for progress in continued.values()}
+        edges.observe(FailedOver(server_uuid, len(continued)))
+    for name, progress in continued.items():
         table = tables[name]
         version = back.get(name, table.staged.version)
         with working_on(edges, table):

@@ -20,8 +20,8 @@ from lakeingest.spool.spool import Spool
 class Start:
     """A spool that covers every mark of the loaded tables, and these tables.
 
-    The copies of the tables in `again` are to be started over, or compared. `moved` are those of another server, with
-    the progress on this one, which is still to be committed (`back`: `failover.Failover`).
+    `again`: tables whose copies must be started over, or compared. `moved`: by table whose copy was made from another
+    server, its progress on this one, which is still to be committed (with `back`, as in `failover.Failover`).
     """
 
     spool: Spool
@@ -36,15 +36,17 @@ def open_spool(
 ) -> Start:
     """Open the existing spool, or a new one.
 
-    If the first copy of a table cannot be continued, it is copied again from the start, because readers have not seen
-    it, or is compared. A table whose position cannot be continued fails, and has no definition and no state from then
-    on, unless someone `asked` to read it again. One that has failed before and has a definition may need the existing
-    spool.
+    If the first copy of a table cannot be continued, the table is copied again from the start, because readers have not
+    seen it, or the copy is compared. A table whose position cannot be continued fails: its definition and its state are
+    taken out of `loaded`, unless someone `asked` to read the table again. A table that has failed before and has a
+    definition may need the existing spool.
     """
+    # Step 1: decide, from the copies, the stored spool and the source's binlog
     schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
     copied = {table: copy.progress for table, copy in staged.items() if copy}
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, source, schemas, copied, asked=asked, unknown=unknown)
+    # Step 2: the copies follow the decision, first those that are dropped
     again = frozenset(table for table in chosen.again if is_kept(source, staged[table], schemas[table]))
     for table in chosen.again:
         if table not in again:
@@ -57,6 +59,7 @@ def open_spool(
         failed[table] = error
         if table not in asked:
             del staged[table], schemas[table]
+    # Step 3: a new spool opens where the copies go on, and before the first low watermark
     spool = chosen.spool
     if spool is None:
         begins = chosen.begins or _opening(source, chosen.epoch)
@@ -68,10 +71,10 @@ def open_spool(
 
 
 def _opening(source: BinlogSource, epoch: int) -> Position:
-    """Where a first spool begins: every transaction before it is executed.
+    """The position at which a first spool begins: every transaction before it is executed.
 
-    The file is read before the executed set: a rotation waits for the commits of earlier files, so all of them are
-    executed then. Where low watermarks are exact, the spool begins at the written position.
+    The file is read before the executed set: a rotation waits for the commits of earlier files, so all of these are
+    executed by then. If low watermarks are exact, the spool begins at the written position.
     """
     at, began = _dated_position(source)
     has_gtids, is_exact = source.state().executed is not None, source.has_exact_lows()
@@ -83,14 +86,14 @@ def _opening(source: BinlogSource, epoch: int) -> Position:
 
 
 def _dated_position(source: BinlogSource) -> tuple[FilePosition, int]:
-    """The written position, and the second in which its file was begun; this second is over.
+    """The written position, and the second in which its file was begun.
 
-    So a binlog that is reset after now begins in another second.
+    This second is over, so a binlog that is reset from now on begins in another second.
     """
     at = source.written()
     while True:
-        before, began = at, source.file_began(at.file)
+        dated, began = at, source.file_began(at.file)
         source.wait_until_over(began)
         at = source.written()
-        if in_same_file(at, before):
+        if in_same_file(at, dated):
             return at, began

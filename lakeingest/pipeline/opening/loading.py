@@ -1,4 +1,4 @@
-"""Loading: the lake says of each table where its copy stands, and how its rows are defined."""
+"""Loading: the lake says for each table where its copy stands, and which definition its rows have."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,10 +20,13 @@ Answer = TypeVar("Answer")
 class Loaded:
     """The copies of a run's tables, as the lake has them.
 
-    `schemas`: by which definition the rows of each table are read, which is that of its copy. A table whose definition
-    is missing can only be copied again, or is of another pipeline. `staged`: the staged state of each table, None for a
-    new table; it is missing where the copy cannot be loaded or continued. `failed`: why it cannot. `altered`: what the
-    source says now of tables that DDL has changed since their copy; the binlog tells how one becomes the other.
+    `schemas`: the definition by which each table's rows are read, which is the definition of its copy. A table without
+    one can only be copied again, or belongs to another pipeline.
+    `staged`: the staged state of each table; None for a new table. A table whose copy cannot be loaded or continued is
+    not in it.
+    `failed`: why a copy cannot be loaded or continued.
+    `altered`: the current definition of each table that DDL has changed since its copy; the binlog tells how the
+    definition of the copy becomes this one.
     """
 
     schemas: Mapping[TableId, TableSchema]
@@ -33,7 +36,7 @@ class Loaded:
 
 
 def load_tables(config: Config, source: BinlogSource, target: Target, defined: Mapping[TableId, TableSchema]) -> Loaded:
-    """Ask the lake for the copies of these tables, which are so defined now."""
+    """Ask the lake for the copies of these tables; `defined` has their current definitions."""
     schemas, altered = dict(defined), dict[TableId, TableSchema]()
     staged: dict[TableId, Staged | None] = {}
     failed: dict[TableId, LakeIngestError] = {}
@@ -59,18 +62,19 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
 
 
 def is_kept(source: BinlogSource, staged: Staged | None, schema: TableSchema) -> bool:
-    """Whether a copy that cannot be continued is more than a few chunks that nobody has seen."""
+    """Whether a copy that cannot be continued is worth keeping: readers see it, or it has enough rows to compare."""
     return staged is not None and (staged.published is not None or _is_worth(source, staged, schema))
 
 
 def _is_worth(source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
+    """Whether a first copy has enough rows to be compared; True if the source does not answer."""
     return unless_away(source, True, partial(is_worth_comparing, source, staged, schema))
 
 
 def unless_away(source: BinlogSource, unknown: Answer, ask: Callable[[], Answer]) -> Answer:
-    """The source's answer to a question about one table; `unknown` if other sessions lock it, or DDL has dropped it.
+    """The source's answer to a question about one table; `unknown` if the table is locked or dropped.
 
-    The table then stops when the run reads its rows.
+    Such a table stops when the run reads its rows.
     """
     try:
         with source.named_errors():
@@ -82,7 +86,7 @@ def unless_away(source: BinlogSource, unknown: Answer, ask: Callable[[], Answer]
 
 
 def _is_begun_in_vain(config: Config, source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
-    """Whether DDL came into a first copy, of which too little is there to be compared."""
+    """Whether DDL came into an incomplete first copy that has too few rows to be compared."""
     is_partial = staged.published is None and not staged.progress.splits.complete
     if not (is_partial and config.evolves and has_other_rows(staged, schema)):
         return False

@@ -1,4 +1,4 @@
-"""Opening: preflight, every table is loaded, and the spool covers every mark of the tables."""
+"""Opening a run: preflight passes, every table is loaded, and the spool covers every mark of the tables."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -51,49 +51,54 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[OpenRun]:
-    """Preflight, then every table is loaded, and the spool is open before the first low watermark.
+    """Open a run: preflight, then every table is loaded, and the spool is open before the first low watermark.
 
-    LeaseHeld while another run of the pipeline is at work.
+    Raises LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
     with BinlogSource.open(config.source) as source:
+        # Step 1: preflight; nothing is changed, so no lease is needed
         known = known_tables(config, source)
         requested = config.tables.choose(known.tables, tables)
         # the spool continues for every table that has a copy, also when the run is for other tables only
         schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
-        ours, before = owner(config, source, schemas)
+        ours, predecessor = owner(config, source, schemas)
         with held(state_of(config)) as lease:
-            claim(state_of(config), before or ours)
+            # Step 2: under the lease, the state folder is this pipeline's; after a failover, for now of the old server
+            claim(state_of(config), predecessor or ours)
             identify(config)
             quiet = QuietTables.of(state_of(config))
             config = patient(config, source)
             roll_all_back(config, lease, observe)
+            # Step 3: the lake says where the copies stand; the spool opens for their marks
             executors = Executors(config, spark, borrowed=spark is not None)
             target = open_target(config, executors.open, quiet)
-            found = load_tables(config, source, target, schemas)
-            _tell(source, found.staged, observe)
-            asked = asked_anew(config, requested, found.staged) - refused.keys()
-            start = open_spool(config, source, target, found, asked)
+            in_lake = load_tables(config, source, target, schemas)
+            _tell(source, in_lake.staged, observe)
+            asked = asked_anew(config, requested, in_lake.staged) - refused.keys()
+            start = open_spool(config, source, target, in_lake, asked)
             spool, loaded = start.spool, start.loaded
-            if before is not None:
-                hand_over(state_of(config), ours)
+            if predecessor is not None:
+                hand_over(state_of(config), ours)  # only now: the new spool is of the new server
             again = start.again | _copied_by_another_definition(loaded)
             check_boundaries(source, spool)
             if spark is None and is_due():
                 executors.open()
+            # Step 4: the values that the run works with
             edges = Edges(config, source, target, state_of(config), quiet, lease, executors, observe)
             runs = _table_runs(config, requested, loaded, again, spool)
             signals = SignalRun(SignalFolder(state_of(config)))
-            left = {} if tables else known.left
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
-            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=left)
+            not_updated = {} if tables else known.left
+            run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated)
+            # Step 5: tables stop that cannot go on, the others note positions and definitions
             for table, error in {**refused, **loaded.failed}.items():
                 if table in requested:
                     fail(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
             go_on(edges, runs, start.moved, start.back)
             for table, staged in loaded.staged.items():
-                if staged is not None and table not in again:  # else its rows may have an older definition
+                if staged is not None and table not in again:  # rows of a copy that begins again may have an older one
                     with working_on(edges, runs[table]):
                         kept = keep_definition(state_of(config), loaded.schemas[table])
                         if kept.suspect and not staged.is_restarted:
@@ -106,7 +111,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
 
 
 def _tell(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
-    """Report what is remarkable about the copies: a clock that disagrees, and files that were lost."""
+    """Report a clock that disagrees with the copies, and lost files of copies."""
     if (wrong := disagreement(source, loaded)) is not None:
         observe(ClockWrong(wrong))
     for table, staged in loaded.items():
@@ -115,10 +120,11 @@ def _tell(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe
 
 
 def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
-    """The tables whose copy cannot go on by the definition of its rows: it has other rows, or is not complete."""
+    """The tables whose rows have another definition than the one they are read by, and altered incomplete copies."""
     copies = {table: staged for table, staged in loaded.staged.items() if staged}
-    others = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
-    return others | {table for table in loaded.altered.keys() & copies if not copies[table].progress.splits.complete}
+    differing = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
+    altered = loaded.altered.keys() & copies.keys()
+    return differing | {table for table in altered if not copies[table].progress.splits.complete}
 
 
 def _table_runs(
@@ -126,8 +132,8 @@ def _table_runs(
 ) -> dict[TableId, TableRun]:
     """All tables of the run, the requested tables first.
 
-    A table with a definition and without a state has a copy which cannot be loaded now: it stays watched. One that has
-    both and has failed was asked for, and its copy is started over.
+    A table with a definition and without a staged state has a copy which cannot be loaded now: it stays watched. If a
+    table has both and has failed, someone asked to read it again, and its copy is started over.
     """
     runs = {}
     for table in dict.fromkeys([*requested, *loaded.schemas]):

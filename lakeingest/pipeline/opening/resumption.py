@@ -1,6 +1,6 @@
-"""Resume: how a run continues from the stored state. Nothing is changed here, so `check` asks it too.
+"""Resuming: how a run continues from the stored state. Nothing is changed here, so `check` uses it too.
 
-The facts are gathered here, from the spool and from the source; `core.resuming` decides.
+The facts are gathered here, from the spool and from the source. `core.resuming` decides.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -29,13 +29,14 @@ from lakeingest.state.signals import SignalFolder
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """The run continues `spool`. If it is None, a new spool begins at `begins`, or now if that is None too.
+    """The run continues `spool`. If it is None, a new spool begins at `begins`; None: at the current position.
 
-    The tables in `again` are copied again: their copies are not complete, and cannot be continued. Readers have not
-    seen them; or they see the old rows, and the copy was started over. The copies of the tables in `failed`
-    cannot be continued, for these reasons; the other tables can go on without them. Places of the source are of this
-    `epoch`; copies that were made from another server have the progress in `moved`, which is to be committed (`back`:
-    `failover.Failover`).
+    `again`: tables that are copied again, because their copies are incomplete and cannot be continued. Readers see
+    nothing of such a copy, or the old rows, if it was started over.
+    `failed`: tables whose copies cannot be continued, with the reasons; the other tables can go on without them.
+    `epoch`: the epoch of the source's places.
+    `moved`: by table whose copy was made from another server, its progress on this one, which is to be committed (with
+    `back`, as in `failover.Failover`).
     """
 
     spool: Spool | None
@@ -48,38 +49,38 @@ class Resumption:
 
 
 def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> tuple[StateOwner, StateOwner | None]:
-    """The owner that the state folder must have, and the one that it has if this one takes over. Nothing is changed.
+    """The owner that the state folder must have, and its present owner if this server takes over. Nothing is changed.
 
     A server takes over from another one if it has transactions of the history that copies were made from, or if nothing
-    was copied yet. NotOurState where the folder belongs to another pipeline or another server; BinlogGone where it
-    belongs to this pipeline's copies of `tables`, but the source is now another server.
+    was copied yet. Raises NotOurState if the folder belongs to another pipeline or another server. Raises BinlogGone if
+    this pipeline has copies of `tables`, and the source, another server now, has nothing in common with them.
     """
     folder, state = state_of(config), source.state()
-    ours, found = StateOwner(config.name, state.uuid), owner_of(folder)
-    if found is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
-        found = StateOwner(config.name, spool.opened.server_uuid)
-    if found is not None and found.pipeline == ours.pipeline and found.server != ours.server:
+    ours, stored = StateOwner(config.name, state.uuid), owner_of(folder)
+    if stored is None and (spool := Spool.load(folder / "spool")) is not None:  # the previous version stored no owner
+        stored = StateOwner(config.name, spool.opened.server_uuid)
+    if stored is not None and stored.pipeline == ours.pipeline and stored.server != ours.server:
         spool = Spool.load(folder / "spool")
-        progress = [staged.progress for staged in copies(open_target(config), tables).staged.values()]
-        is_unused = spool is None and not progress
-        if is_unused or is_successor(source, progress, spool):
-            return ours, found
-        if any(one.position is not None for one in progress):
+        copied = [staged.progress for staged in copies(open_target(config), tables).staged.values()]
+        is_unused = spool is None and not copied
+        if is_unused or is_successor(source, copied, spool):
+            return ours, stored
+        if any(progress.position is not None for progress in copied):
             raise BinlogGone(
-                f"the source is another server now: {state.uuid}, and the tables were copied from {found.server}, with"
+                f"the source is another server now: {state.uuid}, and the tables were copied from {stored.server}, with"
                 " which it has no transaction in common"
             )
-    assert_owner(folder, found, ours)
+    assert_owner(folder, stored, ours)
     return ours, None
 
 
 def asked_anew(
     config: Config, tables: Collection[TableId], staged: Mapping[TableId, Staged | None]
 ) -> frozenset[TableId]:
-    """The tables that are not paused, and of which someone has asked to read all rows again."""
-    signals = [one.signal for one in SignalFolder(state_of(config)).read()]
-    progress = {table: one.progress for table, one in staged.items() if one}
-    visible = {table: one.progress for table, one in staged.items() if one and one.visible}
+    """The tables that are not paused, and for which someone has asked to read all rows again."""
+    signals = [document.signal for document in SignalFolder(state_of(config)).read()]
+    progress = {table: copy.progress for table, copy in staged.items() if copy}
+    visible = {table: copy.progress for table, copy in staged.items() if copy and copy.visible}
     return agenda(signals, tables, progress, visible).whole
 
 
@@ -94,14 +95,13 @@ def resumption(
 ) -> Resumption:
     """How a run continues these tables, which are copied in whole or in part. Nothing is changed.
 
-    If the source is another server than it was, those of its history go on (`failover`). `unknown`: other tables
-    have copies that cannot be loaded, and may need the existing spool. `asked`: if such a table cannot be continued,
-    its copy is started over.
+    If the source is another server now, the copies of its history go on (`failover`). `asked`: tables whose copy is
+    started over if it cannot be continued. `unknown`: other tables have copies that cannot be loaded, and may need the
+    existing spool.
 
     Raises:
-        BinlogGone: the source no longer has the binlog that every table needs, or has another history, and no table
-            was asked for.
-        SourceBehind: the source is still to get that binlog.
+        BinlogGone: the source has no binlog that any table needs, or another history, and no table is in `asked`.
+        SourceBehind: the source still has to get that binlog.
         StateUnreadable: the spool is damaged.
 
     """
@@ -118,7 +118,7 @@ def resumption(
 
 
 def _stored(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
-    """What the spool has for these tables."""
+    """The facts about the spool, for the copies of these tables."""
     covers = {table for table, progress in copied.items() if _covered(spool, progress)}
     positions = {table: copied[table].position for table in covers}
     doubts = {table for table, position in positions.items() if position and spool.agrees(position) is None}
@@ -126,7 +126,7 @@ def _stored(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
 
 
 class _Answers:
-    """The source's answers about places of its binlog, up to the end of the spool; each is asked for once."""
+    """The source's answers about places of its binlog, up to the end of the spool."""
 
     def __init__(
         self,
@@ -151,8 +151,8 @@ class _Answers:
         return _reason(partial(self._source.assert_same_history, position, self._files))
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
-        """The same up to DDL of the table, where its copy goes on after that."""
-        assert self._spool is not None  # noqa: S101 - only tables that a spool went past are asked for
+        """The error as `Answers` says. If DDL is followed, changes after the table's next DDL are no error."""
+        assert self._spool is not None  # noqa: S101 - it is called only for tables that the spool has passed
         segment = Segment.after(since, self._spool.position.at)
         try:
             for _ in self._source.changes(segment, {table: self._schemas[table]}):
@@ -166,7 +166,7 @@ class _Answers:
 
 
 def _reason(look: Callable[[], object]) -> LakeIngestError | None:
-    """The BinlogGone that a look at the source ends with, if it does."""
+    """The BinlogGone that a look at the source raises; None if it raises none."""
     try:
         look()
     except BinlogGone as error:

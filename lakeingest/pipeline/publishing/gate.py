@@ -1,4 +1,4 @@
-"""A gate of the pipeline: staged rows are checked against suites, the result is stored, and a failure is raised."""
+"""A gate of the pipeline: it checks staged rows against suites, stores the report, and raises an error for failures."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -30,14 +30,15 @@ def gate(
     *,
     sound: bool,
 ) -> GateReport:
-    """Check staged rows against the suite of the table's definition and the given suites; GateFailed names failures.
+    """Check staged rows against the suite of the table's definition and the given suites.
 
-    Rows that are marked as deleted count for the definition, which expects so many rows, but not for the given suites.
-    `sound`: the rows are known to pass the suite of the definition, so only the given suites are checked.
+    Rows that are marked as deleted count in `expected_rows`, which the definition's suite checks. The given suites do
+    not see them. `sound`: the rows are known to pass the definition's suite, so only the given suites are checked.
+    Raises GateFailed with the first failures.
     """
 
-    def evaluated(found: "DataFrame", asked: Sequence[Suite]) -> GateReport:
-        return run_gate(title, found, key, asked, samples=edges.config.quality.samples)
+    def evaluated(checked_rows: "DataFrame", checks: Sequence[Suite]) -> GateReport:
+        return run_gate(title, checked_rows, key, checks, samples=edges.config.quality.samples)
 
     began = time.monotonic()
     key, title = table.schema.key, f"{table.id} {stage}"
@@ -46,9 +47,9 @@ def gate(
         if sound:
             report = passed(of_definition, evaluated(live(rows(), table.schema), suites) if suites else None)
         elif table.schema.keeps_deleted and suites:
-            found = rows()
-            report = evaluated(found, [of_definition])
-            report = joined(report, evaluated(live(found, table.schema), suites))
+            all_rows = rows()
+            report = evaluated(all_rows, [of_definition])
+            report = joined(report, evaluated(live(all_rows, table.schema), suites))
         else:
             report = evaluated(rows(), [of_definition, *suites])
         page = save_report(edges.state, table.id, stage, expected_rows, report)

@@ -24,13 +24,14 @@ DEFINITION = "lakeingest.definition"  # table property: the source's definition 
 def publish(edges: Edges, table: TableRun) -> None:
     """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
 
-    On GateFailed main does not move. MainMoved when someone's compaction has moved main. Nothing is done when readers
-    see this commit already, nor before a gap is closed, nor where changes by foreign keys are missing (`cascades`).
+    Does nothing if readers see this commit already, if it has a gap, or if it lacks changes by foreign keys
+    (`cascades`). Raises GateFailed, and main does not move. Raises MainMoved if someone's compaction has moved main.
     """
     began = time.monotonic()
     staged = table.staged
     if staged.visible or staged.progress.gap or not table.is_settled:
         return
+    # Step 1: the gate, on exactly this commit
     expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
     suites = user_suites(edges.config.quality, table.id)
     sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
@@ -39,7 +40,7 @@ def publish(edges: Edges, table: TableRun) -> None:
         return edges.target.read(table.id, staged.version)
 
     report = gate(edges, table, "before publish", rows, expected_rows, suites, sound=sound)
-    asked = {
+    checked = {
         "success": True,
         "rows": expected_rows,
         "evaluated": len(report.outcomes),
@@ -47,11 +48,12 @@ def publish(edges: Edges, table: TableRun) -> None:
         "suites": sorted({outcome.suite for outcome in report.outcomes}),
     }
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
+    # Step 2: before the publish, the state stores where the copy begins: so that is known of every published copy
     edges.lease.assert_held()
-    # before it: then it is known of every published copy
     keep_first(edges.state, table.schema, staged.published, staged.progress.position)
+    # Step 3: main moves to the commit that the gate has checked, together with its position
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
-    properties = {GATE: json.dumps(asked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
+    properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}
     with edges.profile.stage("publishes"):
         published = edges.target.publish(audited, table.schema, properties)
     published = replace(published, progress=audited.progress.published())
@@ -63,7 +65,7 @@ def publish(edges: Edges, table: TableRun) -> None:
 
 
 def _counted(edges: Edges, table: TableRun) -> int:
-    """Count the rows of the staged commit, where rows read again may have mended lost or doubled ones."""
+    """The number of rows of the staged commit, counted anew: rows read again may have mended lost or doubled ones."""
     version = table.staged.version
     count = edges.target.count(table.id, version)
     return edges.target.read(table.id, version).count() if count is None else count

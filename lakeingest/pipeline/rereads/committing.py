@@ -16,10 +16,10 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 class Reread(Protocol):
-    """The progress after rows were read again, which names their patches."""
+    """A step of a table's progress: it names the patches of rows that were read again."""
 
     def __call__(self, *, nulled: int, read_to: Position) -> Progress:
-        """`nulled`: how many values are null by choice. `read_to`: the greatest high watermark."""
+        """The progress after it. `nulled`: how many values are NULL by choice. `read_to`: greatest high watermark."""
 
 
 def commit_reread(
@@ -32,9 +32,9 @@ def commit_reread(
     *,
     is_last: bool,
 ) -> None:
-    """Let a commit on staging name the patches of rows that were read since `began`, by the monotonic clock.
+    """Commit, on staging, the progress that names the patches of rows that were read again.
 
-    `is_last`: nothing of what was asked for is left to read.
+    `began` is the time of the monotonic clock at which the read began. `is_last`: no requested row is left to read.
     """
     read_to = read_up_to(edges, binlog, latest(part.high for part in patched))
     progress = reread(nulled=sum(part.nulled for part in patched), read_to=read_to)

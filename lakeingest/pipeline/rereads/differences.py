@@ -1,4 +1,4 @@
-"""Which rows of a table differ from those that a copy of it has: compared by key, value by value, in Arrow."""
+"""The rows of a table that differ from those of its copy: compared by key, value by value, in Arrow."""
 
 from collections.abc import Sequence
 
@@ -15,20 +15,20 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
 
     Both tables have the same schema, and `rows` has no key twice. Floating-point numbers are equal if their bits are.
     """
-    row, found = _pairs(rows.select(list(key)), copy.select(list(key)))
-    times = np.bincount(row, minlength=rows.num_rows)
+    in_rows, in_copy = _pairs(rows.select(list(key)), copy.select(list(key)))
+    times = np.bincount(in_rows, minlength=rows.num_rows)
     is_equal = times == 1
     for name in rows.column_names:
         if name not in key:
-            is_equal[row] &= _are_equal(rows[name].take(row), copy[name].take(found))
-    gone = np.ones(copy.num_rows, bool)
-    gone[found] = False
-    return rows.filter(pa.array(~is_equal)), copy.select(list(key)).filter(pa.array(gone))
+            is_equal[in_rows] &= _are_equal(rows[name].take(in_rows), copy[name].take(in_copy))
+    has_no_row = np.ones(copy.num_rows, bool)
+    has_no_row[in_copy] = False
+    return rows.filter(pa.array(~is_equal)), copy.select(list(key)).filter(pa.array(has_no_row))
 
 
 def _pairs(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
-    """The row numbers of rows with the same key in both tables."""
-    if rows.equals(copy):  # a copy that no change has touched is in the same order
+    """The row numbers, in `rows` and in `copy`, of each pair of rows with the same key."""
+    if rows.equals(copy):  # frequent: a copy without changes has the same order
         return np.arange(rows.num_rows), np.arange(rows.num_rows)
     ours, theirs = (
         table.append_column(name, pa.array(np.arange(table.num_rows))) for table, name in ((rows, _ROW), (copy, _COPY))
@@ -42,12 +42,12 @@ def _are_equal(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> "np.ndarray":
     values = [_comparable(column.combine_chunks()) for column in (ours, theirs)]
     both_null = pc.and_(*map(pc.is_null, values))
     equal = pc.or_(both_null, pc.fill_null(pc.equal(*values), fill_value=False))
-    found: np.ndarray = equal.to_numpy(zero_copy_only=False)
-    return found
+    result: np.ndarray = equal.to_numpy(zero_copy_only=False)
+    return result
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Values that are equal if and only if those of the column are the same: floating-point numbers as their bits."""
+    """The column in a form that Arrow can compare exactly: floating-point numbers as their bits."""
     if pa.types.is_list(column.type):  # of numbers: all their bytes as one value
         ends, width = column.offsets.to_numpy().astype(np.int64), column.type.value_type.bit_width // 8
         numbers = column.values.to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Listed keys of a table that has a copy are read again: as patches, which wait for the next merge (`core.rereads`)."""
+"""Rows of a copied table are read again, as patches, which wait for the next merge (`core.rereads`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,28 +21,28 @@ from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.scatter import scatter
 from lakeingest.spool.patch_files import PatchFolder, absent
 
-KEYS_AT_ONCE = 5_000  # listed keys of a task, whose rows are read in one view
+KEYS_AT_ONCE = 5_000  # listed keys of a task, which reads their rows in one view
 
 
 def patch_folder(edges: Edges, table: TableRun) -> PatchFolder:
-    """Where patches of the table are."""
+    """The folder of the table's patches."""
     return PatchFolder.of(edges.state, table.schema)
 
 
 def compared_columns(schema: TableSchema) -> list[str]:
-    """The columns of the copy that `source_rows` needs, the key's first: bounds apply to the first column."""
+    """The columns of the copy that `source_rows` needs. The key's are first: bounds apply to the first column."""
     return [*schema.key, *(name for name in source_names(schema) if name not in schema.key)]
 
 
 def listed_chunk(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> Chunk:
-    """The rows of listed keys."""
+    """The chunk of the rows with these keys."""
     return Chunk(tuple(conditions_of(schema, keys)), EVERY_KEY, tuple(keys))
 
 
 def read_keys(
     edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, keys: Sequence[Mapping[str, Any]]
 ) -> list[Patched]:
-    """Read the rows of these keys, and wait for it."""
+    """Read the rows of these keys again, and wait until they are read."""
     groups = [keys[first : first + KEYS_AT_ONCE] for first in range(0, len(keys), KEYS_AT_ONCE)]
     return read_chunks(edges, binlog, table, signal, [listed_chunk(table.schema, group) for group in groups])
 
@@ -50,7 +50,7 @@ def read_keys(
 def read_chunks(
     edges: Edges, binlog: BinlogRun, table: TableRun, signal: int, chunks: Sequence[Chunk]
 ) -> list[Patched]:
-    """Read these chunks, and wait for it."""
+    """Read these chunks again, and wait until they are read."""
     source, server, patches = edges.source.settings, table.progress.server_uuid, patch_folder(edges, table)
     epoch, since = binlog.spool.position.epoch, settled_position(edges, binlog)
     tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, since, Cap(), patches) for chunk in chunks]
@@ -59,7 +59,7 @@ def read_chunks(
 
 
 def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Patched], epoch: int) -> list[Patch]:
-    """The rows that were read, as patches, and a patch for the keys that the source has no row of."""
+    """The patches of the rows that were read, and patches of keys without a row in the source."""
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
     for part in patched:
         patches += _absent_of_list(edges, table, signal, part, epoch)
@@ -69,7 +69,7 @@ def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Pat
 
 
 def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
-    """A patch of the copy's rows with keys that were asked for, and that the source has no row of."""
+    """The patch that marks rows of the copy as deleted: their keys are listed, and have no row in the source."""
     if not part.to_mark:
         return []
     files = map(patch_folder(edges, table).file, part.names)
@@ -80,7 +80,7 @@ def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, e
 def _patch_of_absent(
     edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
 ) -> list[Patch]:
-    """A patch of keys that the source has no row of; of those that the copy has, if deleted rows stay in it."""
+    """The patch that deletes these keys, which have no row in the source; if deleted rows stay, it marks their rows."""
     rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted and keys.num_rows else keys
     if not rows.num_rows:
         return []
@@ -88,11 +88,11 @@ def _patch_of_absent(
 
 
 def _rows_to_mark(edges: Edges, table: TableRun, keys: pa.Table) -> pa.Table:
-    """The rows that the copy has of these keys, and that are not marked as deleted."""
+    """The rows of the copy that have these keys and are not marked as deleted."""
     schema, executors = table.schema, edges.executors
     ends = pc.min_max(keys[schema.key[0]]).as_py()
     bounds = (ends["min"], ends["max"]) if schema.ordered else None
     [readers] = edges.target.readers(table.staged, compared_columns(schema), [bounds])
     tasks = [FindPresent(reader, keys, schema) for reader in readers]
-    found = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
-    return pa.concat_tables([table_schema(schema).empty_table(), *found])
+    parts = scatter(executors.for_tasks(small=len(tasks) <= 1), FindPresent.run, tasks, executors.at_once)
+    return pa.concat_tables([table_schema(schema).empty_table(), *parts])

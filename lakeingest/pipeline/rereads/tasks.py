@@ -28,7 +28,10 @@ _NUMBER = "_lakeingest_number"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one task reads again: rows that meet the conditions, of keys within a range, and maybe listed keys."""
+    """The rows that one task reads again: they meet one of the conditions, and their keys are within the range.
+
+    `listed` are their keys, if they are listed.
+    """
 
     conditions: tuple[str, ...]
     within: KeyRange
@@ -39,8 +42,8 @@ class Chunk:
 class Patched:
     """Patches that one task has written, all of one read view.
 
-    `written` is the number of rows in them. `gone` are keys of the copy that the view has no row of. `to_mark` are
-    listed keys whose rows stay in the copy, marked as deleted, if the view has no row of them.
+    `written` is the number of rows in them. `gone` are keys of the copy without a row in the view. `to_mark` are listed
+    keys: if the view has no row for one, its row stays in the copy, marked as deleted.
     """
 
     names: tuple[str, ...]
@@ -56,11 +59,11 @@ class Patched:
 
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
-    """The task of one executor: read rows in one view, write them to a patch; and one of listed keys without a row.
+    """The task of one executor: read rows in one view, and write them, and listed keys without a row, to patches.
 
-    `copy` reads what the copy has of the chunk's keys: rows that are the same there are left out. None: all are
-    written. The copy has every change from before the request. So a row that is the same there needs no patch: what has
-    changed since, the next merges take from the binlog.
+    `copy` reads the copy's rows with the chunk's keys: rows that are the same there are not written. None: all rows are
+    written. The copy has every change from before the request. So a row that is the same there needs no patch: the next
+    merges take later changes of it from the binlog.
     """
 
     source: Source
@@ -75,11 +78,11 @@ class ReadAgain:
     copy: tuple[RowReader, ...] | None = None
 
     def run(self) -> Patched:
-        """The patches are durable when this returns, and nothing refers to them."""
+        """Read and write the rows. The patches are durable when this returns, and nothing refers to them."""
         began = time.monotonic()
         with of_table():
-            asked = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_rows(*asked, cap=self.cap, settled=self.settled))
+            chunk = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_rows(*chunk, cap=self.cap, settled=self.settled))
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
         names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:
@@ -92,7 +95,7 @@ class ReadAgain:
         return Patched(tuple(names), self.chunk.within, read.low, read.high, cost, nulled, rows.num_rows, gone, to_mark)
 
     def _differences(self, rows: pa.Table, readers: Sequence[RowReader]) -> tuple[pa.Table, pa.Table]:
-        """The rows that differ from those of the copy, and the keys of the chunk that only the copy has."""
+        """The rows that differ from the copy's rows, and the keys of the chunk that only the copy has."""
         parts = [source_rows(reader.read(), self.schema) for reader in readers]
         copy, key = pa.concat_tables([table_schema(self.schema).empty_table(), *parts]), self.schema.key
         is_within = np.broadcast_to(within(copy, key, self.chunk.within), copy.num_rows)
@@ -101,7 +104,7 @@ class ReadAgain:
 
 @dataclass(frozen=True, slots=True)
 class FindAbsent:
-    """The task of one executor: of the keys of a part of the copy, those that these files of patches have no row of."""
+    """The task of one executor: find the keys in a part of the copy that have no row in these files of patches."""
 
     reader: RowReader
     files: tuple[File, ...]
@@ -116,7 +119,7 @@ class FindAbsent:
 
 @dataclass(frozen=True, slots=True)
 class FindPresent:
-    """The task of one executor: of a part of the copy the rows that have these keys, and are not marked as deleted."""
+    """The task of one executor: find rows in a part of the copy that have these keys and are not marked as deleted."""
 
     reader: RowReader
     keys: pa.Table
@@ -127,10 +130,10 @@ class FindPresent:
         rows = source_rows(self.reader.read(), self.schema)
         key = list(self.schema.key)
         numbered = rows.select(key).append_column(_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
-        found = numbered.join(self.keys.select(key), keys=key, join_type="left semi", use_threads=False)
-        return rows.take(found[_NUMBER].sort())
+        matching = numbered.join(self.keys.select(key), keys=key, join_type="left semi", use_threads=False)
+        return rows.take(matching[_NUMBER].sort())
 
 
 def _without(keys: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Of the keys those that no row has."""
+    """The keys that no row has."""
     return keys.join(rows.select(list(key)), keys=list(key), join_type="left anti", use_threads=False)

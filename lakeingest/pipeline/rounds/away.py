@@ -16,20 +16,20 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import reload
 
 POLL_SECONDS = 0.5
-AWAY = SourceAway, SparkLost, CatalogAway, StorageAway  # what a run waits for
+AWAY = SourceAway, SparkLost, CatalogAway, StorageAway  # after one of these a run waits, and goes on
 PAUSES_SECONDS = (0.5, 1, 2, 4, 8, 15, 30)  # between tries to reach a source that is away
 
 Result = TypeVar("Result")
 
 
 def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], Result]) -> Result | None:
-    """The result of `work`, repeated where source or catalog was away or Spark ended; None when `stopping` came first.
+    """The result of `work`, repeated after the source, the lake or Spark was away; None if `stopping` came first.
 
-    The source is connected to again after pauses, for about a minute in all. The catalog is asked again as often, and
-    Spark is started again as often.
+    Between attempts there are growing pauses, of about a minute in all. After each, the run connects to the source,
+    asks the lake, or starts Spark again.
 
     Raises:
-        SourceAway, CatalogAway, StorageAway, SparkLost: it is away for longer. SparkLost is raised at once where the
+        SourceAway, CatalogAway, StorageAway, SparkLost: it is away for longer. SparkLost is raised at once if the
             session is borrowed.
         BinlogGone: another server came back in the source's place.
 
@@ -53,7 +53,7 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
                 raise
             if isinstance(error, SparkLost):
                 edges.executors.forget()
-            if time.monotonic() - began > sum(PAUSES_SECONDS):  # it worked for long: this is a new interruption
+            if time.monotonic() - began > sum(PAUSES_SECONDS):  # the work went on for long: a new interruption
                 pauses = iter(PAUSES_SECONDS)
             pause = next(pauses, None)
             if pause is None:
@@ -65,7 +65,7 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
 
 
 def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
-    """Connect to the source again; BinlogGone unless it still has the binlog after the spool."""
+    """Connect to the source again. Raises BinlogGone unless it still has the binlog after the spool."""
     edges.source.reopen()
     edges.source.assert_there(binlog.spool.position)
     binlog.forget_boundaries()
@@ -73,7 +73,7 @@ def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
 
 
 def _load_all_again(run: OpenRun) -> None:
-    """Load every table from the lake: it is not known how far the work on it came."""
+    """Load every table from the lake, because nobody knows how far the interrupted work on it came."""
     for table in run.tables.values():
         if table.copy is not None and table.failure is None:
             with working_on(run.edges, table):
@@ -81,7 +81,7 @@ def _load_all_again(run: OpenRun) -> None:
 
 
 def load_again(edges: Edges, table: TableRun) -> None:
-    """The lake says where the table stands; NotOurTable when it has no copy any more."""
+    """Load the table's staged state from the lake. Raises NotOurTable if its copy was dropped."""
     staged = edges.target.recover(table.id)
     if staged is None:
         raise NotOurTable(f"{table.id}: its copy was dropped; the next run copies it again")
@@ -89,7 +89,7 @@ def load_again(edges: Edges, table: TableRun) -> None:
 
 
 def wait(seconds: float, stopping: Callable[[], bool]) -> None:
-    """Wait for so long, but no longer than until `stopping` says so."""
+    """Wait for so many seconds, or until `stopping` says so."""
     end = time.monotonic() + seconds
-    while not stopping() and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, POLL_SECONDS))
+    while not stopping() and (rest := end - time.monotonic()) > 0:
+        time.sleep(min(rest, POLL_SECONDS))

@@ -1,4 +1,4 @@
-"""A bounded run: it brings its tables up to the binlog's end when it began, and works off its signals."""
+"""A bounded run: it brings its tables up to the end that the binlog had when it began, and serves its signals."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from lakeingest.pipeline.signals.serving import drop, serve
 
 
 def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
-    """Publish every table that can go on, and serve the signals; False when `stopping` came before that."""
+    """Publish every table that can go on, and serve the signals; False if `stopping` came before that."""
     until = run.written()
     while bring_up_to_date(run, stopping, until):
         work_off(run, stopping)
@@ -25,14 +25,14 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
 
 def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | None = None) -> bool:
-    """Publish every table that can go on as of the written position; False when the run was to end before that.
+    """Publish every table that can go on as of the written position; False if `stopping` came before that.
 
-    DDL that comes once a table is published as of `until` is left to the next run.
+    Once a table is published as of `until`, its further DDL is left to the next run.
     """
     restart_stopped(run)
     while copy_missing(run, stopping):
         look(run)
-        if incomplete(run):  # a table that was paused goes on
+        if incomplete(run):  # someone has resumed a paused table
             continue
         catch_up(run)
         if not recopy_altered(run, until):

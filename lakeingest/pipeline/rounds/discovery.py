@@ -1,4 +1,4 @@
-"""Discovery: tables that appear in the source while a run follows are looked for, and join the run."""
+"""Discovery: a run that follows looks for tables that appear in the source, and lets them join."""
 
 import time
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.signals.documents import look
 
 LIST_SECONDS = 30.0  # between two lists of the source's tables while it writes nothing
-LIST_SHARE = 0.01  # of the time, for lists while it writes: a new table is there with the next transactions
+LIST_SHARE = 0.01  # of the run's time goes into such lists while the source writes, so that new tables join soon
 AGAIN_SECONDS = 300.0  # between tries of a table that cannot be copied
 
 
 class Discovery:
-    """Looks for new tables of a run now and then; for none where the run is for tables that were named."""
+    """Looks for new tables of a run from time to time, unless the run is for named tables only."""
 
     def __init__(self, run: OpenRun) -> None:
         self._run = run
@@ -30,9 +30,9 @@ class Discovery:
         self._tried_at = {table.id: now for table in run.requested}
 
     def look(self) -> None:
-        """Now and then: new tables join, or are reported as stopped where they cannot be copied.
+        """If it is time: let new tables join, and report those that cannot be copied as stopped.
 
-        Tables that the user may no longer read stop.
+        Tables that the user may not read any more stop.
         """
         run, now = self._run, time.monotonic()
         if self._is_due(now):
@@ -48,43 +48,43 @@ class Discovery:
             join(run)
 
     def _is_due(self, now: float) -> bool:
-        """Whether there may be new tables: the binlog, where CREATE TABLE is, has grown, or it was long ago."""
+        """Whether there may be new tables: the binlog, which has each CREATE, has grown, or much time has passed."""
         has_grown = self._run.binlog.spool.position.at != self._listed_to
         return now - self._listed_at >= (self._pause if has_grown else LIST_SECONDS)
 
     def _is_new(self, table: TableId, now: float) -> bool:
-        """Whether the run does not know the table, or could not copy it, some time ago."""
-        known = self._run.tables.get(table)
-        if known is None:
+        """Whether the table is new to the run, or could not be copied some time ago."""
+        table_run = self._run.tables.get(table)
+        if table_run is None:
             return True
-        is_refused = known.requested and known.copy is None and known.failure is not None
+        is_refused = table_run.requested and table_run.copy is None and table_run.failure is not None
         return is_refused and now - self._tried_at.get(table, 0.0) >= AGAIN_SECONDS
 
     def _admit(self, new: Sequence[TableId]) -> None:
-        """Make the tables part of the run, those that cannot be copied as stopped tables."""
+        """Make the tables part of the run; those that cannot be copied are stopped tables."""
         run = self._run
-        found = joinable(run.edges.config, run.edges.source, new)
+        checked = joinable(run.edges.config, run.edges.source, new)
         for table in new:
-            schema = found.schemas.get(table)
-            error: LakeIngestError | None = found.refused.get(table)
-            if table in found.copied:
+            schema = checked.schemas.get(table)
+            error: LakeIngestError | None = checked.refused.get(table)
+            if table in checked.copied:
                 error = SchemaChanged(
                     f"{table}: the source has this table again, and its copy is from before; the next run goes on with"
                     " the copy, or says why it must be made again"
                 )
-            known = run.tables.get(table)
-            failure = None if known is None else known.failure
+            refused = run.tables.get(table)  # if it was tried before
+            failure = None if refused is None else refused.failure
             if failure is not None and error is not None and _same(failure.error, error):
-                continue  # it was reported
+                continue  # the run has reported this error
             joins = error is None and schema is not None
             options = run.edges.config.tables.of(table)
             watch = Watch.JOINING if joins else Watch.UNWATCHED
             run.tables[table] = TableRun(table, options, schema if joins else None, requested=True, watch=watch)
             if error is not None:
                 fail(run.edges, run.tables[table], error)
-            elif known is not None:
+            elif refused is not None:
                 clear_failure(run.edges, run.tables[table])
 
 
-def _same(one: LakeIngestError, other: LakeIngestError) -> bool:
-    return (type(one), str(one)) == (type(other), str(other))
+def _same(error: LakeIngestError, other: LakeIngestError) -> bool:
+    return (type(error), str(error)) == (type(other), str(other))

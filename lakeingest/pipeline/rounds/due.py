@@ -1,4 +1,4 @@
-"""Which tables of a run are due: the facts that `core.due` decides by, and the tables that are worth another try."""
+"""Which tables of a run are due: the facts for the decision in `core.due`, and the tables that are worth a retry."""
 
 import time
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRu
 
 
 def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:
+    """The facts about a complete copy; `needs_commit` is looked up for a quiet table only."""
     spool, progress, edges = run.binlog.spool, table.progress, run.edges
     is_new = table.staged.published is None and not progress.gap
     unseen, behind = is_new or progress.phase is Phase.COPIED, progress.needed_from < spool.position.place
@@ -43,6 +44,6 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
 
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:
-    """The stopped tables that may go on without a person: rows that fail a gate are corrected, other writers end."""
+    """The stopped tables that may go on without a person: rows that fail a gate may be corrected, other writers end."""
     failures = ((run.tables[table], failure.error) for table, failure in run.failures.items())
     return [table for table, error in failures if not table.paused and isinstance(error, GateFailed | Retryable)]

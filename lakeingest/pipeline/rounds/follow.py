@@ -1,4 +1,4 @@
-"""Following: tables are brought up to date, then what the source writes is spooled, merged and published as it comes.
+"""Following: tables are brought up to date, then the source's new changes are spooled, merged and published in rounds.
 
 Tables that appear in the source join the run, and are copied beside the rounds. Signals are served between rounds. A
 table that needs a person waits for the next run.
@@ -19,7 +19,7 @@ from lakeingest.pipeline.signals.serving import drop, serve
 
 
 def follow(run: OpenRun, stopping: Callable[[], bool], began: float) -> bool:
-    """Bring the tables up to date and keep them so, until `stopping` says so; False when that came before they were.
+    """Bring the tables up to date and keep them so, until `stopping` says so; False if it came before they were.
 
     `began` is the time of the monotonic clock at which the run began.
     """
@@ -31,7 +31,7 @@ def follow(run: OpenRun, stopping: Callable[[], bool], began: float) -> bool:
 
 
 def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
-    """Keep tables up to date that have caught up, until `stopping` says so; it is asked after each commit."""
+    """Keep tables up to date that have caught up, until `stopping` says so, which is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
     run.signals.folder.trim()

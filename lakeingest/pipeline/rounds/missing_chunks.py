@@ -1,4 +1,4 @@
-"""Copying: tables that have no copy yet join, and every chunk that is missing is read."""
+"""Copying: tables without a copy join, and every missing chunk is read."""
 
 from collections.abc import Callable
 
@@ -12,31 +12,32 @@ from lakeingest.pipeline.signals.documents import poll_paused
 
 
 def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
-    """Copy what is missing of every table that goes on; False when the run was to end before that.
+    """Copy the missing chunks of every table that goes on; False if `ends` came before that.
 
-    A table that is paused meanwhile stops after the wave that is being read; one that is resumed goes on.
+    A table that is paused meanwhile stops after the wave that is being read. A table that is resumed goes on.
     """
     join(run)
     for table in run.going_on:
         _bootstrap(run, table, ends)
     recopy_altered(run)
-    while not ends() and (left := incomplete(run)):
+    while not ends() and (tables := incomplete(run)):
         join(run)
-        for table in left:
+        for table in tables:
             _bootstrap(run, table, ends)
         recopy_altered(run)
     return not ends() and not incomplete(run)
 
 
 def incomplete(run: OpenRun) -> list[TableRun]:
-    """The tables that go on and that join, or of which chunks are missing."""
+    """The tables that go on, and join or lack chunks."""
     going_on = run.going_on
     return [table for table in going_on if table.is_joining or table.copy is None or table.has_missing_chunks]
 
 
 def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
+    """Copy the missing chunks of a table that can go on, until `ends` says so or the table is paused."""
     if table.failure is not None or table.is_joining or table.paused:
         return
-    if table.trust is not Trust.ALTERED_UNSEEN:  # else it is complete, and the source may not know its columns any more
+    if table.trust is not Trust.ALTERED_UNSEEN:  # the source may have other columns now; such a copy is complete
         with working_on(run.edges, table):
             bootstrap(run.edges, run.binlog, table, lambda: ends() or poll_paused(run, table))

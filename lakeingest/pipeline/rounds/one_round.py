@@ -1,9 +1,9 @@
-"""One round of a run: what the source has written is spooled, and the tables that are due are merged and published.
+"""One round of a run: the binlog that the source has written is spooled, and due tables are merged and published.
 
-A round reads the written position and, when it moved, spools the binlog up to it, which is the end of a transaction.
+A round reads the written position and, if it has moved, spools the binlog up to it, which is the end of a transaction.
 Tables with change rows are merged and published. The positions of quiet tables advance every few minutes; otherwise
-their lag, and the spool, would grow for ever. A table that failed its gate, or that another writer interfered with, is
-tried again every few minutes.
+their lag, and the spool, would grow for ever. A table that failed its gate, or that another writer changed meanwhile,
+is tried again every few minutes.
 """
 
 import time
@@ -33,7 +33,7 @@ RETRY_SECONDS = 300.0  # between tries of a table that stopped with an error tha
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What goes on beside the tables that have caught up: new tables are found, and missing chunks are copied."""
+    """The work beside the tables that have caught up: new tables are found, and missing chunks are copied."""
 
     discovery: Discovery
     copying: CopyingBeside
@@ -42,9 +42,9 @@ class Beside:
 def take_round(
     run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
 ) -> bool:
-    """One round; what is read beside it is dropped where the source, the lake or Spark is lost.
+    """Take one round; whether it had work. A wave that is read `beside` it is dropped if source, lake or Spark is lost.
 
-    Without `beside` the round itself copies the missing chunks of tables that were paused, and no new table is found.
+    Without `beside`, the round itself copies the missing chunks of tables that were paused, and no new table is found.
     """
     try:
         return _spool_and_publish(run, stopping, worked_at, beside)
@@ -57,28 +57,25 @@ def take_round(
 def _spool_and_publish(
     run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
 ) -> bool:
-    """Spool what is new, merge and publish the tables that are due; False when no table was due.
-
-    At the end a wave of a table that is copied is committed. Its high watermarks are behind the spool until the next
-    round, which may merge and publish it.
-    """
+    """Spool the new binlog, merge and publish the tables that are due; False if the round had no work."""
     edges, binlog = run.edges, run.binlog
+    # Step 1: signals, and tables that begin or begin again
     look(run)
     recopy_altered(run)
     if beside is not None:
         beside.discovery.look()
     elif incomplete(run) and not copy_missing(run, stopping):
         return True
+    # Step 2: the spool, before it is decided which tables are due
     if edges.source.written() != binlog.spool.position.at:
         spool_to_now(edges, binlog)
         stop_hidden(run)
     due = due_tables(run, worked_at)
     look_for_unseen_ddl(edges, binlog, due)
     due = [table for table in due if table.failure is None]
+    # Step 3: merge and publish; a new table may have stopped before it was due, and then waits from now on
     now = time.monotonic()
-    retried = [
-        table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS
-    ]  # a new table may have stopped before it was due
+    retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
     for table in parents_first(binlog, [*due, *retried]):
         with working_on(edges, table):
             if table.failure is None or _begin_again(edges, table):
@@ -87,6 +84,7 @@ def _spool_and_publish(
         worked_at[table.id] = time.monotonic()
         if stopping():
             break
+    # Step 4: a wave of a copy, last: its high watermarks are behind the spool until the next round, which may merge it
     committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
     if due or retried or committed:
         trim_spool(run)
@@ -94,7 +92,7 @@ def _spool_and_publish(
 
 
 def _begin_again(edges: Edges, table: TableRun) -> bool:
-    """Load a stopped table as a new run does; False when it has missing chunks, which are copied beside the rounds."""
+    """Load a stopped table as a new run does; False if it lacks chunks, which are copied beside the rounds."""
     load_again(edges, table)
     if table.has_missing_chunks:
         clear_failure(edges, table)

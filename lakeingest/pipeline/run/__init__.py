@@ -1,1 +1,1 @@
-"""What a run knows, and what it works with: its tables, its binlog, its signals and its edges."""
+"""The values that a run works with: its tables, its binlog, its signals and its edges."""

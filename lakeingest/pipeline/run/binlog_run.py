@@ -1,4 +1,4 @@
-"""The binlog within one run: its spool, the tables whose changes are spooled, and where it can be cut."""
+"""The binlog within one run: its spool, the tables whose changes are spooled, and the positions to cut it at."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,23 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class BinlogRun:
-    """The spool of a run, and what the run has learned of the binlog.
+    """The spool of a run, and the run's knowledge of the binlog.
 
-    `tables` are all tables of the run, also those that are not watched. `follows_ddl`: where the binlog holds DDL of a
-    table, its rows are lifted over that, or read again.
+    `tables` are all tables of the run, also unwatched ones. `follows_ddl`: at DDL of a table, its rows are lifted to
+    the next definition, or read again; else the table stops.
     """
 
     spool: Spool
     tables: Mapping[TableId, TableRun]
     follows_ddl: bool
-    foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # whose changes the source does not log
-    logs_cascades: bool = field(default=True, init=False)  # False: a part of the binlog that is needed lacks these
+    foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # those whose changes the source does not log
+    logs_cascades: bool = field(default=True, init=False)  # False: a needed part of the binlog lacks such changes
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
-    # by epoch: what the spool has not seen prepared, and the server lists; it has not ended, unless the spool has that
+    # by epoch, the prepared transactions that the server lists and that were prepared before the spool began; one has
+    # not ended unless the spool has its end
     older_xids: Mapping[int, frozenset[Xid]] = field(default_factory=dict, init=False)
-    # without GTIDs: up to where the current file was searched for DDL of a table, and the place that this has led to
+    # without GTIDs, by table: up to where the current file was searched for DDL, and the place after which reads have
+    # all changes; None: no such place is known
     searched: dict[TableId, tuple[FilePosition, FilePosition | None]] = field(default_factory=dict, init=False)
-    # tables that the run does not know, of which the binlog had rows since that was asked last
+    # tables that are unknown to the run, with rows in the binlog since `stop_hidden` looked last
     met: set[TableId] = field(default_factory=set, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
@@ -48,12 +50,12 @@ class BinlogRun:
 
     @property
     def waiting(self) -> dict[TableId, TableSchema]:
-        """The definitions, before their next DDL, of the tables that wait to be lifted over it."""
+        """The definitions of the tables that wait to be lifted over DDL, as they are before that DDL."""
         return {table.id: table.schema for table in self.tables.values() if table.watch is Watch.AT_DDL}
 
     @property
     def followed(self) -> frozenset[TableId]:
-        """The tables whose DDL is followed: those that are complete."""
+        """The tables whose DDL is followed: those with complete copies."""
         if not self.follows_ddl:
             return frozenset()
         complete = (table for table in self.tables.values() if table.copy is not None and not table.has_missing_chunks)
@@ -61,19 +63,19 @@ class BinlogRun:
 
     @property
     def boundaries(self) -> tuple[FilePosition, ...]:
-        """Known ends of transactions after the spool: those that were noted in time, and high watermarks of chunks."""
+        """Known ends of transactions after the spool: positions that a run noted, and high watermarks of chunks."""
         return (*self.spool.boundaries, *self._chunk_ends)
 
     def add_boundaries(self, chunk_ends: Iterable[FilePosition]) -> None:
-        """The binlog can be cut at these high watermarks of chunks."""
+        """Note high watermarks of chunks, at which the binlog can be cut."""
         self._chunk_ends += chunk_ends
 
     def forget_boundaries(self) -> None:
-        """The source was away: a crash may have taken the end of the binlog in which the high watermarks were."""
+        """Forget the high watermarks of chunks: the source was away, and a crash may have cut off its binlog."""
         self._chunk_ends.clear()
 
     def append(self, segments: Sequence[Manifest]) -> None:
-        """Make the segments part of the spool. Boundaries that it has passed are of no more use."""
+        """Make the segments part of the spool, and forget the high watermarks that it has passed."""
         self.spool.append(segments)
         self._chunk_ends = [at for at in self._chunk_ends if is_before(self.spool.position.at, at)]
 

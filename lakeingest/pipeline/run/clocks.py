@@ -1,6 +1,6 @@
-"""The clock of this machine, beside that of the source: which one is right is not known.
+"""The clock of this machine, compared with the clock of the source. Nobody knows which one is right.
 
-What is removed for its age alone is removed once both clocks say that it is old.
+So anything that is removed for its age alone is removed once both clocks say that it is old.
 """
 
 import time
@@ -15,18 +15,18 @@ from lakeingest.mysql.source import Source
 
 
 def lead(source: Source) -> timedelta:
-    """By how much this machine's clock is ahead of the source's; zero where they are near each other."""
+    """By how much this machine's clock is ahead of the source's; zero if they are near each other."""
     return clocks.lead(time.time(), source.clock())
 
 
 def disagreement(source: Source, copies: Mapping[TableId, Staged | None]) -> str | None:
-    """What is wrong with this machine's clock, compared with the source's and with the last changes of the copies."""
+    """A finding if this machine's clock disagrees with the source's or with the last changes of copies; else None."""
     changed = {table: staged.changed for table, staged in copies.items() if staged is not None}
     return clocks.disagreement(time.time(), source.clock(), changed)
 
 
 def patient(config: Config, source: Source) -> Config:
-    """The config of a run that keeps what has an age for as much longer as this machine's clock is ahead."""
+    """The config with longer times to keep snapshots and changelog: longer by this machine's lead over the source."""
     ahead = lead(source)
     if not ahead:
         return config

@@ -1,4 +1,4 @@
-"""A commit on staging that changes no row: only what is known of the table."""
+"""A commit on staging that changes no row, only the table's progress."""
 
 from lakeingest.core.progress import Progress
 from lakeingest.pipeline.run.edges import Edges
@@ -6,5 +6,5 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def commit_progress(edges: Edges, table: TableRun, progress: Progress) -> None:
-    """Let the staged rows have this progress from now on. LeaseLost where another run took over."""
+    """Let the staged rows have this progress from now on. Raises LeaseLost if another run took over."""
     table.advance(edges.committing.mark(table.staged, progress), sound=True)

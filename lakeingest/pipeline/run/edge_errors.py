@@ -1,6 +1,6 @@
 """Every exception of an edge becomes one of our errors: the source, the lake, Spark, Great Expectations, the machine.
 
-Each edge names its own errors. An exception that is left after that is a bug of lakeingest.
+Each edge names its own errors. Any other exception is a bug of lakeingest.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from lakeingest.spark.loss import named_loss
 
 @contextmanager
 def translate_errors(source: Source, target: Tables) -> Iterator[None]:
-    """Raise what fails in the block as a `LakeIngestError`, unless only a bug of lakeingest explains it.
+    """Turn exceptions of the block into `LakeIngestError`, except those that only a bug of lakeingest explains.
 
     Raises:
         SourceAway, SplitUnstable, ChunkTooSlow, OperatorNeeded: the server failed, or refused something.
@@ -30,6 +30,7 @@ def translate_errors(source: Source, target: Tables) -> Iterator[None]:
 
 @contextmanager
 def _translate_connection_errors() -> Iterator[None]:
+    """Raise Retryable for a connection that broke in the block."""
     try:
         yield
     except (ConnectionError, TimeoutError) as error:

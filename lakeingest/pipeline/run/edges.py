@@ -1,4 +1,4 @@
-"""The edges of a run, as one frozen value: the source, the lake, the `state` folder, Spark, and whoever observes."""
+"""The edges of a run, as one frozen value: the source, the lake, the `state` folder, Spark, and the observer."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """What a stage works with. Which table it works on, and where that table stands, is a `TableRun`.
+    """The ports that a stage works with. The table that it works on is a `TableRun`.
 
-    A stage commits to the target by `committing`. Before it writes to the spool or the state, it asserts by itself that
+    A stage commits to the target by `committing`. Before it writes to the spool or the state, it asserts itself that
     the lease is held.
     """
 
@@ -36,6 +36,6 @@ class Edges:
 
     @property
     def committing(self) -> Target:
-        """The target, for a commit that is made right now. LeaseLost where another run took over."""
+        """The target, for a commit that is made right now. Raises LeaseLost if another run took over."""
         self.lease.assert_held()
         return self.target

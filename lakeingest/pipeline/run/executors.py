@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CHUNK_CONNECTIONS = 2  # of the task that reads a chunk
+CHUNK_CONNECTIONS = 2  # that a task which reads a chunk uses
 FEW_KEY_TASKS = 4  # each reads the keys of about a million rows
 DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
 
@@ -48,13 +48,13 @@ class Executors:
         self.session = None
 
     def for_tasks(self, *, small: bool) -> "SparkSession | None":
-        """What `scatter` runs tasks on. Small tasks run in this process (None), because Spark takes longer to begin."""
+        """The session for `scatter`. Small tasks run in this process (None), because Spark takes longer to begin."""
         return None if small else self.open()
 
     def for_key_tasks(self, tasks: int) -> "SparkSession | None":
-        """What `scatter` runs tasks on that read keys alone.
+        """The session for `scatter`, for tasks that read keys alone; None for this process.
 
-        Few of them do not start Spark: the log of every table would wait for longer than they take.
+        A few such tasks do not start Spark: the changes of every table would wait longer than these tasks take.
         """
         return self.for_tasks(small=tasks <= (FEW_KEY_TASKS if self.session is None else 1))
 
@@ -70,13 +70,14 @@ class Executors:
 
     @property
     def at_once_in_turn(self) -> int:
-        """How many chunks a re-snapshot reads at a time that the run waits for: one reader of the binlog is left."""
+        """How many chunks a re-snapshot reads at a time while the run waits for it; one binlog reader is left."""
         connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1
         return max(1, min(self._slots, connections // CHUNK_CONNECTIONS))
 
     def beside(self, job: BackgroundJob[Result], chunks: int) -> BackgroundJob[Result]:
-        """The job, which reads so many chunks at a time: until it is done, the binlog has fewer readers."""
-        self._beside = [*(one for one in self._beside if not one[0].is_done), (job, chunks)]
+        """Note a job that reads so many `chunks` at a time: until it is done, the binlog has fewer readers."""
+        running = [(other, count) for other, count in self._beside if not other.is_done]
+        self._beside = [*running, (job, chunks)]
         return job
 
     @property

@@ -1,4 +1,4 @@
-"""Copied tables that the user may not read any more: each stops with the GRANT that it lacks, and the others go on."""
+"""Copied tables that the user may not read any more: each stops and names the missing GRANT, and the others go on."""
 
 from collections.abc import Collection
 
@@ -12,17 +12,19 @@ from lakeingest.pipeline.run.watch import Watch
 
 
 def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None:
-    """Stop the tables that the user may not read, and that nobody dropped; the other tables go on.
+    """Stop the tables that exist and that the user may not read; the other tables go on.
 
-    They are those with a copy that are not `listed`, and, where the run is for all included tables, those of which the
-    binlog has rows.
+    These are tables with a copy that are not `listed` by the source. If the run is for all included tables, they are
+    also unknown tables with rows in the binlog.
     """
-    edges, (met, run.binlog.met) = run.edges, (run.binlog.met, set())
-    unseen = [] if listed is None else [table for table in run.going_on if table.copy and table.id not in listed]
-    for table in unseen:
+    edges = run.edges
+    met, run.binlog.met = run.binlog.met, set()
+    unlisted = [] if listed is None else [table for table in run.going_on if table.copy and table.id not in listed]
+    for table in unlisted:
         if edges.source.is_hidden(table.id):
             stop_as_hidden(edges, table)
-    for name in edges.config.tables.select(met - run.tables.keys()) if run.takes_new else ():
+    unknown = edges.config.tables.select(met - run.tables.keys()) if run.takes_new else []
+    for name in unknown:
         if not edges.source.is_system(name) and edges.source.is_hidden(name):
             table = TableRun(name, edges.config.tables.of(name), None, requested=True, watch=Watch.UNWATCHED)
             run.tables[name] = table

@@ -1,4 +1,4 @@
-"""An open run: what the stages that concern all tables work on. A stage of one table takes its `TableRun` instead."""
+"""An open run: the value that stages of all tables work on. A stage of one table takes its `TableRun` instead."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ from lakeingest.pipeline.run.table_run import Failure, TableRun
 class OpenRun:
     """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables.
 
-    `takes_new`: the run is for all included tables, so that others which appear in the source join it. `left` are other
-    tables with a copy, each with the reason why it is not updated.
+    `takes_new`: the run is for all included tables, so tables that appear in the source join it. `left` are other
+    tables with a copy, each with the reason why the copy is not updated.
     """
 
     edges: Edges
@@ -47,6 +47,6 @@ class OpenRun:
 
     @property
     def failures(self) -> dict[TableId, Failure]:
-        """Why tables have stopped, in the order in which they did."""
+        """Why tables have stopped, in the order in which they stopped."""
         failures = {table.id: table.failure for table in self.tables.values() if table.failure is not None}
-        return dict(sorted(failures.items(), key=lambda failed: failed[1].at))
+        return dict(sorted(failures.items(), key=lambda entry: entry[1].at))

@@ -1,6 +1,6 @@
-"""Where the seconds of a run go: wall time and CPU time of each stage, on the driver and on executors.
+"""The profile of a run: wall time and CPU time of each stage, on the driver and on executors.
 
-A stage's CPU seconds are those of all threads of its Python process. Spark's JVM is a separate line, which counts from
+A stage's CPU seconds include all threads of its Python process. Spark's JVM has a line of its own, which counts from
 the start of the JVM.
 """
 
@@ -37,7 +37,7 @@ class Profile:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the time of the block, also where it fails."""
+        """Count the time of the block, also if it fails."""
         wall, cpu = time.monotonic(), time.process_time()
         try:
             yield
@@ -70,7 +70,7 @@ class Profile:
         return costs
 
     def _add(self, cost: StageCost) -> None:
-        before = self._stages.get(cost.stage, StageCost(cost.stage))
+        total = self._stages.get(cost.stage, StageCost(cost.stage))
         self._stages[cost.stage] = replace(
-            before, times=before.times + cost.times, wall=before.wall + cost.wall, cpu=before.cpu + cost.cpu
+            total, times=total.times + cost.times, wall=total.wall + cost.wall, cpu=total.cpu + cost.cpu
         )

@@ -1,7 +1,8 @@
 """Quiet tables of a pipeline: their position advances in its state, without a commit.
 
-It is noted for the commit that readers see, and counts only while they see it: whoever rolls the table back, compacts
-it or restores an older state has the position of the commit again. It is durable before the spool forgets anything.
+The position is noted for the commit that readers see, and counts only while they see it: after a rollback, a compaction
+or the restore of an older state, the position of the commit counts again. It is durable before the spool forgets
+anything.
 """
 
 import time
@@ -22,39 +23,39 @@ from lakeingest.state.quiet import read_quiet, store_quiet
 
 @dataclass(slots=True)
 class QuietTables:
-    """What is known of the quiet tables; a run states more."""
+    """The noted positions of quiet tables; a run notes later ones."""
 
     state: File
     _known: dict[TableId, Quiet]
-    _retention: int | None = None  # of the source's binlog, in seconds; asked once
+    _retention: int | None = None  # of the source's binlog, in seconds; the source is asked once
     _is_asked: bool = field(default=False, init=False)
     _is_stored: bool = field(default=True, init=False)
 
     @classmethod
     def of(cls, state: File) -> "QuietTables":
-        """What is stored."""
+        """The positions in the state folder."""
         return cls(state, read_quiet(state))
 
     def advanced(self, table: TableId, staged: Staged) -> Staged:
-        """The state of a table that readers see as it is staged, as of the position that it is known to have."""
+        """The table's staged state, at the noted position if that is later and readers see this commit."""
         quiet, position = self._known.get(table), staged.progress.position
         if quiet is None or not staged.visible or quiet.version != staged.version or position is None:
             return staged
-        is_later = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
-        if not is_later or quiet.position.place <= position.place:
+        is_comparable = (quiet.position.server_uuid, quiet.position.epoch) == (position.server_uuid, position.epoch)
+        if not is_comparable or quiet.position.place <= position.place:
             return staged
         return replace(staged, progress=staged.progress.unchanged(quiet.position))
 
     def state_unchanged(self, table: TableId, staged: Staged, position: Position) -> Staged:
-        """What readers see has no change up to the position; not durable before `keep`."""
-        before = self._known.get(table)
-        since = before.since if before is not None and before.version == staged.version else int(time.time())
+        """Note that the commit that readers see has no change up to the position. It is not durable before `keep`."""
+        noted = self._known.get(table)
+        since = noted.since if noted is not None and noted.version == staged.version else int(time.time())
         self._known[table] = Quiet(staged.version, position, since)
         self._is_stored = False
         return replace(staged, progress=staged.progress.unchanged(position))
 
     def needs_commit(self, table: TableId, staged: Staged, source: Source) -> bool:
-        """Whether a quiet table is to be committed all the same, before the source drops what came after its commit."""
+        """Whether a quiet table needs a commit now, before the source drops the binlog after its last commit."""
         quiet = self._known.get(table)
         if quiet is None or quiet.version != staged.version:
             return False
@@ -90,5 +91,5 @@ class _Advanced:
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark, quiet: QuietTables | None = None) -> Target:
     """The target of the configured format, which also knows the positions of quiet tables."""
-    known = quiet or QuietTables.of(state_of(config))
-    return cast("Target", _Advanced(formats.open_target(config, open_spark), known))
+    positions = quiet or QuietTables.of(state_of(config))
+    return cast("Target", _Advanced(formats.open_target(config, open_spark), positions))

@@ -1,4 +1,4 @@
-"""The signals within one run: their documents, and what the run has begun of them."""
+"""The signals within one run: their documents, and the re-snapshots that the run has begun for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,10 +13,11 @@ from lakeingest.state.signals import SignalDocument, SignalFolder
 class SignalRun:
     """The signals of a run, which holds the lease.
 
-    `documents` are those that were read last, by number. `visible` is the progress of each table that readers see, as
-    far as this run has seen it. `waiting` has, by table, the signals that were asked before `documents` were read, and
-    that a copy from now on answers. `begun` are the re-snapshots that are being read, with the signals that each
-    answers. `tries` counts by signal how often an error interrupted it that may pass by itself.
+    `documents`: the documents that were read last, by number.
+    `visible`: by table, the progress that readers see, as far as this run has seen it.
+    `waiting`: by table, the signals in `documents` that a copy from now on answers.
+    `begun`: the re-snapshots that are being read, with the signals that each answers.
+    `tries`: by signal, how often an error that may pass by itself has interrupted it.
     """
 
     folder: SignalFolder

@@ -15,7 +15,7 @@ from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
 
 @contextmanager
 def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
-    """An error of the block that concerns only this table stops the table, and the run goes on after the block."""
+    """Let an error of the block that concerns only this table stop the table; the run goes on after the block."""
     try:
         with translate_errors(edges.source.settings, edges.target):
             yield
@@ -26,16 +26,18 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 
 
 def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
-    """The table stays at its last commit. The reason is stored for `status`.
+    """Stop the table at its last commit, and store the reason for `status`.
 
     `asked`: someone has asked to read its rows again, which this run does.
     """
-    known, record = table.failure, Stopped.of(table.id, error)
+    earlier, record = table.failure, Stopped.of(table.id, error)
     table.fail(Failure(error, record, time.monotonic()))
     _record(edges, record)
-    if known is None or known.error.line != error.line:  # else it was said
-        again = is_stopped_by_ddl(table) and edges.config.evolves and not (table.paused or edges.config.asks)
-        edges.observe(TableStopped(table.id, error, again=asked or (again and table.recopies < TRIES_MAX)))
+    is_reported = earlier is not None and earlier.error.line == error.line
+    if not is_reported:
+        follows = is_stopped_by_ddl(table) and edges.config.evolves and not (table.paused or edges.config.asks)
+        is_recopied = follows and table.recopies < TRIES_MAX
+        edges.observe(TableStopped(table.id, error, again=asked or is_recopied))
 
 
 def is_stopped_by_ddl(table: TableRun) -> bool:
@@ -47,7 +49,7 @@ def is_stopped_by_ddl(table: TableRun) -> bool:
 
 
 def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
-    """The binlog holds a change of the table that cannot be replayed: from now on it is read for the other tables."""
+    """Stop a table with a change in the binlog that cannot be replayed; the binlog is read for the other tables."""
     if not table.is_watched:
         return
     table.lost_change()
@@ -58,7 +60,7 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
 
 
 def _record(edges: Edges, stopped: Stopped) -> None:
-    """Store the reason, unless only this table's document cannot be written: the run says it at its end, too."""
+    """Store the reason. If only this document cannot be written, the run goes on, and says the reason at its end."""
     try:
         record_stopped(edges.state, stopped)
     except StorageFailed as error:
@@ -67,6 +69,6 @@ def _record(edges: Edges, stopped: Stopped) -> None:
 
 
 def clear_failure(edges: Edges, table: TableRun) -> None:
-    """The table is up to date: it has not stopped any more, and the stored reason of an earlier stop is removed."""
+    """Let the table go on: it is up to date, or is copied again. A stored reason of an earlier stop is removed."""
     table.clear_failure()
     remove_stopped(edges.state, table.id)

@@ -1,4 +1,4 @@
-"""One table of a run: what is known of it, and where it stands. It alone changes that; stages say what has happened."""
+"""One table of a run: its definition, its copy, its state. Only this value changes them; stages report events to it."""
 
 import enum
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from lakeingest.state.stopped import Stopped
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a table stopped: the error, which the run raises at its end, and the record of it that `status` prints.
+    """Why a table stopped: the error, which the run raises at its end, and the record that `status` prints.
 
     `at` is the time of the monotonic clock at which the table stopped.
     """
@@ -31,35 +31,38 @@ class Trust(enum.Enum):
     """Whether the definition by which rows of a table are read is in force."""
 
     IN_FORCE = "in force"
-    ALTERED_UNSEEN = "altered unseen"  # the source has another one, and no DDL was met yet that says why
-    SUSPECT = "suspect"  # rows may have been read by a wrong one, so all are to be read again
+    ALTERED_UNSEEN = "altered unseen"  # the source has another definition, and no DDL in the binlog says why, so far
+    SUSPECT = "suspect"  # rows may have been read by a wrong definition, so all must be read again
 
 
 class ReadBeside(Protocol):
-    """What is read again for a table in the background, by a re-snapshot."""
+    """A re-snapshot that reads rows of a table again in the background."""
 
     @property
     def since(self) -> Place:
-        """The place where the spool ended before its first low watermark was read."""
+        """The place where the spool ended before the first low watermark of the read."""
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Give up the read."""
 
 
 @dataclass(slots=True)
 class TableRun:
     """A table within one run. Its fields are read by every stage, and assigned only here (`tests/test_layers.py`).
 
-    `definition` is None where the table cannot be copied. `requested`: this run is to bring it up to date; it keeps the
-    other tables only in the spool. `failure`: why the table has stopped. `paused`: someone asked for that; the table is
-    watched, and nothing else is done with it. `approved`: the DDL that a person has approved, by its names. `copy`: the
-    staged state. `reading`: what a re-snapshot reads in the background. `sound`: each staged row has passed a gate, or
-    was checked when it was written. `recopies`: how often the table was copied again because of DDL since readers saw
-    it.
+    `definition`: None if the table cannot be copied.
+    `requested`: this run is to bring the table up to date. For other tables, it only keeps their changes in the spool.
+    `failure`: why the table has stopped.
+    `paused`: someone has paused the table; it is watched, and nothing else is done with it.
+    `approved`: the names of the DDL that a person has approved.
+    `copy`: the staged state.
+    `reading`: the re-snapshot that reads in the background.
+    `sound`: each staged row has passed a gate, or was checked when it was written.
+    `recopies`: how often the table was copied again because of DDL since readers saw it.
 
-    The last ones are of the foreign keys whose changes the source does not log: `cascade_keys` is their signature,
-    `compared` says how often all rows were compared because of them since readers saw the table, and a merge to
-    `settled` has all their changes.
+    The other fields are about the foreign keys whose changes the source does not log. `cascade_keys`: their signature.
+    `compared`: how often all rows were compared because of them since readers saw the table. `settled`: a merge to this
+    place has all their changes.
     """
 
     id: TableId
@@ -78,7 +81,7 @@ class TableRun:
     cascade_keys: str = field(default="", init=False)
     compared: int = field(default=0, init=False)
     settled: Place | None = field(default=None, init=False)
-    _shown: Progress | None = field(default=None, init=False)  # what readers see; None: not known
+    _shown: Progress | None = field(default=None, init=False)  # the progress that readers see; None: not known
 
     @property
     def schema(self) -> TableSchema:
@@ -101,7 +104,7 @@ class TableRun:
 
     @property
     def is_joining(self) -> bool:
-        """Whether a copy of the table is to be begun, or begun again."""
+        """Whether a copy of the table must be begun, or begun again."""
         return self.watch in {Watch.JOINING, Watch.REJOINING}
 
     @property
@@ -116,21 +119,21 @@ class TableRun:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the staged rows have all changes by foreign keys up to their position, where that is asked for."""
-        known, position = self.progress.cascades, self.progress.position
-        if self.options.cascades != "read" or (known is None and not self.cascade_keys):
+        """Whether the staged rows have all changes by foreign keys up to their position, or need none of them."""
+        cascades, position = self.progress.cascades, self.progress.position
+        if self.options.cascades != "read" or (cascades is None and not self.cascade_keys):
             return True
-        if known is None or position is None:
+        if cascades is None or position is None:
             return False
-        return (known.keys, known.to) == (self.cascade_keys, position.place)
+        return (cascades.keys, cascades.to) == (self.cascade_keys, position.place)
 
     @property
     def needed_from(self) -> Place | None:
-        """The table needs no change at or before this place; None where that is not known.
+        """The table needs no change at or before this place; None if the place is not known.
 
-        Where someone compacts what readers see, staging is built on that commit again. So the spool keeps what the
-        published commit needs, which may be more than staging needs; not where the copy was started over, or went on
-        over a gap, because the published commit cannot be continued then.
+        If someone compacts the published commit, staging is built on it again. So the spool also keeps the changes that
+        the published commit needs, which may be more than staging needs. Exception: a copy that was started over, or
+        went on over a gap, never continues from its published commit.
         """
         if self.copy is None:
             return None
@@ -142,18 +145,18 @@ class TableRun:
 
     @property
     def stands(self) -> set[Place]:
-        """Where the copy stands, and what readers see of it."""
-        known = [] if self.copy is None else [self.progress, self._shown]
-        return {one.position.place for one in known if one is not None and one.position is not None}
+        """The place where the copy stands, and the place as of which readers see it."""
+        states = [] if self.copy is None else [self.progress, self._shown]
+        return {state.position.place for state in states if state is not None and state.position is not None}
 
     def is_shown_as_of(self, place: Place) -> bool:
-        """Whether it is known that readers see the table as of this place or a later one."""
+        """Whether readers are known to see the table as of this place or a later one."""
         position = None if self._shown is None else self._shown.position
         return position is not None and position.place >= place
 
     @property
     def _is_started_over(self) -> bool:
-        """Whether it is known that the commit that readers see is not continued."""
+        """Whether the copy is known not to continue from the commit that readers see."""
         if self._shown is None:
             return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
@@ -169,7 +172,7 @@ class TableRun:
         self.failure = None
 
     def obey(self, *, paused: bool, approved: frozenset[str]) -> None:
-        """People ask for that now."""
+        """People have paused the table or not, and approved this DDL."""
         self.paused, self.approved = paused, approved
 
     def joins_by(self, definition: TableSchema) -> None:
@@ -185,7 +188,7 @@ class TableRun:
         self.watch = after(self.watch, Turn.REFUSED)
 
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
-        """The spool has DDL that the rows lack. `definition`: that of the rows, where it is an earlier one."""
+        """The spool has DDL that the rows lack. `definition`: the definition of the rows; None: the present one."""
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
 
@@ -198,7 +201,7 @@ class TableRun:
         self.watch = after(self.watch, Turn.LOST)
 
     def recopy(self, definition: TableSchema, *, compares: bool) -> None:
-        """All rows are to be read again by this definition; with `compares` those that are right stay."""
+        """All rows must be read again by this definition; with `compares`, rows that are right stay."""
         self.cancel_reading()
         self.definition, self.trust, self.failure = definition, Trust.IN_FORCE, None
         self.watch = after(self.watch, Turn.COMPARED if compares else Turn.COPIED_AGAIN)
@@ -213,11 +216,11 @@ class TableRun:
         self.recopies = count
 
     def know_layout(self, definition: TableSchema) -> None:
-        """The same definition, with what the source says of the order of its columns."""
+        """The definition is the same, and now it has the order of columns that the source tells."""
         self.definition = definition
 
     def found_altered(self) -> None:
-        """The source has another definition, and no DDL was met that says why."""
+        """The source has another definition, and no DDL in the binlog says why."""
         if self.trust is Trust.IN_FORCE:
             self.trust = Trust.ALTERED_UNSEEN
 
@@ -234,33 +237,33 @@ class TableRun:
         self.reading = None
 
     def cancel_reading(self) -> None:
-        """Drop what is read for the table in the background; its files are removed with those of its signal."""
+        """Give up the background read of the table. Its files are removed with the files of its signal."""
         if self.reading is not None:
             self.reading.cancel()
             self.reading = None
 
     def know_cascade_keys(self, keys: str) -> None:
-        """The changes of the foreign keys with this signature are read again."""
+        """The table's foreign keys whose changes must be read again have this signature; '' for none."""
         self.cascade_keys = keys
 
     def settle(self, to: Place) -> None:
-        """A merge to here has all changes by these foreign keys."""
+        """A merge to this place has all changes by these foreign keys."""
         self.settled = to
 
     def count_comparison(self) -> int:
-        """All rows are compared once more because of foreign keys; how often that is since readers saw the table."""
+        """All rows are compared once more because of foreign keys. Returns how often since readers saw the table."""
         self.compared += 1
         return self.compared
 
     def forget_comparisons(self) -> None:
-        """The comparisons are counted anew."""
+        """Count the comparisons from zero again."""
         self.compared = 0
 
     def reload(self, staged: Staged) -> None:
         """The table was loaded from the lake again, within a run.
 
-        SpoolGap where that is a commit from before the copy was started over, because someone changed what readers see:
-        the spool does not have all changes after it.
+        Raises SpoolGap if the loaded commit is from before the copy was started over, because someone changed the
+        published table: the spool does not have all changes after that commit.
         """
         if self.copy is not None and staged.progress.restarts < self.progress.restarts:
             raise SpoolGap(
@@ -277,8 +280,8 @@ class TableRun:
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made, or the table was loaded: this is its staged state now.
 
-        `sound`: the rows that the commit added are sound. The rows before them are as sound as they were. A commit
-        that readers see has passed its gate, and someone's compaction of it changes no row.
+        `sound`: the rows that the commit added are sound; the older rows are as sound as they were. A commit that
+        readers see has passed its gate, and someone's compaction of it changes no row.
         """
         unchanged = self.copy is not None and self.copy.version == staged.version
         self.sound = staged.visible or staged.same_rows or ((sound or unchanged) and (self.copy is None or self.sound))

@@ -5,8 +5,8 @@
         |                        '---- passed DDL --'
         '----- refused ----> UNWATCHED <---- lost, from WATCHED and AT_DDL
 
-Every state leads to JOINING where the table is copied again, and to REJOINING where its copy is compared with the
-source. An UNWATCHED table that is loaded again before known DDL is AT_DDL: the changes up to there are in the spool.
+Every state leads to JOINING if the table is copied again, and to REJOINING if its copy is compared with the source. If
+an UNWATCHED table is loaded again at a place before known DDL, it is AT_DDL: the spool has the changes up to the DDL.
 """
 
 import enum
@@ -14,17 +14,17 @@ from collections.abc import Mapping
 
 
 class Watch(enum.Enum):
-    """Where a table stands between the binlog and the spool."""
+    """Whether the changes of a table go from the binlog into the spool."""
 
-    JOINING = "joining"  # an empty copy is to be made, or the copy is to be emptied; the table is watched from then on
-    REJOINING = "rejoining"  # the same for a copy whose rows stay and are compared with the source, where possible
+    JOINING = "joining"  # an empty copy must be made, or the copy emptied; the table is watched from then on
+    REJOINING = "rejoining"  # the same, but if possible the rows of the copy stay, and are compared with the source
     WATCHED = "watched"
-    AT_DDL = "at DDL"  # the binlog holds DDL of the table: the changes after it are read once its rows are lifted
-    UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog holds something that cannot be replayed
+    AT_DDL = "at DDL"  # the binlog has DDL of the table: the changes after it are read once its rows are lifted
+    UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog has a change that cannot be replayed
 
 
 class Turn(enum.Enum):
-    """What happened to a table that is, or is not, watched."""
+    """The events that change whether a table is watched."""
 
     JOINED = "joined"
     REFUSED = "refused"  # it could not join
@@ -50,10 +50,10 @@ TRANSITIONS: Mapping[tuple[Watch, Turn], Watch] = {
 
 
 def first_watch(*, copyable: bool, compares: bool, new: bool, at_ddl: bool) -> Watch:
-    """Where a table stands when a run begins.
+    """The state of a table when a run begins.
 
-    `copyable`: it has a definition, and no copy that has to be started over first. `compares`: its copy is to be
-    compared. `new`: it has no copy. `at_ddl`: the spool has DDL that its rows lack.
+    `copyable`: it has a definition, and no copy that must be started over first. `compares`: its copy must be compared.
+    `new`: it has no copy. `at_ddl`: the spool has DDL that its rows lack.
     """
     if not copyable:
         return Watch.UNWATCHED

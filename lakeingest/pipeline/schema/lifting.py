@@ -1,10 +1,11 @@
-"""Lifting: the DDL of a table is a place that no merge of it crosses. Its rows are lifted there to its next definition.
+"""Lifting: no merge of a table crosses its DDL. At the DDL, the rows are lifted to the table's next definition.
 
     merge up to the DDL -> lift, one staging commit -> read the changes after the DDL -> merge up to the next DDL -> …
 
-What is published after that is the table as of the end of the spool. The definition after the last DDL is the server's,
-bound to a place of the binlog by a bracket: the spool's end, the definition, then the written position. If the spool
-has no DDL of the table between the two, the definition is in force from the first on. (`core.alteration` has the rest.)
+Then the table is published as of the end of the spool. The definition after the last DDL is the server's. A bracket
+binds it to a place of the binlog: the spool's end is read, then the definition, then the written position. If the spool
+has no DDL of the table between these two positions, the definition is in force from the first one on. `core.alteration`
+derives the definitions before that.
 """
 
 from collections.abc import Sequence
@@ -48,22 +49,25 @@ BRACKETS = 10  # tries to read a definition while nobody alters the table
 def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
-    SchemaChanged where its rows cannot be lifted: the table as of the DDL is published then, and all rows are to
-    be read again (`recopying`). ApprovalNeeded, after the same publish, before DDL that waits for approval.
+    Raises SchemaChanged if its rows cannot be lifted: then the table as of the DDL is published, and all rows must be
+    read again (`recopying`). Raises ApprovalNeeded, after the same publish, before DDL that waits for approval.
     """
     assert_not_suspect(table)
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
         table.reached_ddl()
         halt = ahead[0]
-        floors = [split.floor for split in table.progress.splits.all] + [one.high for one in table.progress.patches]
-        late = [floor for floor in floors if floor > halt.before.place]
-        if late:
+        floors = [split.floor for split in table.progress.splits.all]
+        floors += [patch.high for patch in table.progress.patches]
+        if any(floor > halt.before.place for floor in floors):
             _await_approval(edges, table, ahead)
             raise _barrier(f"{table.id}: its rows were read after DDL at {halt.before.at}")
+        # Step 1: merge up to the DDL; after an earlier DDL, the spool may still lack changes of the table
         _fill(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
+        # Step 2: lift the rows over it
         _await_approval(edges, table, [halt])
         _lift(edges, binlog, table, halt)
+    # Step 3: no DDL is ahead: merge up to the end of the spool
     if table.trust is Trust.ALTERED_UNSEEN:
         stop_at_unseen_ddl(edges, table)
     if table.watch is Watch.AT_DDL:
@@ -75,18 +79,22 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
     """Use the state that the lake has. It may be from before a DDL that this run had already applied.
 
-    SchemaChanged where the definition that its rows have is not known any more.
+    Raises SchemaChanged if the definition of its rows is not stored any more.
     """
     table.reload(staged)
     if staged.progress.fingerprint != table.schema.fingerprint and not table.is_joining:
-        known = definition_of(edges.state, table.id, staged.progress.fingerprint)
-        if known is None:
+        earlier = definition_of(edges.state, table.id, staged.progress.fingerprint)
+        if earlier is None:
             raise SchemaChanged(f"{table.id}: the definition of its rows is not kept any more; copy the table again")
-        table.reached_ddl(known)
+        table.reached_ddl(earlier)
 
 
 def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
-    """Lift the rows over the DDL, before which they stand."""
+    """Lift the rows over the DDL, right before which they stand.
+
+    If it cannot be followed, they are published as of the DDL, unless they may have been read by a wrong definition.
+    """
+    # Step 1: find out how
     try:
         lift = _lift_at(edges, binlog, table, halt)
     except NotLiftable as error:
@@ -100,18 +108,21 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
         if error.scope is Scope.TABLE and not isinstance(error, Retryable):
             publish(edges, table)
         raise
-    table.cancel_reading()  # by a definition that is over
+    table.cancel_reading()  # it reads rows by the old definition
+    # Step 2: note the lift in the spool, before the commit: so readers of the changelog never lack it
     edges.lease.assert_held()
-    note_followed(binlog.spool, halt, lift, constants(lift.after, lift.fills))  # first: a reader never lacks it
+    note_followed(binlog.spool, halt, lift, constants(lift.after, lift.fills))
+    # Step 3: commit
     empties = halt.alteration.empties
     step = table.progress.emptied if empties else table.progress.lifted
     commit_lift(edges, table, lift, step(halt.after, lift.after.fingerprint), empties=empties)
-    know_foreign_keys(edges, binlog)  # their columns may have other names
+    know_foreign_keys(edges, binlog)  # columns of foreign keys may have other names now
     edges.observe(Lifted(table.id, str(halt.after.at)))
 
 
 def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *, empties: bool = False) -> None:
     """Lift the staged rows in one commit, which carries this progress; if the DDL `empties` the table, remove them."""
+    # before the commit: so the definition of committed rows is always known
     keep_next(edges.state, lift.before, lift.after)
     with edges.profile.stage("lifts"):
         tasks = [] if empties else edges.target.rewriters(table.staged, lift)
@@ -125,14 +136,17 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
 
 
 def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
-    """ApprovalNeeded for the first DDL that nobody has approved, where that is asked for and readers see the table."""
-    waits = next((halt for halt in ahead if halt.ddl not in table.approved), None)
-    if not edges.config.asks or table.staged.published is None or waits is None:
+    """Raise ApprovalNeeded for the first DDL that nobody has approved.
+
+    Does nothing if the configuration needs no approval, or if readers do not see the table yet.
+    """
+    halt = next((halt for halt in ahead if halt.ddl not in table.approved), None)
+    if not edges.config.asks or table.staged.published is None or halt is None:
         return
     if table.progress.stop is not None:
         publish(edges, table)
-    error = ApprovalNeeded(f"{table.id} waits before {waits}; `lakeingest approve {table.id}` lets it go on after that")
-    error.ddl = waits.ddl
+    error = ApprovalNeeded(f"{table.id} waits before {halt}; `lakeingest approve {table.id}` lets it go on after that")
+    error.ddl = halt.ddl
     raise error
 
 
@@ -148,7 +162,7 @@ def _rewritten(task: Rewriter) -> Written:
 
 
 def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Lift:
-    """How the rows come over this DDL; NotLiftable."""
+    """The lift of the rows over this DDL. Raises NotLiftable if there is none."""
     if not edges.config.evolves:
         raise NotLiftable(f"{table.id}: the configuration has schema.changes: freeze")
     if halt.alteration.empties and table.schema.keeps_deleted:
@@ -158,18 +172,19 @@ def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Li
 
 
 def _ahead(binlog: BinlogRun, table: TableRun, halt: Halt) -> list[Alteration]:
-    """What the DDL of the table does that the spool has, from this one on."""
-    return [one.alteration for one in halts(binlog.spool, table.id, halt.before.place)]
+    """The alterations by the table's DDL in the spool, from this one on."""
+    return [ddl.alteration for ddl in halts(binlog.spool, table.id, halt.before.place)]
 
 
 def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> TableSchema:
-    """The definition after all DDL of the table that the spool has, with the values of defaults that this DDL needs.
+    """The definition after all DDL of the table in the spool, with the values of defaults that this DDL needs.
 
-    SplitUnstable where it changes all the time; the error that the table stops with where the binlog has DDL that is
-    not known.
+    Raises SplitUnstable if the definition changes all the time. Raises the table's failure if the binlog turns out to
+    have a change that cannot be replayed.
     """
-    earlier = table.failure  # a table that is tried again has one still
+    earlier = table.failure  # a table that is tried again still has one
     for _ in range(BRACKETS):
+        # the bracket: the spool's end, the definition, the spool's new end
         since = binlog.spool.position.place
         with of_table():
             now = edges.source.stable_schema(table.id, table.options.choices)
@@ -184,23 +199,23 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) ->
 
 
 def _fill(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None:
-    """Read the changes between the table's position and this place, where the spool has none of the table yet."""
+    """Read the table's changes up to this place into the segments of the spool that do not have them yet."""
     spool, since = binlog.spool, table.progress.needed_from
     missing = unread(spool, table.id, since, stop)
     if not missing:
         return
     sizes, schemas, source = edges.source.files(), {table.id: table.schema}, edges.source.settings
-    tasks = [SpoolSegment(source, one, schemas, spool.folder, sized(one, sizes)) for one in missing.values()]
+    tasks = [SpoolSegment(source, part, schemas, spool.folder, sized(part, sizes)) for part in missing.values()]
     workers = edges.executors.for_tasks(small=are_small(tasks))
     try:
         decoded = scatter(workers, SpoolSegment.run, tasks, edges.executors.readers)
     except BinlogGone as error:  # the other tables have these changes
         error.scope = Scope.TABLE
         raise
-    for one in decoded:
-        if table.id in one.stopped:
-            raise one.stopped[table.id]
-        edges.profile.add(one.profile)
+    for segment in decoded:
+        if table.id in segment.stopped:
+            raise segment.stopped[table.id]
+        edges.profile.add(segment.profile)
     edges.lease.assert_held()
-    for number, one in zip(missing, decoded, strict=True):
-        spool.put_table(number, table.id, one.manifest)
+    for number, segment in zip(missing, decoded, strict=True):
+        spool.put_table(number, table.id, segment.manifest)

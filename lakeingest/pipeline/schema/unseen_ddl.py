@@ -1,9 +1,9 @@
 """Unseen DDL: a table stops before its next publish if the server defines it otherwise than its logged DDL gives.
 
 The binlog lacks DDL that ran with sql_log_bin = 0. Rows show such DDL if they name their columns. If they do not
-(binlog_row_metadata=MINIMAL, NO_LOG), rows may have been read by the wrong definition. So at the end of the spool the
-server's definitions are compared with those that the spool leads to. A table whose definition differs stops for good:
-to undo the DDL does not mend the rows.
+(binlog_row_metadata=MINIMAL, NO_LOG), rows may have been read by the wrong definition. So at the end of the spool, the
+server's definitions are compared with the definitions that the spool's DDL gives. A table whose definition differs
+stops for good: to undo the DDL does not mend the rows.
 """
 
 from collections.abc import Iterable
@@ -25,8 +25,8 @@ from lakeingest.state.definition import keep_found, keep_layout, keep_suspect
 def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun]) -> None:
     """Compare the definitions of watched tables at the end of the spool; those that differ are altered unseen.
 
-    DDL that was written after the spool is no difference: then the spool is read on, and has it. Nor is it one that the
-    user may no longer see the table, or a part of it: then the table stops.
+    DDL that was written behind the spool's end is no unseen DDL: the spool reads on, and finds it. A table that the
+    user may not see any more, even in part, stops instead.
     """
     differing = _differing(edges, tables)
     for table in differing:
@@ -41,7 +41,7 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
 
 
 def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
-    """Raise SchemaChanged; the copy is suspect where rows in the binlog do not name their columns."""
+    """Raise SchemaChanged; the copy is suspect if rows in the binlog do not name their columns."""
     suspect_unnamed(edges, table)
     raise SchemaChanged(
         f"{table.id}: DDL or tables.options changed its definition since it was copied; it must be copied again"
@@ -49,7 +49,7 @@ def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
 
 
 def suspect_unnamed(edges: Edges, table: TableRun) -> None:
-    """Where rows in the binlog do not name their columns, the copy is suspect from now on."""
+    """If rows in the binlog do not name their columns, let the copy be suspect from now on."""
     if not edges.source.names_columns():
         keep_suspect(edges.state, table.schema)
         table.doubt_rows()
@@ -59,7 +59,7 @@ def suspect_unnamed(edges: Edges, table: TableRun) -> None:
 
 
 def assert_not_suspect(table: TableRun) -> None:
-    """SchemaChanged where rows may have been read by a wrong definition."""
+    """Raise SchemaChanged if rows may have been read by a wrong definition."""
     if table.trust is Trust.SUSPECT:
         raise SchemaChanged(
             f"{table.id}: DDL that the binlog lacks changed its definition, and its rows may have been read by a wrong"
@@ -68,10 +68,10 @@ def assert_not_suspect(table: TableRun) -> None:
 
 
 def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: TableSchema) -> None:
-    """SplitUnstable where changes of a suspect table that are read beside its rows may be of another definition.
+    """Raise SplitUnstable if changes of a suspect table that are read beside its rows may have another definition.
 
-    Without GTIDs they begin with the source's binlog file. It has to be one that was begun after a run has found this
-    definition.
+    Without GTIDs, such changes are read from the start of the source's binlog file. So the source must have begun that
+    file after a run has found this definition.
     """
     if table.trust is not Trust.SUSPECT or not edges.source.reads_from_file_start(binlog.spool.position):
         return
@@ -84,17 +84,17 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
 
 
 def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The watched tables that the server defines in another way; of the others the whole layout is known then."""
+    """The watched tables whose definition on the server differs; afterwards the others' whole layout is known."""
     trusted = (table for table in tables if table.trust is not Trust.ALTERED_UNSEEN)
     watched = {table.id: table for table in trusted if table.watch is Watch.WATCHED}
     now = edges.source.schemas({table.id: table.schema.choices for table in watched.values()})
     differing = []
     for table in watched.values():
-        found = now[table.id]
-        if not isinstance(found, TableSchema) or not table.schema.reads_as(found):
+        current = now[table.id]
+        if not isinstance(current, TableSchema) or not table.schema.reads_as(current):
             differing.append(table)
-        elif table.schema.layout != found.layout:
-            table.know_layout(table.schema.laid_out(found))
+        elif table.schema.layout != current.layout:
+            table.know_layout(table.schema.laid_out(current))
             with working_on(edges, table):
                 keep_layout(edges.state, table.schema)
     return differing

@@ -1,1 +1,1 @@
-"""What people ask of a pipeline: reading their signals, and carrying them out between batches."""
+"""Requests of people to a pipeline: their signals are read, and carried out between batches."""

@@ -1,4 +1,4 @@
-"""The documents of signals: read, moved to their next state, and noted how far they have come."""
+"""The documents of signals: they are read, moved to their next state, and get notes on how far they have come."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,44 +17,44 @@ from lakeingest.state.signals import SignalDocument
 def look(run: OpenRun) -> Agenda:
     """Read the signals, carry out those that take no work on a table, and return what to do next about the others.
 
-    From then on `paused` is right for each table. Reads for a signal that is cancelled are dropped.
+    Afterwards `paused` is right for each table, and reads for cancelled signals are given up.
     """
     signals = run.signals
-    documents = signals.documents = {one.signal.number: one for one in signals.folder.read()}
+    documents = signals.documents = {document.signal.number: document for document in signals.folder.read()}
     copied = {table.id: table for table in run.tables.values() if table.copy is not None}
     signals.visible |= {name: table.progress for name, table in copied.items() if table.staged.visible}
-    found = agenda(
-        [one.signal for one in documents.values()],
+    decided = agenda(
+        [document.signal for document in documents.values()],
         {*run.tables, *included(run, documents.values())},
         {name: table.progress for name, table in copied.items()},
         signals.visible,
     )
-    signals.waiting = found.waiting
-    for number in found.cancelled:
+    signals.waiting = decided.waiting
+    for number in decided.cancelled:
         move(run, number, Event.CANCEL)
-    for number in found.finished:
+    for number in decided.finished:
         move(run, number, Event.FINISH)
-    for number, why in found.failed.items():
+    for number, why in decided.failed.items():
         move(run, number, Event.FAIL, why=why)
     for table in run.tables.values():
-        table.obey(paused=table.id in found.paused, approved=found.approved.get(table.id, frozenset()))
+        table.obey(paused=table.id in decided.paused, approved=decided.approved.get(table.id, frozenset()))
         error = table.failure.error if table.failure is not None else None
         if isinstance(error, ApprovalNeeded) and error.ddl in table.approved:
             clear_failure(run.edges, table)
         begun = signals.begun.get(table.id)
-        if begun is not None and begun.signals and begun.signals[0] not in found.waiting.get(table.id, ()):
+        if begun is not None and begun.signals and begun.signals[0] not in decided.waiting.get(table.id, ()):
             del signals.begun[table.id]
             table.cancel_reading()
-    return found
+    return decided
 
 
 def included(run: OpenRun, documents: Iterable[SignalDocument]) -> list[TableId]:
-    """The tables that signals name and the pipeline includes, also those that this run has nothing to do with."""
-    return run.edges.config.tables.select({table for one in documents for table in one.signal.tables})
+    """The tables that signals name and the pipeline includes, also tables that are not part of this run."""
+    return run.edges.config.tables.select({table for document in documents for table in document.signal.tables})
 
 
 def poll_paused(run: OpenRun, table: TableRun) -> bool:
-    """Look at the signals, and say whether the table is paused now: between the waves of a copy."""
+    """Look at the signals, between the waves of a copy; whether the table is paused now."""
     look(run)
     return table.paused
 
@@ -62,13 +62,13 @@ def poll_paused(run: OpenRun, table: TableRun) -> bool:
 def move(
     run: OpenRun, number: int, event: Event, *, why: str | None = None, note: str = "", result: object = None
 ) -> None:
-    """Write down what has happened to a signal."""
+    """Store an event of a signal in its document. Without a new `note` the old note stays, except when cancelled."""
     signals = run.signals
-    before = signals.documents[number]
+    document = signals.documents[number]
     run.edges.lease.assert_held()
-    stays = note or ("" if event is Event.CANCEL else before.note)
-    moved = signals.documents[number] = signals.folder.move(before, event, why=why, note=stays, result=result)
-    if moved.signal.state is not before.signal.state:
+    text = note or ("" if event is Event.CANCEL else document.note)
+    moved = signals.documents[number] = signals.folder.move(document, event, why=why, note=text, result=result)
+    if moved.signal.state is not document.signal.state:
         run.edges.observe(SignalMoved(moved))
     if moved.ended:
         signals.tries.pop(number, None)
@@ -77,7 +77,7 @@ def move(
 
 
 def _remove_patches(run: OpenRun, signal: Signal) -> None:
-    """Remove the patches of a signal that is not carried out, unless the next merge needs it."""
+    """Remove the patches of a signal that has failed or was cancelled, unless patches wait for the next merge."""
     table = run.tables.get(signal.tables[0])
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return
@@ -85,7 +85,7 @@ def _remove_patches(run: OpenRun, signal: Signal) -> None:
 
 
 def note_on(run: OpenRun, numbers: Iterable[int], note: str) -> None:
-    """Say how far signals have come, or what they wait for, where that is not said already."""
+    """Note in documents of signals how far they have come, or what they wait for; an equal note is not stored again."""
     documents = run.signals.documents
     for number in numbers:
         if documents[number].note != note:

@@ -1,6 +1,6 @@
-"""Maintenance of a table by hand: fewer and larger files, no snapshots that are due, nothing that killed tasks left.
+"""Maintenance of a table by hand: few large files, no snapshots that should have expired, no files of killed tasks.
 
-The rows stay the same. What is put together is one commit on staging, which passes the gates like each other one.
+The rows stay the same. One commit on staging puts files together, and passes the gates like any other commit.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ LEFTOVER_AGE = timedelta(days=3)  # as Iceberg's own procedure has it; a task th
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What maintenance has done to a table; `left_out` says why it has done nothing, where it has not."""
+    """The result of a table's maintenance; `left_out` is the reason if the table was not maintained."""
 
     table: TableId
     before: Inventory | None = None
@@ -52,15 +52,14 @@ class Upkeep:
 
 
 def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
-    """Bring the table up to the spool, then publish the same rows in fewer files.
+    """Bring the table up to the spool's end, then publish the same rows in fewer files.
 
-    Interrupted, it leaves a commit on staging that the next publish shows.
+    If it is interrupted, it leaves a commit on staging that the next publish shows.
     """
     target = edges.target
     merge_and_publish(edges, binlog, table)
-    staged = edges.committing.recover(
-        table.id
-    )  # with the progress that the commit carries, which a new commit goes on from
+    # load the progress that the commit carries: the new commit must follow it, not a noted position of a quiet table
+    staged = edges.committing.recover(table.id)
     assert staged is not None  # noqa: S101 - it was published right now
     table.advance(staged)
     before = target.inventory(table.id)

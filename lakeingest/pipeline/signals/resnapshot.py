@@ -1,7 +1,7 @@
 """Re-snapshot: rows of a table that has a copy are read again, wave by wave, while the log goes on.
 
-1. A wave is read in the background, each chunk under its own watermarks. A key range is compared with the copy, and
-   only differing rows are written to patches. Listed keys and conditions are written without a comparison.
+1. A wave is read in the background, each chunk under its own watermarks. The rows of a key range are compared with the
+   copy, and only differing rows are written to patches. Rows of listed keys and of conditions are all written.
 2. A commit on staging names the patches.
 3. The next merge collapses them with the binlog up to a stop at or after every high watermark: for each of their keys
    it takes the row as of low, and applies every later change (`core.rereads`).
@@ -53,14 +53,14 @@ from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import prepare, scatter
 
-FEW_ROWS = 20_000  # of a wave differ: then the next wave may be longer, because its merge is short
+FEW_ROWS = 20_000  # if no more rows of a wave differ, the next wave may be longer, because its merge is short
 
 
 class Step(enum.Enum):
-    """What a step of a re-snapshot has done."""
+    """The result of a step of a re-snapshot."""
 
-    READING = "reading"  # a wave is read in the background
-    AGAIN = "again"  # a wave has to be read once more, and is
+    READING = "reading"  # a wave is being read in the background
+    AGAIN = "again"  # a wave is read once more
     MERGED = "merged"  # a wave is merged and published, and the next one is read
     DONE = "done"  # the last wave is published
 
@@ -69,8 +69,8 @@ class Step(enum.Enum):
 class RereadWave(Wave[Patched]):
     """A wave of a re-snapshot.
 
-    `since` is the place where the spool ended before its first low watermark was read. `version` is the commit that it
-    is compared with.
+    `since` is the place where the spool ended before the wave's first low watermark was read. `version` is the commit
+    with which its rows are compared.
     """
 
     since: Place
@@ -78,22 +78,23 @@ class RereadWave(Wave[Patched]):
 
 
 class Reading(WaveLoop[RereadWave, Patched]):
-    """The rows that a request names, wave by wave: `beside` the log, or with all executors."""
+    """Reads the rows of a request, wave by wave: `beside` the binlog, or with all executors."""
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, *, beside: bool) -> None:
         super().__init__(table.id, None)
         self._edges, self._binlog, self._table = edges, binlog, table
         self.request, self.beside = request, beside
-        self._few = True  # rows of the wave before differ from the copy
+        self._few = True  # few rows of the last wave differed from the copy
         self.wave = self._begin(request.up_to)
 
     @property
     def since(self) -> Place:
-        """That of the wave that is read."""
-        assert self.wave is not None  # noqa: S101 - a table that has ended reading does not ask
+        """The `since` of the wave that is being read."""
+        assert self.wave is not None  # noqa: S101 - only a table with a running read asks
         return self.wave.since
 
     def _begin(self, lower: Key | None) -> RereadWave:
+        """Let executors read the next wave in the background. The spool covers its lows before they are read."""
         edges, table, scope = self._edges, self._table, self.request.scope
         schema, since, executors = table.schema, cover_lows(edges, self._binlog, table), edges.executors
         at_once = executors.at_once_beside if self.beside else executors.at_once_in_turn
@@ -111,7 +112,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
     def _planned(self, lower: Key | None, at_once: int) -> tuple[list[Chunk], KeyRange, bool]:
         """The next chunks of the range, their keys, and whether they are its last ones.
 
-        A wave is longer where the one before it had few rows to merge.
+        The wave is longer if the last one had few rows to merge.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
         few, self._few = self._few, True
@@ -125,7 +126,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         return chunks, KeyRange(planned[0].lower, planned[-1].upper), planned[-1].upper == keys.upper
 
     def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
-        """What executors read."""
+        """The tasks that read these chunks."""
         edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
         cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
         at, since = self._binlog.spool.position, settled_position(edges, self._binlog)
@@ -144,7 +145,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
             self._few = sum(part.written for part in parts) <= FEW_ROWS
 
     def result_of(self, wave: RereadWave) -> list[Patched] | None:
-        """Also None where the commit that it is compared with has expired."""
+        """The parts of a wave; None also if the commit with which it is compared has expired."""
         try:
             return super().result_of(wave)
         except StateUnreadable:
@@ -156,30 +157,33 @@ class Reading(WaveLoop[RereadWave, Patched]):
 def step(
     edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, settled: Collection[int], *, wait: bool
 ) -> Step:
-    """One step of the re-snapshot that `request` asks for, of a table that is level and published.
+    """Take one step of the re-snapshot that `request` asks for, of a table that is level and published.
 
-    Begins to read a wave in the background where none is read yet. Once it is read, or with `wait`, the next wave is
-    begun, and this one is merged and published. `settled` are the signals whose documents say that they are done.
+    The first step begins to read a wave in the background. Once it is read, or with `wait`, the next wave is begun, and
+    this one is merged and published. `settled` are the signals whose documents say that they are done.
     """
+    # Step 1: begin, once the copy has every change from before the request
     reading = table.reading
     if not isinstance(reading, Reading) or reading.request.signals != request.signals:
         table.cancel_reading()
-        if _catch_up(edges, binlog, table):  # the copy has every change from before the request
+        if _catch_up(edges, binlog, table):
             return Step.MERGED
         reading = Reading(edges, binlog, table, request, beside=not wait)
         table.read_beside(reading)
     if not wait and not reading.is_read:
         return Step.READING
+    # Step 2: take the wave, and begin the next one, which reads while this one is merged
     table.end_reading()
-    asked, reading.request, reading.beside = reading.request, request, not wait
+    request_of_wave, reading.request, reading.beside = reading.request, request, not wait
     taken = reading.take()
     if reading.wave is not None:
         table.read_beside(reading)
     if taken is None:
         return Step.AGAIN
+    # Step 3: commit its patches, merge and publish
     wave, patched = taken
     try:
-        _commit(edges, binlog, table, asked, wave, patched, settled)
+        _commit(edges, binlog, table, request_of_wave, wave, patched, settled)
         is_void = _catch_up(edges, binlog, table)
     except BaseException:
         table.cancel_reading()
@@ -192,7 +196,7 @@ def step(
 
 
 def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Bring the table up to now; whether all its rows are to be compared since: what is read for a request is void."""
+    """Bring the table up to now; True if all its rows must be compared since: then rows read for a request are void."""
     restarts = table.progress.restarts
     spool_to_now(edges, binlog)
     look_for_unseen_ddl(edges, binlog, [table])
@@ -204,15 +208,15 @@ def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
 
 
 def _copies(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
-    """For each range, readers of the copy's rows with keys in it, and maybe of others."""
+    """For each range, readers of all rows of the copy with keys in it; they may return other rows, too."""
     names, bounds = compared_columns(table.schema), list(map(_bounds, ranges))
     return list(map(tuple, edges.target.readers(table.staged, names, bounds)))
 
 
-def _chunk(schema: TableSchema, part: KeyRange, also: Sequence[str]) -> Chunk:
-    """The rows of a planned chunk."""
-    condition = " AND ".join([part.predicate(schema.key), *also])
-    return Chunk((condition,), part if schema.ordered else EVERY_KEY)
+def _chunk(schema: TableSchema, keys: KeyRange, also: Sequence[str]) -> Chunk:
+    """The chunk of the rows in a range for which these conditions hold, too."""
+    condition = " AND ".join([keys.predicate(schema.key), *also])
+    return Chunk((condition,), keys if schema.ordered else EVERY_KEY)
 
 
 def _commit(
@@ -224,8 +228,8 @@ def _commit(
     patched: Sequence[Patched],
     settled: Collection[int],
 ) -> None:
-    """Let a commit on staging name the patches of a wave, and those of keys that the source has no longer."""
-    if table.schema.keeps_deleted:  # a row that the log deletes is marked by this merge, with its last values
+    """Commit, on staging, the patches of a wave, and patches of keys without a row in the source."""
+    if table.schema.keeps_deleted:  # rows that the binlog deletes must be marked by this merge, with their last values
         spool_to_now(edges, binlog)
         merge(edges, binlog.spool, table)
     epoch, signal = binlog.spool.position.epoch, request.number
@@ -245,25 +249,25 @@ def _commit(
 
 
 def _absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:
-    """Patches of the keys that the copy has in the range, and the source has no row of.
+    """Patches of the copy's keys in the range that have no row in the source.
 
-    Only the server knows the order of the keys: it is asked for every key of the range that no chunk has, after the
-    last chunk.
+    Only the server knows the order of the keys. So after the last chunk, it is asked for each key of the copy that no
+    chunk has and that is in the range.
     """
     schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
-    found = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
-    listed = found if scope == EVERY_KEY else edges.source.keys_within(schema, found, scope)
-    patched = read_keys(edges, binlog, table, signal, listed)
+    unread = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
+    within = unread if scope == EVERY_KEY else edges.source.keys_within(schema, unread, scope)
+    patched = read_keys(edges, binlog, table, signal, within)
     return patches_of(edges, table, signal, patched, binlog.spool.position.epoch)
 
 
 def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> pa.Table:
-    """The keys that the copy has and the files have no row of."""
+    """The keys of the copy that have no row in these files."""
     key, types, executors = table.schema.key, key_table(table.schema, ()).schema, edges.executors
     [readers] = edges.target.readers(table.staged, key, [None])
     tasks = [FindAbsent(reader, tuple(files), key, types) for reader in readers]
-    found = scatter(executors.for_key_tasks(len(tasks)), FindAbsent.run, tasks, executors.at_once)
-    return pa.concat_tables([types.empty_table(), *found])
+    parts = scatter(executors.for_key_tasks(len(tasks)), FindAbsent.run, tasks, executors.at_once)
+    return pa.concat_tables([types.empty_table(), *parts])
 
 
 def _bounds(keys: KeyRange) -> Bounds | None:

@@ -1,4 +1,4 @@
-"""Restarts: the copies of stopped tables are started over where a signal asks for that."""
+"""Restarts: the copies of stopped tables are started over if a signal asks for that."""
 
 from lakeingest.core.signals import Agenda, Event
 from lakeingest.errors import GateFailed, Retryable
@@ -9,20 +9,21 @@ from lakeingest.pipeline.signals.documents import look, move, note_on
 
 
 def restart_stopped(run: OpenRun) -> None:
-    """Start the copies of stopped tables over, where that is asked for; their chunks are missing then."""
+    """Start the copies of stopped tables over if a signal asks for that; then all their chunks are missing."""
     start_stopped_over(run, look(run))
 
 
-def start_stopped_over(run: OpenRun, found: Agenda) -> bool:
-    """The same, for signals that were looked at; whether one of them has moved.
+def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
+    """Start the copies of stopped tables over, by the agenda of a look at the signals; whether a signal has moved.
 
-    What cannot be started over is noted. An error of the new copy fails the signal, unless it may pass by itself.
+    If a copy cannot be started over, the reason is noted. An error of the new copy fails the signal, unless the error
+    may pass by itself.
     """
     moved = False
-    for name in sorted(found.whole & run.tables.keys()):
+    for name in sorted(agenda.whole & run.tables.keys()):
         table = run.tables[name]
-        documents = [run.signals.documents[number] for number in found.waiting[name]]
-        whole = next(one.signal for one in documents if one.signal.scope is not None and one.signal.scope.whole)
+        signals = [run.signals.documents[number].signal for number in agenda.waiting[name]]
+        whole = next(signal for signal in signals if signal.scope is not None and signal.scope.whole)
         if table.failure is None or not table.requested:
             continue
         if not has_begun(table, whole.number):
@@ -42,7 +43,7 @@ def start_stopped_over(run: OpenRun, found: Agenda) -> bool:
 
 
 def has_begun(table: TableRun, number: int) -> bool:
-    """Whether the copy that is not complete was started over for this signal, too."""
+    """Whether the table's incomplete copy was started over for this signal, perhaps among others."""
     if table.copy is None or not table.staged.is_restarted or table.progress.reread is None:
         return False
     return number in table.progress.reread.signals

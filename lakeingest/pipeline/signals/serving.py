@@ -1,9 +1,8 @@
-"""What the owner of the lease does about signals between batches.
+"""The owner of the lease serves signals between batches.
 
 `documents.look` reads them, carries out those that take no work on a table (pause, resume, cancel), and records which
-others have ended. `serve` runs one wave of each table's next re-snapshot, rollbacks and maintenance. All is decided
-anew each time, from the documents and from the progress of the tables, so a run may be killed between any two of these
-steps.
+others have ended. `serve` runs one wave of a re-snapshot, rollbacks, and maintenance. Everything is decided anew each
+time, from the documents and from the progress of the tables, so a run may be killed between any two of these steps.
 """
 
 import time
@@ -42,64 +41,64 @@ from lakeingest.pipeline.signals.restarts import has_begun, start_stopped_over
 from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
 
-TRIES = 5  # of a bounded run, after an error that may pass by itself
-PAUSE_SECONDS = 2.0  # before the next one
+TRIES = 5  # of a re-snapshot in a bounded run, after errors that may pass by themselves
+PAUSE_SECONDS = 2.0  # before the next try
 
 
 def serve(run: OpenRun, *, wait: bool) -> bool:
     """Run a wave of the next re-snapshots, and maintenance; True if a wave was published or a signal ended.
 
-    One table is read at a time, so that `source.max_connections` is enough. With `wait` the wave is waited for, else it
-    is read in the background. An error of one table's re-snapshot fails its signal, and the run goes on.
+    One table is read at a time, so that `source.max_connections` is enough. With `wait` the run waits for the wave,
+    else the wave is read in the background. An error of one table's re-snapshot fails its signal, and the run goes on.
     """
-    found = look(run)
-    worked = start_stopped_over(run, found)
+    agenda = look(run)
+    worked = start_stopped_over(run, agenda)
     if worked:
-        found = look(run)
-    tables = {name: run.tables[name] for name in found.next if name in run.tables}
+        agenda = look(run)
+    tables = {name: run.tables[name] for name in agenda.next if name in run.tables}
     going_on = [table for table in tables.values() if table.requested and table.failure is None]
     going_on = parents_first(run.binlog, going_on)
     for table in going_on:
         if not any(other.reading is not None for other in going_on if other is not table):
-            worked |= _resnapshot(run, table, found.next[table.id], wait=wait)
-    _note_waiting(run, found)
-    for signal in found.rollbacks:
+            worked |= _resnapshot(run, table, agenda.next[table.id], wait=wait)
+    _note_waiting(run, agenda)
+    for signal in agenda.rollbacks:
         worked |= _roll_back(run, signal)
-    for signal in found.maintain:
+    for signal in agenda.maintain:
         worked |= _maintain(run, signal)
     if worked:
         look(run)
     return worked
 
 
-def _note_waiting(run: OpenRun, found: Agenda) -> None:
-    """Say of each signal that this run does not carry out now what it waits for."""
-    for name, numbers in found.waiting.items():
+def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
+    """Note on each signal that this run does not carry out now what the signal waits for."""
+    for name, numbers in agenda.waiting.items():
         table = run.tables.get(name)
         goes_on = table is not None and table.requested and table.failure is None
         for number in numbers:
-            if number in found.superseded:
-                note_on(run, [number], f"signal {found.superseded[number]} reads its rows, too")
-            elif name not in found.next or not goes_on:
-                note_on(run, [number], _waits(run, name, number, found))
+            if number in agenda.superseded:
+                note_on(run, [number], f"signal {agenda.superseded[number]} reads its rows, too")
+            elif name not in agenda.next or not goes_on:
+                note_on(run, [number], _waits(run, name, number, agenda))
 
 
 def drop(run: OpenRun) -> None:
-    """The run ends: nothing is read for signals any more. What is committed stays; the next run goes on from it."""
+    """Give up all reads for signals, because the run ends. Committed rows stay; the next run goes on from them."""
     for table in run.tables.values():
         table.cancel_reading()
     run.signals.begun.clear()
 
 
-def _waits(run: OpenRun, name: TableId, number: int, found: Agenda) -> str:
-    """What a signal waits for that this run does not carry out now."""
+def _waits(run: OpenRun, name: TableId, number: int, agenda: Agenda) -> str:
+    """Why this run does not carry out a signal now."""
     table = run.tables.get(name)
-    if name in found.paused:
+    if name in agenda.paused:
         return f"{name} is paused"
     if table is None or not table.requested:
         return "this run is for other tables"
     if table.failure is not None:
-        return hindrance(table, whole=name in found.whole) or run.signals.documents[number].note
+        return hindrance(table, whole=name in agenda.whole) or run.signals.documents[number].note
     if table.copy is None or not table.staged.is_restarted:
         return f"{name} is copied for the first time"
     if has_begun(table, number):
@@ -108,6 +107,7 @@ def _waits(run: OpenRun, name: TableId, number: int, found: Agenda) -> str:
 
 
 def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
+    """Take one step of a table's re-snapshot; False if its wave is still being read, or the next run must try again."""
     request = run.signals.begun[table.id] = _as_begun(run, table, request)
     for first in request.signals[:1]:
         if run.signals.documents[first].signal.state is State.PENDING:
@@ -136,7 +136,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
             move(run, request.number, Event.FAIL, why=error.line)
         return True
     if done is Step.DONE:
-        run.signals.tries.pop(request.number, None)  # not after a wave, else it may be tried for ever
+        run.signals.tries.pop(request.number, None)  # not after each wave: it might be tried for ever
         del run.signals.begun[table.id]
     elif done is Step.MERGED:
         reread = table.progress.reread
@@ -146,13 +146,13 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
 
 
 def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:
-    """The request with the signals that it was begun for: one that came later is not answered by rows read before."""
+    """The request with the open signals for which it was begun: rows that were read before answer no later signal."""
     begun = run.signals.begun.get(table.id)
     if begun is None or begun.number != request.number:
         return request
     documents = run.signals.documents
-    wanted = (number for number in begun.signals if number in documents and not documents[number].ended)
-    return replace(request, signals=tuple(wanted))
+    still_open = (number for number in begun.signals if number in documents and not documents[number].ended)
+    return replace(request, signals=tuple(still_open))
 
 
 def _settled(run: OpenRun, table: TableRun) -> Collection[int]:
@@ -162,7 +162,7 @@ def _settled(run: OpenRun, table: TableRun) -> Collection[int]:
 
 
 def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable) -> bool:
-    """The table is loaded as the lake has it, to try once more; False after some tries: the next run goes on."""
+    """Load the table as the lake has it, for another try; False after TRIES: a bounded run leaves it to the next."""
     table.cancel_reading()
     del run.signals.begun[table.id]
     tries = run.signals.tries[request.number] = run.signals.tries.get(request.number, 0) + 1
@@ -175,16 +175,17 @@ def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable
 
 
 def _roll_back(run: OpenRun, signal: Signal) -> bool:
-    """Let readers see our last commit of the table again, which then goes on; False if it is to be tried again.
+    """Let readers see our last commit of the table again, and let the table go on; False if the signal stays open.
 
-    Where the spool does not reach back to that commit, the next run goes on with it.
+    If the spool does not reach back to that commit, the next run goes on with it.
     """
     edges, folder = run.edges, run.signals.folder
-    before = run.signals.documents[signal.number]
-    done = roll_back(open_rollbacks(edges.config), edges.lease, edges.state, folder, before, edges.observe)
-    run.signals.documents[signal.number] = done
+    document = run.signals.documents[signal.number]
+    document = roll_back(open_rollbacks(edges.config), edges.lease, edges.state, folder, document, edges.observe)
+    run.signals.documents[signal.number] = document
     table = run.tables.get(signal.tables[0])
-    if done.signal.state is State.DONE and table and table.failure and isinstance(table.failure.error, ForeignWrite):
+    is_rolled_back = document.signal.state is State.DONE
+    if is_rolled_back and table and table.failure and isinstance(table.failure.error, ForeignWrite):
         with working_on(edges, table):
             staged = edges.target.recover(table.id)
             if staged is None or staged.progress.needed_from < run.binlog.spool.start:
@@ -193,11 +194,11 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
             if not (table.has_missing_chunks or table.paused):
                 merge_and_publish(edges, run.binlog, table)
             clear_failure(edges, table)
-    return done.ended
+    return document.ended
 
 
 def _maintain(run: OpenRun, signal: Signal) -> bool:
-    """Maintain the signal's tables; False where this run cannot, because they are not all its own."""
+    """Maintain the signal's tables; False if they are not all requested in this run, which then cannot do it."""
     requested = {table.id: table for table in run.requested}
     chosen = signal.tables or tuple(requested)
     if not requested.keys() >= set(chosen) or (not signal.tables and len(requested) < len(run.tables)):
@@ -222,7 +223,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
     run.edges.lease.assert_held()
     removed, freed = _sweep(run, [requested[name] for name in chosen])
     result = {
-        "tables": [one.to_json() for one in done],
+        "tables": [upkeep.to_json() for upkeep in done],
         "spool": {"files_removed": removed, "bytes_freed": freed},
     }
     note = "; ".join(map(str, done))
@@ -234,10 +235,10 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
 
 
 def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
-    """Delete the files of the state folder that killed runs have left; how many files and bytes."""
+    """Delete files that killed runs have left in the state folder; how many files and bytes."""
     age = LEFTOVER_AGE + lead(run.edges.source)
     removed, freed = sweep(run.binlog.spool, age)
-    needed = {number for number, one in run.signals.documents.items() if not one.ended}
+    needed = {number for number, document in run.signals.documents.items() if not document.ended}
     for table in tables:
         if table.definition is not None and not (table.copy and table.progress.patches):
             more, bytes_ = PatchFolder.of(run.edges.state, table.definition).sweep(age, needed)

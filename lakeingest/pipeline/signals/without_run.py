@@ -1,4 +1,4 @@
-"""Signals that take no work on a table, where nobody runs: they take the lease, and neither source nor Spark."""
+"""Signals that take no work on a table, while no run is at work: they need the lease, but neither source nor Spark."""
 
 from lakeingest.config import Config
 from lakeingest.core.signals import Action, Event, agenda
@@ -14,20 +14,20 @@ from lakeingest.state.signals import SignalFolder
 def settle(config: Config, observe: Observer = unobserved) -> None:
     """Carry out each `pause`, `resume`, `cancel` and `rollback`, and record which other signals have ended.
 
-    LeaseHeld while a run is at work, which does that itself.
+    Raises LeaseHeld while a run is at work, which does this itself.
     """
     with held(state_of(config)) as lease:
         roll_all_back(config, lease, observe)
         folder = SignalFolder(state_of(config))
-        documents = {one.signal.number: one for one in folder.read()}
-        signals = [one.signal for one in documents.values()]
-        asked = {table for one in signals if one.action is Action.RESNAPSHOT for table in one.tables}
-        found = copies(open_target(config), asked).staged
-        staged = {table: one.progress for table, one in found.items()}
-        visible = {table: one.progress for table, one in found.items() if one.visible}
-        known = config.tables.select({table for one in signals for table in one.tables})
-        due = agenda(signals, known, staged, visible)
-        for numbers, event in ((due.cancelled, Event.CANCEL), (due.finished, Event.FINISH)):
+        documents = {document.signal.number: document for document in folder.read()}
+        signals = [document.signal for document in documents.values()]
+        reread = {table for signal in signals if signal.action is Action.RESNAPSHOT for table in signal.tables}
+        staged = copies(open_target(config), reread).staged
+        progress = {table: copy.progress for table, copy in staged.items()}
+        visible = {table: copy.progress for table, copy in staged.items() if copy.visible}
+        tables = config.tables.select({table for signal in signals for table in signal.tables})
+        decided = agenda(signals, tables, progress, visible)
+        for numbers, event in ((decided.cancelled, Event.CANCEL), (decided.finished, Event.FINISH)):
             for number in numbers:
                 lease.assert_held()
                 folder.move(documents[number], event)
