@@ -1,4 +1,4 @@
-"""Compiles all kernels ahead of time: runs each part of the decoder on empty input.
+"""Compiles all kernels ahead of time: it runs each part of the decoder on empty input.
 
 `python -m lakeingest.mysql.wire.kernels` compiles them, unless the cache has them, and prints the files of the cache.
 """
@@ -27,7 +27,10 @@ _TIME = Column("time", Kind.TIME, SourceType("time", "time"))
 
 
 def compile_kernels() -> None:
-    """Compile every kernel for the types that it is called with, or load it from the cache; a first copy's first."""
+    """Compile every kernel for the types that it is called with, or load it from the cache.
+
+    The kernels that a first copy needs come first.
+    """
     _compile_result_sets()
     _compile_segments()
     cache.mark_complete()

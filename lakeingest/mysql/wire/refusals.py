@@ -1,6 +1,6 @@
-"""Why a value cannot be copied: the errors that name its column and say what to do.
+"""The errors for values that cannot be copied. Each names the column and says what to do.
 
-A value that its Arrow type cannot hold exactly is refused by name, never rounded or replaced.
+A value that its Arrow type cannot hold exactly is refused by its column's name, never rounded or replaced.
 """
 
 from lakeingest.core.schema import Column, Kind
