@@ -113,7 +113,7 @@ class GoogleJobs(JobService[C]):
         return run
 
     def log(self, run: str) -> str:
-        """The driver's output, as far as the service has stored it, in all files with the prefix that it tells."""
+        """The driver's output, as far as the service has stored it: the content of all files with its prefix."""
         output = self._output(self._found(run))
         if not output:
             return ""

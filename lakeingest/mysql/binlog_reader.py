@@ -212,7 +212,7 @@ class _Replay:
                 return
 
     def _parts_before(self, stop: FilePosition) -> list[tuple[FilePosition, FilePosition]]:
-        """The binlog before a position in parts, the newest part first: files, cut at the place that is known."""
+        """The binlog before a position in parts, the newest first: files, cut at the place with known transactions."""
         starts = {file_start(file) for file in self._files()}
         starts |= {self._known_at_start.at} if self._known_at_start else set()
         ordered = sorted((at for at in starts if is_before(at, stop)), key=lambda at: (at.number, at.pos))

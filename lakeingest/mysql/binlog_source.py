@@ -80,7 +80,7 @@ class BinlogSource(Source):
     def last_ddl(
         self, segment: Segment, tables: Mapping[TableId, TableSchema]
     ) -> Mapping[TableId, FilePosition | None]:
-        """Where the last DDL of each of these tables ends in a segment (`last_ddl.last_ddl`)."""
+        """The end of the last DDL of each of these tables in a segment (`last_ddl.last_ddl`)."""
         return last_ddl(self.settings, segment, tables)
 
     def changes(self, segment: Segment, tables: Mapping[TableId, TableSchema]) -> Iterator[Part]:
@@ -96,7 +96,7 @@ class BinlogSource(Source):
         continuity.wait_until_over(self.connection, second)
 
     def with_default_values(self, schema: TableSchema, names: Collection[str]) -> TableSchema:
-        """The definition with the values of the defaults of these columns (`default_values.with_default_values`)."""
+        """The definition with the values of these columns' defaults (`default_values.with_default_values`)."""
         return with_default_values(self.settings, schema, names)
 
     def keys_within(

@@ -93,7 +93,7 @@ class ChunkRead:
 
 @dataclass(frozen=True, slots=True)
 class RowsRead:
-    """Rows as one read view saw them, with the view's low watermark, and its high watermark as the server names it.
+    """Rows as one read view saw them, with the view's low watermark, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so.
     """

@@ -50,7 +50,7 @@ _AWAY = {
     4031,  # the connection was idle for too long
 }
 _DEFINITION_CHANGED = 1412
-_GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # DDL dropped or renamed what a query names
+_GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # DDL dropped or renamed an object of the query
 _TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
 _INTERRUPTED = {ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 _RAISE = "; raise {} with SET GLOBAL, or where the service has its settings"
@@ -99,13 +99,13 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 
 @contextmanager
 def beside(source: Source) -> Iterator[pymysql.Connection]:
-    """A connection as from `connect`, beside a run's own and for a short time. One thread at a time has one."""
+    """A second connection as from `connect`, beside a run's own, for a short time. A process has one at a time."""
     with _BESIDE, connect(source) as connection:
         yield connection
 
 
 def reopen(connection: pymysql.Connection) -> None:
-    """Open a connection that is closed or broken, with a session as `connect` promises."""
+    """Open a connection again that is closed or broken, with the pinned session of `connect`."""
     driver: Any = connection  # it has no public way to close a broken connection
     driver._force_close()  # noqa: SLF001
     connection.connect()

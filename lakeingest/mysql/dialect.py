@@ -1,4 +1,4 @@
-"""The statements, variables and facts in which MySQL and MariaDB differ, chosen by the server's greeting."""
+"""The statements, variables and facts in which MySQL and MariaDB differ. The server's greeting chooses among them."""
 
 import re
 from collections.abc import Mapping

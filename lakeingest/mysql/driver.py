@@ -1,4 +1,4 @@
-"""PyMySQL's connection with a login of our own, in which a secret leaves only as `core.secrecy` says.
+"""PyMySQL's connection with a login of our own, which sends a secret only in the form that `core.secrecy` allows.
 
 Sources: MySQL's protocol documentation, "Connection Phase", "Caching_sha2_password information", "sha256_password";
 MariaDB's, "Connection".
@@ -27,7 +27,7 @@ LOGIN_SECONDS = 30  # for the whole login
 
 _NATIVE, _CACHING, _SHA256 = "mysql_native_password", "caching_sha2_password", "sha256_password"
 _ED25519, _CLEAR, _DIALOG, _OLD = "client_ed25519", "mysql_clear_password", "dialog", "mysql_old_password"
-_DEMANDS = {  # what a plugin asks for first
+_DEMANDS = {  # the first demand of each plugin
     _NATIVE: Demand.CHALLENGE,
     _CACHING: Demand.CHALLENGE,
     _ED25519: Demand.CHALLENGE,

@@ -1,7 +1,7 @@
 """The key space of a table: the least and greatest key, the estimated number of rows, and boundaries of chunks.
 
-The server computes a boundary, in the order of its own index. Integers are integers; other values are SQL literals,
-which the server compares as it compares the column.
+The server computes a boundary, in the order of its own index. A boundary has integers for integer columns, and for
+others SQL literals, which the server compares as it compares the column.
 """
 
 import pymysql
@@ -50,7 +50,7 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
 def next_boundary(
     connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
 ) -> Key | None:
-    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow before `upper`."""
+    """The key `rows` rows after `lower`, computed by the server; None if fewer rows follow before `upper`."""
     boundaries = query(connection, boundary_query(schema, lower, rows, upper))
     if not boundaries:
         return None
@@ -73,7 +73,7 @@ def _part(column: Column, text: str) -> int | str:
 
 
 def _literal(column: Column) -> str:
-    """The SQL expression that returns a value as a literal, which the server can look up in the column's index."""
+    """The SQL expression that returns a column's value as a literal by which the server can use the column's index."""
     name = quote(column.name)
     if column.kind in INTEGERS:
         return name

@@ -107,7 +107,7 @@ class Receiver:
 
 
 def _definitions(wire: Any, count: int) -> list[bytes]:
-    """Read the packets that describe columns or parameters, and the EOF packet after them, which is left out."""
+    """Read and return `count` packets that describe columns or parameters. The EOF packet after them is read, too."""
     packets = [bytes(wire._read_packet().get_all_data()) for _ in range(count)]  # noqa: SLF001
     if count:
         wire._read_packet()  # noqa: SLF001

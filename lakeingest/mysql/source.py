@@ -90,7 +90,7 @@ class Source:
 
     @property
     def double_widths(self) -> tuple[int, int]:
-        """The greatest length of a DOUBLE's text without an exponent, of a column and of an expression."""
+        """The greatest lengths of a DOUBLE's text without an exponent: of a column, of an expression."""
         return dialect(self.connection).double_widths
 
     def clock(self) -> int:

@@ -42,7 +42,7 @@ def text_columns(schema: TableSchema) -> str:
 def _expression(column: Column) -> str:
     name = quote(column.name)
     if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        return f"CAST({name} AS DOUBLE)"  # its text would be rounded: that of a FLOAT has only six digits
+        return f"CAST({name} AS DOUBLE)"  # MySQL's text is rounded: a FLOAT's has only six digits
     return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # its text may have the zeros of ZEROFILL
 
 

@@ -64,7 +64,7 @@ def _gtids(replica: Server) -> Finding:
 
 
 def _filters(replica: Server) -> Finding:
-    """The replica has no filters: they leave changes out whose transactions are in `gtid_executed` all the same."""
+    """The replica has no filters: a filter leaves changes out although `gtid_executed` has their transactions."""
     kinds = sorted(
         name
         for status in query_dicts(replica.connection, "SHOW REPLICA STATUS")

@@ -126,7 +126,7 @@ def setting(name: str, required: str) -> Condition:
 
 
 def session(server: Server) -> Finding:
-    """The session is as lakeingest set it, and max_allowed_packet, which it cannot set, allows its statements."""
+    """The session has lakeingest's settings, and max_allowed_packet, which a session cannot set, is large enough."""
     try:
         server_of(server.connection)
     except OperatorNeeded as error:

@@ -37,7 +37,7 @@ _TYPES = {
     "YEAR",
 }
 _NUMBER = re.compile(r"\d+|\d+[eE]\d*|0[xX][\dA-Fa-f]+|0[bB][01]+")
-# A literal after DEFAULT, as `_shape` writes it, and what may follow: the end or a word
+# A literal after DEFAULT, as `_shape` writes it, with the end or a word after it
 _LITERAL = re.compile(
     r"(?:(?:[BX] )?'(?: ')*|NULL|TRUE|FALSE"
     r"|(?:[-+] )*(?:0X[\dA-F]+|0B[01]+|(?:\d+(?: \.(?: \d+)?)?|\. \d+)(?:E\d+|E [-+] \d+)?))(?: [A-Z]|$)"

@@ -20,7 +20,7 @@ from lakeingest.mysql.wire import cache
 
 _WORD = ir.IntType(64)
 
-SLACK = 16  # unused bytes at the end of an array: every number is loaded as eight bytes, whatever its width
+SLACK = 16  # unused bytes at the end of an array: a number of any width is loaded as eight bytes
 
 _NO_CALLBACK = {"no_cfunc_wrapper": True}  # an entry for C takes as long to compile as a small kernel
 

@@ -126,7 +126,7 @@ ACTIONS: dict[int, Action] = {
 _STATEMENT = "set binlog_format=ROW in every session of the source"
 _COMPRESSED = ("a compressed event", "set log_bin_compress=OFF on the source")
 
-# type -> (its name, what to change on the source so that it does not come again)
+# type -> (its name, the change on the source that avoids it)
 REFUSED: dict[int, tuple[str, str]] = {
     17: ("a BEGIN_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),
     18: ("an EXECUTE_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),

@@ -1,4 +1,4 @@
-"""The grammar of a binlog: which event may follow which, as a table, and the messages of refusals."""
+"""The grammar of a binlog: a table of the events that may follow each other, and the messages of refusals."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -275,7 +275,7 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 
 
 def prove_file(segment: Segment, file: str, began: int) -> None:
-    """Raise BinlogGone if `file`, begun in this second (since 1970), has the start's name and another history."""
+    """Raise BinlogGone if the file of the segment's start was begun in another second than `began` (since 1970)."""
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:
         raise other_history(segment.start, f"{file} was begun at another time")

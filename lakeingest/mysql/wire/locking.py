@@ -15,7 +15,7 @@ _SHARED = ("ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")  # partitions, while others
 
 
 def has_alone(query: Query, schema: TableSchema) -> bool:
-    """Whether a DDL statement certainly locked out all other transactions before it was written; in doubt, False."""
+    """Whether all transactions that changed the table had certainly ended before a DDL statement; in doubt, False."""
     try:
         return all(_ExactReader(tokens, query.database, {schema.table: schema}).locks() for tokens in readings(query))
     except Unclear:

@@ -32,6 +32,6 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 
 
 def is_chosen(column: Column) -> bool:
-    """Whether the user chose another mapping than the default; only the fast decoders know it."""
+    """Whether the user chose another mapping than the default. Only the fast decoders know such mappings."""
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
     return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}

@@ -28,7 +28,7 @@ from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
 from lakeingest.rows import Part
 
-_BUFFER_BYTES, _MOST = 4 << 20, (SENT_MAX, UNPACKED_MAX, UNPACKED_MAX)  # of what is sent, and unpacked here
+_BUFFER_BYTES, _MOST = 4 << 20, (SENT_MAX, UNPACKED_MAX, UNPACKED_MAX)  # bytes of each buffer: at first, at most
 _EVENTS = 16_384  # that are framed at a time
 _FAR = int(np.iinfo(np.int64).max)
 

@@ -77,7 +77,7 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 
 
 def classify(query: Query) -> Statement:
-    """The kind of a statement by its beginning, read as the server read it that wrote it to the binlog."""
+    """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog."""
     plain = _plain(query.text if query.is_mariadb else _without(_MARIADB_COMMENT, query.text))
     if not (query.is_mariadb and _SETTINGS.match(plain)):
         return _of(plain)
