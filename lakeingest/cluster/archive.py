@@ -195,6 +195,7 @@ def _fetch(pins: list[str], folder: Path) -> None:
 
 
 def _install(arguments: list[str], folder: Path) -> None:
+    """Run pip for Linux and a job's Python, with `arguments`, into the folder. Raises OperatorNeeded if it fails."""
     platforms = [f"--platform={name}" for name in _WHEELS]
     target = ["--implementation=cp", f"--python-version={PYTHON}", *platforms, f"--target={folder}"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]

@@ -45,6 +45,7 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def _texts(shape: Any, value: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Yield each text of a request, with its path and the form that the model prescribes."""
     match shape.type_name:
         case "string":
             yield at, shape.metadata, value

@@ -250,10 +250,12 @@ class _Replay:
         return decoder.xa.pending
 
     def _files(self) -> list[str]:
+        """The names of the source's binlog files, oldest first."""
         with connect(self._source) as connection:
             return list(file_sizes(connection))
 
     def _read(self, segment: Segment, begin: FilePosition, decoder: "SegmentDecoder") -> Iterator[Part]:
+        """Yield the parts that the decoder makes of a dump from `begin` on, over a connection of its own."""
         with connect(self._source) as connection:
             uuid, *_ = query_row(connection, dialect(connection).state, 4)
             _require_segment(str(uuid), written_position(connection), segment)
@@ -264,6 +266,7 @@ class _Replay:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
     def _lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
+        """The error for a transaction whose XA PREPARE is not in the binlog any more; `tables` are those that stop."""
         error = UnsupportedEvent(
             f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "
             "binlog for longer than transactions stay prepared, then copy the tables again"
@@ -328,6 +331,7 @@ def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None
 
 
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
+    """Send the command with which the server begins to send its binlog, from `begin` on, as to a replica."""
     # Without the first variable, the server refuses to send events with checksums; MySQL has its first name since
     # 8.0.26. init_connect may have set the others: to a semi-synchronous replica, or one that begins at a GTID.
     query(

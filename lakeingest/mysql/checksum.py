@@ -89,12 +89,14 @@ def _value(column: Column) -> str:
 
 
 def _ewkb(raw: str) -> str:
+    """SQL for a geometry's hexadecimal digits in PostGIS's form, from MySQL's own form `raw`."""
     srid = f"SUBSTR({raw}, 1, {SRID_BYTES})"
     with_srid = f"HEX(SUBSTR({raw}, 5, 4)), '20', HEX({srid}), HEX(SUBSTR({raw}, 10))"
     return f"IF({srid} = x'00000000', HEX(SUBSTR({raw}, 5)), CONCAT({with_srid}))"
 
 
 def _text(column: Column) -> str:
+    """SQL for the canonical text of a column's value (`core.checksum`)."""
     name = quote(column.name)
     match column.kind:
         case Kind.DATETIME | Kind.TIMESTAMP:
@@ -129,6 +131,7 @@ def _unsigned_double(value: str) -> str:
 
 
 def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
+    """Raise OperatorNeeded if fewer rows were hashed than counted."""
     if hashed < rows:  # CONCAT returns NULL for a row that is longer than a packet
         (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)
         raise OperatorNeeded(

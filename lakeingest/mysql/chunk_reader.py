@@ -272,6 +272,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
+    """Raise SplitUnstable if another server answers on this connection."""
     uuid = server_of(connection)
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
@@ -280,6 +281,7 @@ def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
 def _rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
 ) -> tuple[pa.Table, int]:
+    """The rows that meet the conditions, and the number of values that are NULL only because the user chose so."""
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []
     size = 0

@@ -269,6 +269,7 @@ def named_errors(source: Source) -> Iterator[None]:
 
 
 def _source_error(error: Exception, source: Source) -> LakeIngestError:
+    """The lakeingest error for an error of the driver or the server; its message names the server and the way out."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = f"{source.host}:{source.port}"

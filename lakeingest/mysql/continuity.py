@@ -79,6 +79,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
+    # the event that ends at the position; without one, the first event of the file: both tell when the file was begun
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
         began, _, raw = _event(source, begins, at, position)
@@ -86,6 +87,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
+    # the last transaction before the position
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
         _, beginning, _ = _event(source, FilePosition(last.file, last.pos), at, position)
         if not _begins(beginning, last):
@@ -153,6 +155,11 @@ def wait_until_over(connection: pymysql.Connection, second: int) -> None:
 def _event(
     source: Source, begins: FilePosition, at: FilePosition, position: Position | None = None
 ) -> tuple[int, Event, bytes]:
+    """Read the event that begins at `begins`, on a connection of its own: its file's second, the event, its bytes.
+
+    Raises BinlogGone, for the position `at`, if no event begins there, and SourceReplaced if the server is not the one
+    of `position`.
+    """
     with beside(source) as connection:
         if position is not None:
             uuid = str(query_row(connection, f"SELECT {dialect(connection).server}", 1)[0])

@@ -85,7 +85,7 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
             checksums = has_checksums(raw)
         if event.type in HEARTBEATS or (event.is_artificial and not end):
             continue
-        if event.type in _BETWEEN and gtid is not None:
+        if event.type in _BETWEEN and gtid is not None:  # the transaction ended with the event before this one
             yield Logged(gtid, FilePosition(file, end), committed_at)
             gtid = None
         if event.type in {Type.ROTATE, Type.STOP}:

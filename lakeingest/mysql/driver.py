@@ -87,6 +87,10 @@ class Driver(BoundedConnection):
         return f"the source {self.source.host}:{self.source.port}"
 
     def _request_authentication(self) -> None:
+        """Answer the server's greeting, in place of the driver's own method: TLS if it is on, then the login.
+
+        Raises ServerUnproven if the server offers no TLS although the mode needs it.
+        """
         driver: Any = self
         offered: int = driver.server_capabilities
         if offered & _NEEDED != _NEEDED:
@@ -137,6 +141,10 @@ class Driver(BoundedConnection):
         return probe.pin
 
     def _log_in(self, head: bytes) -> None:
+        """Send the login, and answer the server's further demands until it accepts.
+
+        Raises Surprise for an answer that is no step of a login.
+        """
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:

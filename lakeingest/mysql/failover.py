@@ -78,6 +78,7 @@ class ThisServer:
             return False
 
     def _found(self, saved: Position) -> Found:
+        """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
         executed, last = self._state.executed, None if saved.history is None else saved.history.last
         if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
             replicates = is_replicating(self._connection)
@@ -116,6 +117,7 @@ class ThisServer:
         return self._before[file]
 
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
+        """The transactions of a binlog file, with the places where they end."""
         for _, rows in self._read(file_start(file), self._end_of(file), GtidSet()):
             columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number", "pos"))
             times = rows["committed_at"].cast("int64").to_pylist()
@@ -167,6 +169,7 @@ class ThisServer:
         waiting: Mapping[TableId, TableSchema] = NO_TABLES,
         facts: SegmentFacts | None = None,
     ) -> Iterator[Part]:
+        """Yield the parts of a stretch of this server's binlog, without the transactions in `skip`."""
         segment = Segment(self._state.uuid, self._epoch, start, stop, skip)
         with connect(self._source) as connection:
             server_id = free_server_id(connection, self._source)

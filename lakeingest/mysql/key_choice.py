@@ -81,6 +81,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 
 
 def _unfit(column: Column) -> str | None:
+    """Why a column cannot be in a key; None if it can."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
     if not column.has_true_members:
         why = "the server may show its members with other characters, and its values are found by them"

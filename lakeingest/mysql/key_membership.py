@@ -53,6 +53,7 @@ def _question(
 
 
 def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
+    """SQL for a key's value with the type of its column; `text` has the charset and collation of a text column."""
     if column.members:
         return str(number_of(column, value))
     written = value_of(column, value)

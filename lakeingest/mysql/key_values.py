@@ -90,6 +90,7 @@ def _bit_bytes(column: Column) -> int:
 
 
 def _literal(column: Column, value: Any) -> int | str:
+    """A value of Arrow as a bound: an integer, or an SQL literal that the server compares as the column does."""
     if column.kind in INTEGERS:
         return int(value)
     if column.members:
@@ -124,6 +125,7 @@ def _value(schema: TableSchema, column: Column, value: Any) -> Any:
 
 
 def _converted(column: Column, value: Any) -> Any:
+    """A value that people wrote as Python's type for the column. Raises ValueError if it is none."""
     if value is None:
         raise ValueError("a key has no NULL")
     match column.kind:

@@ -18,6 +18,7 @@ def password_of(source: Source) -> bytes:
 
 
 def _token(source: Source, region: str) -> str:
+    """A token of AWS IAM. Raises OperatorNeeded if it cannot be made."""
     try:
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:

@@ -96,7 +96,7 @@ class BoundedConnection(pymysql.Connection):
         parent._execute_command(command, sql)  # noqa: SLF001
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
-        # the driver's method, with limits and with another class of the result
+        """Read a response, in place of the driver's own method: with limits, and with another class of the result."""
         if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self
@@ -118,6 +118,7 @@ class BoundedConnection(pymysql.Connection):
         return parent._read_packet(packet_type)  # noqa: SLF001
 
     def _read_bytes(self, num_bytes: int) -> bytes:
+        """Read so many bytes. Raises Surprise for too many, the driver's OperationalError if they take too long."""
         self._left -= num_bytes + _PACKET_COST
         driver: Any = self
         if self._left < 0:

@@ -97,6 +97,7 @@ class Receiver:
         return int(count)
 
     def _judge(self, count: int, seconds: float) -> None:
+        """Count received bytes and the wait for them. Raises the driver's OperationalError for a slow server."""
         self._came += count
         self._waited += seconds
         if self._came >= _PACE_BYTES:

@@ -265,6 +265,7 @@ def _is_generated(row: dict[str, Any]) -> bool:
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:
+    """The column of a row of information_schema. The reasons why it cannot be copied are added to `reasons`."""
     name, source = str(row["column_name"]), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
     usual = _kind(source, precision)

@@ -65,6 +65,7 @@ class StatementReach:
 
     @cached_property
     def _objects(self) -> _Objects:
+        """The source's objects, read once."""
         with connect(self._source) as connection:
 
             def names(sql: str) -> set[Name]:

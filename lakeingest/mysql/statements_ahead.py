@@ -31,6 +31,7 @@ def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping
 
 
 def _first(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """The message of `statement_ahead`, from a search of the binlog event by event."""
     with beside(source) as connection:
         at = start or file_start(written_position(connection).file)
         at = at if can_begin_at(at) else at.start_of_file

@@ -64,6 +64,7 @@ def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) 
 
 
 def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
+    """The Arrow columns of fetched rows. Raises UnsupportedValue, with the table's name."""
     try:
         return [
             from_text(column, values) for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)

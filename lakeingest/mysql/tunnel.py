@@ -83,6 +83,7 @@ def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
 
 
 def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
+    """Add the host keys of `source.ssh.known_hosts`, the only ones that are trusted."""
     from paramiko.hostkeys import HostKeyEntry
 
     for line in _text("known_hosts", ssh.known_hosts).splitlines():
@@ -93,6 +94,7 @@ def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
 
 
 def _key(ssh: Ssh) -> "paramiko.PKey":
+    """The private key of `source.ssh.key`. Raises OperatorNeeded if it is of an unknown kind or has a passphrase."""
     import paramiko
 
     text = _text("key", ssh.key.get_secret_value())
@@ -144,6 +146,7 @@ def _named(source: Source, ssh: Ssh) -> Iterator[None]:
 
 
 def _to_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
+    """Copy bytes from the socket to the channel until one of the two ends."""
     with suppress(*_BROKEN):
         while part := inner.recv(_PART):
             channel.sendall(part)
@@ -152,6 +155,7 @@ def _to_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
 
 
 def _from_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
+    """Copy bytes from the channel to the socket until one of the two ends."""
     with suppress(*_BROKEN):
         while part := channel.recv(_PART):
             inner.sendall(part)

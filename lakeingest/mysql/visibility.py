@@ -17,6 +17,7 @@ def is_denied(connection: pymysql.Connection, sql: str) -> bool:
 
 
 def _is_denied(ask: Callable[[], object]) -> bool:
+    """Whether the server denies a call. Other errors are raised, but for a lock that others hold for long."""
     try:
         ask()
     except pymysql.err.Error as error:

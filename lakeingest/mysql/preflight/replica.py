@@ -29,6 +29,8 @@ def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
 
 
 def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
+    """The conditions on a replica by their names; `primary` is the server that it replicates."""
+
     def another_server(replica: Server) -> Finding:
         if replica.variables.get("server_uuid") != primary.variables["server_uuid"]:
             return None

@@ -107,6 +107,7 @@ def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checke
 
 
 def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
+    """Yield a message if a declared key is NULL in a row, and one if it is not unique."""
     table, subject = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
     fix = "correct the rows, or name other columns with tables.options → key"
     nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.key)

@@ -66,6 +66,7 @@ class _AlterReader(DdlReader):
     """Reads the tokens of an ALTER TABLE or a TRUNCATE of one table."""
 
     def read(self) -> Alteration:
+        """The statement's alteration of the table. Raises Unclear if it does more than change columns or truncate."""
         if self._skip("TRUNCATE"):
             self._skip("TABLE")
             self._one_table()
@@ -94,6 +95,7 @@ class _AlterReader(DdlReader):
         return [_ActionReader(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
 
     def _one_table(self) -> TableSchema:
+        """The copied table whose name comes next. Raises Unclear for another table."""
         tables = self._table()
         self._skip_wait()
         if len(tables) != 1:
@@ -161,6 +163,7 @@ class _ActionReader(Action):
         return []
 
     def _adds(self) -> list[Change]:
+        """The columns that an ADD adds: one, or several in parentheses."""
         has_word = self._skip("COLUMN")
         self._if_exists()
         if not self._is_sign("("):
@@ -174,6 +177,7 @@ class _ActionReader(Action):
         return changes
 
     def _added(self) -> Change:
+        """The column whose name and definition come next, as added."""
         if self._peek() in _NO_COLUMNS:
             raise Unclear("it adds no column")
         name = self._name()

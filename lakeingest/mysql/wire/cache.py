@@ -64,6 +64,7 @@ def compiled_files() -> list[Path]:
 
 
 def _name() -> str:
+    """The folder's name: a digest of this package's sources, numba's version, Python and the processor."""
     from llvmlite.binding import get_host_cpu_name
 
     digest = hashlib.sha256()
@@ -76,6 +77,7 @@ def _name() -> str:
 
 
 def _parents() -> Iterator[Path]:
+    """The folders in which the folder of kernels may be, in the order of preference."""
     if configured := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(configured).absolute()
         return

@@ -72,6 +72,7 @@ def binary(values: Values, length: int = 0) -> pa.Array:
 
 
 def _utf8(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset whose bytes are UTF-8 already, which are proved and copied."""
     array, greatest = _copied(values, pa.string())
     if greatest >= _BYTE_ENDS["ascii"]:
         try:
@@ -141,6 +142,7 @@ def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.nda
 
 
 def _decoded(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset with a table of codes."""
     entries = table(charset)
     offsets = np.empty(len(values) + 1, np.int32)
     total = _measure(values.data, values.start, values.size, entries, offsets)
@@ -196,6 +198,7 @@ def _decode(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.n
 
 
 def _wide(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset in `_WIDE`, by Python's codec. Each distinct value is decoded once."""
     distinct = binary(values).dictionary_encode()
     texts_ = [_wide_text(value, charset) for value in distinct.dictionary.to_pylist()]
     if None in texts_:
@@ -204,6 +207,7 @@ def _wide(values: Values, charset: str) -> pa.Array:
 
 
 def _wide_text(value: bytes, charset: str) -> str | None:
+    """The text of a value in a charset of `_WIDE`; None if it is not valid."""
     try:
         text = value.decode(_WIDE[charset])
     except UnicodeDecodeError:

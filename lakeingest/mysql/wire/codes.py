@@ -161,6 +161,7 @@ def _characters(codec: str, size: int, codes: Iterable[int]) -> dict[int, str]:
 
 
 def _otherwise(charset: str) -> Iterator[tuple[int, str]]:
+    """Yield the codes of a charset that Python's codec lacks or reads differently, each with its character."""
     for first, characters in _OTHERWISE.get(charset, {}).items():
         yield from enumerate(characters, first)
     if charset in {"ujis", "eucjpms"}:  # rows for the user's own characters

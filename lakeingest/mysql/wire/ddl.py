@@ -72,6 +72,7 @@ class DdlReader:
         raise Unclear("it is not DDL of a table")
 
     def _create(self) -> bool:
+        """Whether a CREATE may change a copied table: by OR REPLACE, or by an index."""
         replaces = self._skip("OR")
         if replaces:
             self._expect("REPLACE")
@@ -97,6 +98,7 @@ class DdlReader:
         )
 
     def _drop(self) -> bool:
+        """Whether a DROP may change a copied table: the table itself, its database, or the index of its key."""
         if self._skip("DATABASE", "SCHEMA"):
             self._skip_all("IF", "EXISTS")
             return self._is_copied_from(self._name())
@@ -113,6 +115,7 @@ class DdlReader:
         return changes
 
     def _rename(self) -> bool:
+        """Whether a RENAME TABLE has a copied table on either side of a TO."""
         self._skip_all("IF", "EXISTS")
         changes = False
         while True:
@@ -125,6 +128,7 @@ class DdlReader:
             self._sign(",")
 
     def _alter(self) -> bool:
+        """Whether an ALTER may change a copied table: the altered one, or one that gives it its name or rows."""
         if self._skip("DATABASE", "SCHEMA"):  # it changes only the defaults of new tables
             return self._has("UPGRADE") and bool(self._copied)
         self._skip("ONLINE")
@@ -136,7 +140,7 @@ class DdlReader:
         if Action(self._tokens[self._at :], self._database, self._copied).maintains_partitions():
             return False
         actions = [Action(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
-        if not altered:
+        if not altered:  # another table, but an action may name a copied one
             return any(action.may_change_another() for action in actions)
         if ignores or any(schema.bound for schema in altered):
             return True

@@ -247,6 +247,7 @@ def event_width(sent: Sent) -> int:
 
 
 def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_key: bool) -> Encoding:
+    """The encoding of a column. Raises Mismatch if no reader reads the sent type into the column's kind."""
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):

@@ -47,6 +47,7 @@ class GtidPrefixes:
         return self._prefixes.index(prefix)
 
     def _add(self, gtid: Gtid | DomainGtid) -> None:
+        """Add the prefix of a GTID to the names and to the table of `follow`."""
         if isinstance(gtid, DomainGtid):
             self._names.append((None, None))
             self.table = np.vstack([self.table, [gtid.domain, gtid.server, *_NO_NUMBERS]])
@@ -114,7 +115,7 @@ class EventBuffer:
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
         place, stamp = file.number, self._stamp
-        if stamp is not None:
+        if stamp is not None:  # all rows are those of the transaction that commits them
             place, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
@@ -154,6 +155,7 @@ class EventBuffer:
         return first
 
     def _changes(self, halves: Halves, rows: np.ndarray, first: np.ndarray, gtids: pa.Array, file: int) -> Part:
+        """A batch of change rows: each half with its kind, its place, and its transaction's time and GTID."""
         schema = self.reader.schema(halves.table)
         transaction = rows[halves.event, Row.TRANSACTION]
         count = len(halves.kind)
@@ -169,6 +171,7 @@ class EventBuffer:
         return schema.table, pa.RecordBatch.from_arrays([*origin, *halves.columns], schema=self._types[schema.table])
 
     def _log(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
+        """The batch of log rows of the complete transactions."""
         complete = self.transactions[: len(uuids)]
         numbers = complete[:, Transaction.NUMBER]
         columns = [

@@ -189,6 +189,7 @@ def follow(
 def _gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
+    """Begin a transaction at MySQL's GTID event. False if the event is left to `segment`."""
     if reader[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix, is_skipped = -1, False
@@ -228,6 +229,7 @@ def _gtid(
 def _domain_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
+    """Begin a transaction at MariaDB's GTID event. False if the event is left to `segment`."""
     body = start + HEADER
     if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
@@ -309,6 +311,7 @@ def _table(
 
 @step
 def _row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
+    """Add a row event to `rows`, if its table is copied. False if the event is left to `segment`."""
     if reader[_STATE] != _OPEN or stop - start < HEADER + 8:
         return False
     place = map_place(maps, number(data, start + HEADER, 6))

@@ -37,6 +37,7 @@ def compile_kernels() -> None:
 
 
 def _compile_result_sets() -> None:
+    """Compile the kernels that read result sets."""
     table = TableSchema(TableId("", ""), (_ID,), ("id",))
     list(ResultSet(table, (Sent(FieldType.LONGLONG),), 1).take(0))
     numbers.integers(_ANY, 8, pa.int64(), signed=True)
@@ -48,6 +49,7 @@ def _compile_result_sets() -> None:
 
 
 def _compile_segments() -> None:
+    """Compile the kernels that read the binlog, beside those of result sets."""
     start = FilePosition("binlog.000001", 4)
     list(SegmentDecoder(Segment("", 1, start, start, GtidSet()), start, {}, gtids=True).take(0))
     Maps().table(0, 0)

@@ -113,6 +113,7 @@ def numeral_texts(values: Values) -> pa.Array:
 
 
 def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
+    """The text of a packed decimal. Raises Damaged for invalid digits."""
     is_negative = not raw[0] & 0x80
     digits = int.from_bytes(raw[:1]) ^ 0x80
     plain = bytes([digits, *raw[1:]])
@@ -149,6 +150,7 @@ def _integers(values: Values, width: int, *, signed: bool) -> np.ndarray:
 
 @kernel
 def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int, numbers: np.ndarray) -> None:
+    """Fill `numbers` with the value of each row, 0 for NULL."""
     unused = (8 - width) * 8 if signed else 0
     for row in range(len(start)):
         if start[row] < 0:

@@ -108,6 +108,7 @@ class ResultSet:
             raise ProtocolBroken(f"{self._schema.table}: the source sends {damage}") from damage
 
     def _batch(self) -> pa.RecordBatch:
+        """The batch of the rows whose values the walk has found."""
         rows, self._rows = self._rows, 0
         arrays = [
             self._array(encoding, Values(self._buffer.data, start[:rows], size[:rows]))
@@ -116,6 +117,7 @@ class ResultSet:
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
 
     def _array(self, encoding: Encoding, values: Values) -> pa.Array:
+        """The column of these values. Raises UnsupportedValue, with the column's name, if one cannot be copied."""
         column = encoding.column
         try:
             array = encoding.array(values)

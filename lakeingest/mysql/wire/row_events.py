@@ -115,6 +115,7 @@ class RowReader:
                 yield from self._read(data, rows, chosen, table, file)
 
     def _read(self, data: np.ndarray, rows: np.ndarray, chosen: np.ndarray, table: int, file: str) -> Iterator[Halves]:
+        """Yield the halves of the chosen row events, which are all of one table."""
         widths = self._widths[table]
         capacity = min(_CELLS // len(widths), _ROWS_MAX)
         shape = (len(widths), capacity)
@@ -155,6 +156,7 @@ class RowReader:
     def _array(
         self, encoding: Encoding, values: Values, table: int, where: str, rows: np.ndarray, event: np.ndarray
     ) -> pa.Array:
+        """The column of these values. Raises UnsupportedValue, with the event's place, if one cannot be copied."""
         try:
             return encoding.array(values)
         except NotADay as error:
@@ -167,6 +169,7 @@ class RowReader:
             raise UnsupportedValue(f"{self.schema(table).table} from {at} on: {refused}") from error
 
     def _refused(self, status: _Status, table: int, event: np.ndarray, at: str) -> UnsupportedEvent:
+        """The error for a row event that the walk could not read."""
         schema, table_map = self._tables[table]
         where = f"{schema.table} at {at}"
         if status is _Status.IMAGE:

@@ -70,8 +70,7 @@ class SegmentDecoder:
         self._read_from = self._outer  # the buffer that the offsets of the row events refer to
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
-        self.maps = Maps()
-        self._events = EventBuffer(segment, schemas.values(), stamp)
+        self.maps, self._events = Maps(), EventBuffer(segment, schemas.values(), stamp)
         self.is_done = False
         self.error: bytes | None = None  # the payload of the error packet, if the server sent it
 
@@ -278,7 +277,7 @@ class SegmentDecoder:
 
     def _rows_of(self, committed: xa.Committed | None) -> Iterator[Part]:
         """Yield the rows of a prepared transaction as rows of the open transaction, which commits it."""
-        if committed and committed.events is not None:
+        if committed and committed.events is not None:  # its events were kept in memory
             outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
             yield from self._read(self._again, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
@@ -302,6 +301,7 @@ class SegmentDecoder:
         self.reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
 
     def _begin(self, event: Event) -> Iterator[Part]:
+        """Begin a transaction at its GTID event, or begin to skip it."""
         beginning, reader = events.read_gtid(event), self.reader
         gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
         grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)

@@ -197,6 +197,7 @@ def _collations(count: int, default: bytes | None, each: bytes | None) -> list[i
 
 
 def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
+    """The members of an ENUM or SET as texts. Raises Damaged for a member that is no text."""
     try:
         return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
     except charsets.UnknownCharset:

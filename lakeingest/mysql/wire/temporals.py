@@ -182,6 +182,7 @@ def _fraction(data: np.ndarray, at: int, size: int) -> int:
 
 @kernel
 def _read_dates(data: np.ndarray, start: np.ndarray, instants: np.ndarray) -> None:
+    """Fill `instants` from DATEs in row images, 0 for NULL."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
@@ -191,6 +192,7 @@ def _read_dates(data: np.ndarray, start: np.ndarray, instants: np.ndarray) -> No
 
 @kernel
 def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants: np.ndarray) -> None:
+    """Fill `instants` from DATETIMEs in row images, 0 for NULL."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
@@ -209,6 +211,7 @@ def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants
 
 @kernel
 def _read_timestamps(data: np.ndarray, start: np.ndarray, fraction: int, instants: np.ndarray) -> None:
+    """Fill `instants` from TIMESTAMPs in row images, 0 for NULL."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
@@ -219,6 +222,7 @@ def _read_timestamps(data: np.ndarray, start: np.ndarray, fraction: int, instant
 
 @kernel
 def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, instants: np.ndarray) -> None:
+    """Fill `instants` from a result set, 0 for NULL; a value without a time has 4 bytes, one without a fraction 7."""
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
         instants[row] = 0
@@ -244,6 +248,7 @@ def _duration(hours: int, minutes: int, seconds: int, micros: int) -> int:
 
 @kernel
 def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: np.ndarray) -> None:
+    """Fill `durations` from TIMEs in row images, 0 for NULL."""
     for row in range(len(start)):
         durations[row] = 0
         if start[row] >= 0:
@@ -260,6 +265,7 @@ def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: n
 
 @kernel
 def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, durations: np.ndarray) -> None:
+    """Fill `durations` from a result set, 0 for NULL; a value without a fraction has 8 bytes, a zero time none."""
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
         durations[row] = 0
@@ -275,6 +281,7 @@ def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, du
 
 @kernel
 def _write_times(start: np.ndarray, durations: np.ndarray, digits: int, offsets: np.ndarray, text: np.ndarray) -> None:
+    """Write durations as MySQL's texts, `[-]HH:MM:SS[.fraction]`, with `digits` digits of the fraction."""
     at = int64(0)
     for row in range(len(start)):
         if start[row] >= 0:

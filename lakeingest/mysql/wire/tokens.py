@@ -126,6 +126,7 @@ def _texts(query: Query) -> set[str]:
 
 
 def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[Token]:
+    """The tokens of a text under a sql_mode; None: it is unknown. Raises Unclear if the tokens depend on it."""
     if sql_mode is None and ('"' in text or "\\" in text):
         raise Unclear("its sql_mode, which says how to read quotes, is unknown")
     mode = sql_mode or 0

@@ -112,12 +112,14 @@ class Preparing:
         if is_committed:
             return self._committed(prepared, events)
         self.pending.prepare(xid, prepared)
+        # kept only if they are few and their tables are read
         if events is not None and self._bytes + len(events) <= KEPT_BYTES and self._committed(prepared, events):
             self._kept[xid] = events
             self._bytes += len(events)
         return None
 
     def _settle(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
+        """End a prepared transaction at XA COMMIT or XA ROLLBACK; return it if it commits rows of read tables."""
         xid = xid_of(event)
         prepared, events = self.pending.end(xid), self._kept.pop(xid, None)
         self._bytes -= len(events or b"")

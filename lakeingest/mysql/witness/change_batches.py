@@ -40,6 +40,7 @@ class ChangeBatches:
         yield from (self._flush(table) for table, rows in self._rows.items() if rows)
 
     def _flush(self, table: TableId | None) -> Part:
+        """The collected rows of a table, or of the log, as a batch; they are forgotten."""
         rows = self._rows[table]
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
         table_columns = () if table is None else self._schemas[table].columns

@@ -185,6 +185,7 @@ class _Decoder:
         self._pos = end
 
     def _act(self, event: Event, begins: FilePosition) -> Iterator[Part]:
+        """Act on an event, which begins at `begins`."""
         if self._state is State.PASSING:
             self._skip()
             return
@@ -215,6 +216,7 @@ class _Decoder:
         self._state = after(self._state, sign, event.type, begins)
 
     def _begin(self, event: Event, begins: FilePosition) -> None:
+        """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
         require_known(beginning, begins, gtids=self._gtids, has_length=False)
         self._move(Sign.GTID, event, begins)
@@ -262,6 +264,7 @@ class _Decoder:
         self._is_copied.clear()
 
     def _decode(self, end: _End, committed_at: int, gtid: str | None, where: str) -> Iterator[Part]:
+        """Decode the buffered row events of a transaction, which ends at `end`, and empty the buffer."""
         ordinal = 0
         self._spool.seek(0)
         while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):

@@ -87,6 +87,7 @@ class RowEvents:
         self._tables[table_map.id], self._library_tables[table_map.id] = (schema, table_map), library_table
 
     def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
+        """The schema, the description, and the library's table of a TABLE_MAP event, proved to agree."""
         table_map = read_table_map(event)
         schema = self._schemas[table_map.table]
         where = f"{schema.table} {where}"
@@ -115,6 +116,7 @@ class RowEvents:
         self._tables.clear()
 
     def _halves(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[Half]:
+        """Yield the row halves of a row event."""
         rows = self._library(event, where)
         lacking = missing(event.data, table_map.names)
         if rows.number_of_columns != len(table_map.names) or not lacking <= set(schema.skipped):
