@@ -1,1 +1,1 @@
-"""Jobs for clusters of others: what is uploaded for them, and the request that starts them."""
+"""Jobs on clusters of cloud services: their archives, and the requests that start, follow and cancel them."""

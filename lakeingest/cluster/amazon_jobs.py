@@ -1,4 +1,4 @@
-"""What the services of AWS that run jobs have in common."""
+"""The common part of AWS's services that run jobs."""
 
 import gzip
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from lakeingest.config import amazon
 from lakeingest.errors import Retryable
 from lakeingest.files.stored import Stored
 
-# Where the interpreter is on Amazon Linux 2023; EMR has it beside its own 3.9 since 7.1.
+# The interpreter on Amazon Linux 2023; EMR has it beside its own 3.9 since 7.1.
 INTERPRETER = f"/usr/bin/python{PYTHON}"
 
 
 @dataclass(frozen=True, slots=True)
 class AmazonJobs(JobService[C]):
-    """EMR's images have the jars of the lake formats."""
+    """A service of EMR, whose images have the jars of the lake formats."""
 
     provided: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "iceberg": {"spark.jars": "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"},
@@ -26,7 +26,7 @@ class AmazonJobs(JobService[C]):
     }
 
     def require_client(self) -> None:
-        """OperatorNeeded where AWS's client is not installed."""
+        """Raise OperatorNeeded if AWS's client is not installed."""
         amazon.require_client()
 
     def folder(self, uri: str) -> Stored:
@@ -35,7 +35,7 @@ class AmazonJobs(JobService[C]):
 
 
 def unzipped(folder: Stored) -> str:
-    """What a driver wrote, in the files that AWS stores of it; empty before there are any."""
+    """The output of a driver, from the files in which AWS stores it; empty before there are any."""
     texts = []
     for name in ("stderr.gz", "stdout.gz"):
         try:

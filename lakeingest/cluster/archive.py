@@ -1,7 +1,7 @@
-"""The archives of a job: what lakeingest needs beside Spark, and lakeingest itself with its pipeline.yml.
+"""Builds the archives of a job: the packages that lakeingest needs beside Spark, and lakeingest with its pipeline.yml.
 
-Both are for the Python and the machines of EMR 7, whatever machine they are built on. A name ends with a digest of what
-is inside, so that an upload never changes what a running job reads.
+Both are for the Python and the machines of EMR 7, also if another machine builds them. The name of an archive ends with
+a digest of its content, so that an upload never changes a file that a running job reads.
 """
 
 import fnmatch
@@ -24,9 +24,9 @@ from lakeingest.errors import OperatorNeeded
 PACKAGE = Path(__file__).parents[1]
 LOCK = Path(__file__).with_name("requirements.lock")  # the hashes of the packages that lakeingest is tested with
 PYTHON = "3.11"
-PROCESSOR = "generic"  # whatever machines a job gets; they find compiled kernels by this name
-_ARCHIVES = 3  # of the dependencies
-# What no job imports. NumPy imports one of its tests' modules.
+PROCESSOR = "generic"  # kernels for any machine that a job gets; the machines find them by this name
+_ARCHIVES = 3  # the number of archives of the dependencies
+# Files that no job imports. NumPy's tests are not here, because NumPy imports one of their modules.
 _LEFT_OUT = (
     "[!n]*/tests/*",
     "numba/tests/*",
@@ -54,40 +54,42 @@ _WHEELS = ("manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in 
 
 
 def requirements(*more: str) -> list[str]:
-    """The exact versions, as they are installed here, of all that a job needs there beside Spark, and of `more`.
+    """The pins of all packages that a job needs beside Spark, and of `more`: the versions that are installed here.
 
-    OperatorNeeded where lakeingest or one of them is not installed here.
+    Raises OperatorNeeded if lakeingest or one of these packages is not installed here.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found: dict[str, str] = {}
-    asked, waiting = set(), [Requirement("lakeingest[aws]"), *map(Requirement, more)]
+    versions: dict[str, str] = {}
+    visited, waiting = set(), [Requirement("lakeingest[aws]"), *map(Requirement, more)]
     while waiting:
-        wanted = waiting.pop()
-        for extra in ("", *wanted.extras):
-            name = canonicalize_name(wanted.name)
-            if (name, extra) in asked:
+        requirement = waiting.pop()
+        for extra in ("", *requirement.extras):
+            name = canonicalize_name(requirement.name)
+            if (name, extra) in visited:
                 continue
-            asked.add((name, extra))
+            visited.add((name, extra))
             try:
                 installed = distribution(name)
             except PackageNotFoundError as error:
-                raise OperatorNeeded(f"a job needs {wanted}, which is not here: pip install '{wanted}'") from error
-            found[name] = installed.version
+                raise OperatorNeeded(
+                    f"a job needs {requirement}, which is not here: pip install '{requirement}'"
+                ) from error
+            versions[name] = installed.version
             for line in installed.requires or ():
-                one = Requirement(line)
-                if one.marker is None or one.marker.evaluate(_MARKERS | {"extra": extra}):
-                    one.marker = None  # it holds, and is no part of what is wanted
-                    waiting.append(one)
-    del found["lakeingest"]
-    return [f"{name}=={version}" for name, version in sorted(found.items())]
+                needed = Requirement(line)
+                if needed.marker is None or needed.marker.evaluate(_MARKERS | {"extra": extra}):
+                    needed.marker = None  # the condition is met; without it, messages name only the package
+                    waiting.append(needed)
+    del versions["lakeingest"]
+    return [f"{name}=={version}" for name, version in sorted(versions.items())]
 
 
 def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
-    """The archives of the requirements in the folder: pip fetches them, unless the same ones were fetched before.
+    """The archives of the requirements, in the folder. Pip fetches the packages, unless the folder has the archives.
 
-    Each can be kept by a service that takes files up to 100 MB. OperatorNeeded where pip cannot.
+    Each archive is small enough for a service that takes files of up to 100 MB. Raises OperatorNeeded if pip fails.
     """
     names = dependencies_names(pins)
     if not all((folder / name).exists() for name in names):
@@ -103,13 +105,13 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
 
 
 def dependencies_names(pins: list[str]) -> tuple[str, ...]:
-    """What the archives of these requirements are called."""
+    """The names of the archives of these requirements."""
     digest = _digest(" ".join((PYTHON, *_WHEELS, *_LEFT_OUT, *sorted(_SERVICES), *hashed(pins))).encode())
     return tuple(f"dependencies{number}-{digest}.tar.gz" for number in range(1, _ARCHIVES + 1))
 
 
 def _parts(fetched: Path, count: int) -> list[dict[str, Path]]:
-    """The files that a job needs, in parts of about the same size; what belongs to one package stays together."""
+    """The files that a job needs, in parts of about the same size; the files of one package stay together."""
     packages: dict[str, dict[str, Path]] = {}
     for path in fetched.rglob("*"):
         name = path.relative_to(fetched).as_posix()
@@ -119,14 +121,14 @@ def _parts(fetched: Path, count: int) -> list[dict[str, Path]]:
     sizes = [0] * count
     by_size = {key: sum(path.stat().st_size for path in files.values()) for key, files in packages.items()}
     for key in sorted(packages, key=lambda key: (-by_size[key], key)):
-        least = sizes.index(min(sizes))
-        parts[least] |= packages[key]
-        sizes[least] += by_size[key]
+        smallest = sizes.index(min(sizes))
+        parts[smallest] |= packages[key]
+        sizes[smallest] += by_size[key]
     return parts
 
 
 def _is_left_out(name: str) -> bool:
-    """Whether no job imports a file; most of botocore are descriptions of services that no job asks."""
+    """Whether a file is left out, because no job imports it. Most of botocore describes services that no job uses."""
     folders = name.split("/")
     if folders[:2] == ["botocore", "data"] and len(folders) > len(("botocore", "data", "endpoints.json")):
         return folders[2] not in _SERVICES
@@ -134,9 +136,9 @@ def _is_left_out(name: str) -> bool:
 
 
 def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProxyType({})) -> Path:
-    """The archive of lakeingest, with its kernels compiled where they can be here, a pipeline.yml and files beside it.
+    """Make the archive of lakeingest in the folder, with a pipeline.yml, and the files of `beside` by their names.
 
-    It is made in the folder; `beside` has the files by their names.
+    The archive has compiled kernels if this machine can compile them for a job's Python and machines.
     """
     packed = io.BytesIO()
     sources: dict[str, Path | bytes] = {
@@ -152,7 +154,7 @@ def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProx
 
 
 def _kernels() -> dict[str, Path]:
-    """Compiled kernels for where they are looked for beside the sources; none where Python or machine is another."""
+    """Compiled kernels, by their path in the archive, beside the sources; none on another Python or kind of machine."""
     from packaging.markers import default_environment
 
     here = {**default_environment()}
@@ -167,11 +169,11 @@ def _kernels() -> dict[str, Path]:
         check=True,
     )
     modules = [Path(line) for line in done.stdout.splitlines()]
-    return {f"{PACKAGE.name}/mysql/wire/__pycache__/{one.parent.name}/{one.name}": one for one in modules}
+    return {f"{PACKAGE.name}/mysql/wire/__pycache__/{path.parent.name}/{path.name}": path for path in modules}
 
 
 def hashed(pins: list[str]) -> list[str]:
-    """The requirements, with the hashes of their files where LOCK has that version."""
+    """The requirements, each with the hashes of its files if LOCK has its version."""
     locked = re.findall(r"(?m)^(\S+==\S+)((?:.*\\\n)+.*)", LOCK.read_text())
     hashes: dict[str, list[str]] = {}
     for pin, lines in locked:
@@ -180,21 +182,25 @@ def hashed(pins: list[str]) -> list[str]:
 
 
 def _fetch(pins: list[str], folder: Path) -> None:
-    """Let pip put packages into the folder, those with hashes and then the others; OperatorNeeded where it cannot."""
-    wanted = folder.with_suffix(".txt")
+    """Let pip install packages into the folder: those with hashes, then the others.
+
+    Raises OperatorNeeded if pip fails.
+    """
+    requirements_file = folder.with_suffix(".txt")
     for options in (["--require-hashes"], []):
         lines = [line for line in hashed(pins) if ("--hash" in line) == bool(options)]
         if lines:
-            wanted.write_text("\n".join(lines))
-            _install([*options, "-r", str(wanted)], folder)
+            requirements_file.write_text("\n".join(lines))
+            _install([*options, "-r", str(requirements_file)], folder)
 
 
-def _install(wanted: list[str], folder: Path) -> None:
+def _install(arguments: list[str], folder: Path) -> None:
+    """Run pip for Linux and a job's Python, with `arguments`, into the folder. Raises OperatorNeeded if it fails."""
     platforms = [f"--platform={name}" for name in _WHEELS]
     target = ["--implementation=cp", f"--python-version={PYTHON}", *platforms, f"--target={folder}"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "--no-deps", "--no-compile", "--only-binary=:all:", *target, *wanted],
+        [*pip, "--no-deps", "--no-compile", "--only-binary=:all:", *target, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -207,7 +213,7 @@ def _install(wanted: list[str], folder: Path) -> None:
 
 
 def _pack(file: io.BufferedIOBase, files: Mapping[str, Path | bytes]) -> None:
-    """Write a tar that depends on names, contents and what may be executed alone."""
+    """Write a tar whose bytes depend only on the files' names, contents and executable bits."""
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name, source in sorted(files.items()):
             entry = tarfile.TarInfo(name)

@@ -1,4 +1,4 @@
-"""Dataproc: a job of a cluster, whose driver runs on YARN; the request is that of Google's `submit_job`."""
+"""Dataproc: a job of a cluster, whose driver runs on YARN. Google's `submit_job` takes the request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _ENDED = {"DONE", "ERROR", "CANCELLED"}
 
 @dataclass(frozen=True, slots=True)
 class DataprocJobs(GoogleJobs[Dataproc]):
-    """Jobs of a cluster. A component of the cluster puts the jars of the formats where Spark looks."""
+    """Jobs of a cluster. A component of the cluster gives Spark the jars of the lake formats."""
 
     key: ClassVar[str] = Dataproc.key
     operation: ClassVar[str] = "submit_job"
@@ -33,7 +33,7 @@ class DataprocJobs(GoogleJobs[Dataproc]):
         return f"Dataproc cluster {self.config.cluster} in {self.config.region}"
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The archives are unpacked beside the driver only where it runs on YARN, too."""
+        """The job as Google's SubmitJobRequest. The driver runs on YARN, too: else no archive is unpacked beside it."""
         settings = {
             "spark.submit.deployMode": "cluster",
             **job.environment(YARN_DRIVER, None),
@@ -60,12 +60,12 @@ class DataprocJobs(GoogleJobs[Dataproc]):
         return request
 
     def state(self, run: str) -> State:
-        """What the service says."""
+        """The job's state, as the service tells it."""
         status = self._found(run).status
         return State(status.state.name, status.state.name in _ENDED, status.state.name == "DONE", status.details)
 
     def cancel(self, run: str) -> None:
-        """The driver is ended; nothing is done when it has ended."""
+        """End the driver. A driver that has ended is left alone."""
         with google.named(f"Dataproc does not cancel job {run}", "submit.dataproc"):
             self._client().cancel_job(self._named(run), timeout=google.SECONDS, retry=None)
 
@@ -77,7 +77,7 @@ class DataprocJobs(GoogleJobs[Dataproc]):
             return self._client().get_job(self._named(run), **google.limits())
 
     def _output(self, job: Any) -> str:
-        """Of what spark-submit printed; the driver's own output is in Cloud Logging."""
+        """The prefix for the output of spark-submit; the driver's own output is in Cloud Logging."""
         return str(job.driver_output_resource_uri)
 
     def _named(self, run: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Dataproc without a cluster: a job is a batch; the request is that of Google's `create_batch`."""
+"""Dataproc without a cluster: a job is a batch. Google's `create_batch` takes the request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class DataprocBatches(GoogleJobs[DataprocServerless]):
         return f"Dataproc Serverless in {self.config.region}"
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The batch and its id, by which it is found again."""
+        """The batch as Google's CreateBatchRequest, with an id by which it is found again."""
         execution = {
             "service_account": self.config.service_account,
             "subnetwork_uri": self.config.subnetwork,
@@ -65,12 +65,12 @@ class DataprocBatches(GoogleJobs[DataprocServerless]):
         return request
 
     def state(self, run: str) -> State:
-        """What the service says."""
+        """The batch's state, as the service tells it."""
         batch = self._found(run)
         return State(batch.state.name, batch.state.name in _ENDED, batch.state.name == "SUCCEEDED", batch.state_message)
 
     def cancel(self, run: str) -> None:
-        """The operation that made the batch is cancelled, and with it the batch."""
+        """Cancel the operation that made the batch, and so the batch."""
         operation = self._found(run).operation
         with google.named(f"Dataproc does not cancel batch {run}", _KEY):
             self._client().cancel_operation({"name": operation}, timeout=google.SECONDS, retry=None)

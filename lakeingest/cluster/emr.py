@@ -28,7 +28,7 @@ class EmrSteps(AmazonJobs[Emr]):
         return f"EMR cluster {self.config.cluster_id} in {self.config.region}"
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The arguments of spark-submit. The name of the step has the token: a step has no other way to find it."""
+        """A step that runs spark-submit. Its name has the token, because a step has no other field to find it by."""
         settings = {**job.environment(YARN_DRIVER, INTERPRETER), **job.launch, **job.settings}
         words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         first = ["spark-submit", "--deploy-mode", "cluster", "--archives", ",".join(job.unpacked)]
@@ -51,28 +51,31 @@ class EmrSteps(AmazonJobs[Emr]):
         return request
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """The service knows no token: the step is looked for first, and a request is sent once."""
+        """Start the step, or find the one of this request. EMR knows no token, so the step is found by its name.
+
+        The request is sent only once: a repeated one would add a second step.
+        """
         name = request["Steps"][0]["Name"]
-        found = self._step(name)
-        if found is not None:
-            return found
+        step_id = self._step(name)
+        if step_id is not None:
+            return step_id
         try:
             with amazon.named("EMR does not add the step", _KEYS["JobFlowId"]):
                 return str(amazon.client("emr", self.config.region, 1).add_job_flow_steps(**request)["StepIds"][0])
-        except Retryable:
-            if (found := self._step(name)) is not None:
-                return found
+        except Retryable:  # the step may have been added although the answer was lost
+            if (step_id := self._step(name)) is not None:
+                return step_id
             raise
 
     def state(self, run: str) -> State:
-        """What the cluster says."""
+        """The step's state, as the cluster tells it."""
         status = self._described(run)["Status"]
         reasons = {**status.get("StateChangeReason", {}), **status.get("FailureDetails", {})}
         reason = " ".join(str(reasons[name]) for name in ("Reason", "Message") if reasons.get(name))
         return State(status["State"], status["State"] in _ENDED, status["State"] == "COMPLETED", reason)
 
     def log(self, run: str) -> str:
-        """What spark-submit printed; the driver's own output is among the containers' logs."""
+        """The output of spark-submit; the driver's own output is among the containers' logs."""
         with amazon.named(f"EMR says nothing of cluster {self.config.cluster_id}", _KEYS["JobFlowId"]):
             cluster = self._client().describe_cluster(ClusterId=self.config.cluster_id)["Cluster"]
         logs = cluster.get("LogUri")
@@ -82,7 +85,7 @@ class EmrSteps(AmazonJobs[Emr]):
         return unzipped(self.folder(place))
 
     def cancel(self, run: str) -> None:
-        """The step's processes are sent SIGTERM, if it has not ended."""
+        """Let EMR send SIGTERM to the step's processes. A step that has ended is left alone."""
         with amazon.named(f"EMR does not cancel step {run}", _KEYS["JobFlowId"]):
             self._client().cancel_steps(
                 ClusterId=self.config.cluster_id, StepIds=[run], StepCancellationOption="SEND_INTERRUPT"

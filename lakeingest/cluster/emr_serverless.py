@@ -1,4 +1,4 @@
-"""EMR Serverless: a job is the arguments of boto3's `start_job_run`."""
+"""EMR Serverless: a job is a job run of an application. boto3's `start_job_run` takes the request."""
 
 import re
 from collections.abc import Mapping
@@ -38,13 +38,14 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """The variables that EMR fills in."""
+        """The variables that EMR itself fills in, each with its secret."""
         return self.config.secrets
 
     def request(self, job: Job) -> dict[str, Any]:
-        """What Spark has to know before it starts are its parameters, and all other settings are its defaults.
+        """The job as arguments of `start_job_run`.
 
-        EMR keeps parameters and defaults with the job, for everybody who may look at jobs.
+        Settings that Spark needs before it starts are the job's parameters, and all other settings its defaults. EMR
+        shows parameters and defaults to everybody who may look at jobs.
         """
         first = {
             "spark.archives": ",".join(job.unpacked),
@@ -82,24 +83,24 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
         return request
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Asked again with its token, whether by the client or by the next command, the service has one job."""
+        """Start the job, or find the one of this request: the service starts one job for all requests with a token."""
         with amazon.named("EMR Serverless does not start the job", _KEYS["applicationId"]):
             return str(self._client().start_job_run(**request)["jobRunId"])
 
     def state(self, run: str) -> State:
-        """What the service says."""
+        """The job's state, as the service tells it."""
         with amazon.named(f"EMR Serverless says nothing of job {run}", _KEYS["applicationId"]):
             job = self._client().get_job_run(applicationId=self.config.application_id, jobRunId=run)["jobRun"]
         word = job["state"]
         return State(word, word in _ENDED, word == "SUCCESS", job.get("stateDetails") or "")
 
     def log(self, run: str) -> str:
-        """EMR writes what the driver has printed to S3 while it runs, each file as a whole."""
+        """The driver's output. EMR writes it to S3 while the driver runs, each file as a whole."""
         place = f"{self.bucket}/{_LOGS}/applications/{self.config.application_id}/jobs/{run}/SPARK_DRIVER"
         return unzipped(self.folder(place))
 
     def cancel(self, run: str) -> None:
-        """The driver gets SIGTERM."""
+        """Let EMR send SIGTERM to the driver. A job that has ended is left alone."""
         try:
             with amazon.named(f"EMR Serverless does not cancel job {run}", _KEYS["applicationId"]):
                 self._client().cancel_job_run(applicationId=self.config.application_id, jobRunId=run)
@@ -113,6 +114,6 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
 
 def _parameters(settings: Mapping[str, str]) -> str:
     for key, value in settings.items():
-        if re.search(r"[\s'\"\\]", value):  # how the service reads quotes is written nowhere
+        if re.search(r"[\s'\"\\]", value):  # no document says how the service reads quotes
             raise ConfigError(f"spark: {key} may hold no blanks, quotes or backslashes in a job: {value}")
     return " ".join(f"--conf {key}={value}" for key, value in settings.items())

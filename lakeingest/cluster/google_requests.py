@@ -1,4 +1,4 @@
-"""Requests to Dataproc: checked against Google's own types, sent by Google's client, with our names of errors."""
+"""Requests to Dataproc: checked against Google's own types, sent by Google's client. Errors become lakeingest's."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from lakeingest.files.stored import Stored
 
 EXTRA = "pip install 'lakeingest[gcp]'"
 SECONDS = 60.0  # for an answer
-_PATIENCE_SECONDS = 15.0  # of all tries of one request; by default Google's client tries some for 15 minutes
+_PATIENCE_SECONDS = 15.0  # for all tries of one request; by default Google's client tries some for 15 minutes
 
 
 def types() -> Any:
-    """Google's package; OperatorNeeded without it. It takes seconds to import."""
+    """Google's package, which takes seconds to import. Raises OperatorNeeded if it is not installed."""
     try:
         from google.cloud import dataproc_v1
     except ModuleNotFoundError as error:
@@ -26,9 +26,9 @@ def types() -> Any:
 
 
 def assert_accepted(kind: str, request: Mapping[str, Any], required: Mapping[str, str]) -> None:
-    """ConfigError where a request of this type has an unknown field, a wrong type, or lacks a required value.
+    """Raise ConfigError if a request of this type has an unknown field or a wrong type, or lacks a required value.
 
-    Google's types do not say which values are required: `required` has the path of each, and its key of pipeline.yml.
+    Google's types do not say which values are required. `required` has the path of each, and its key of pipeline.yml.
     """
     try:
         getattr(types(), kind)(request)
@@ -52,7 +52,7 @@ def client(kind: str, region: str) -> Any:
 
 
 def limits() -> dict[str, Any]:
-    """How long a request may take, and for how long one is repeated that changes nothing."""
+    """The options of a read request: its timeout, and the time for which it is repeated after the service failed."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 
@@ -62,7 +62,10 @@ def limits() -> dict[str, Any]:
 
 @contextmanager
 def named(doing: str, key: str | None = None) -> Iterator[None]:
-    """Name the errors of requests, as `amazon.named` does."""
+    """Turn the errors of requests inside the block into lakeingest's, as `amazon.named` does.
+
+    `doing` begins the message; `key` is the key of pipeline.yml that the request depends on.
+    """
     types()
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError, TransportError
@@ -82,14 +85,14 @@ def named(doing: str, key: str | None = None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class GoogleJobs(JobService[C]):
-    """What the services of Dataproc have in common; a job is one of Google's values."""
+    """The common part of Dataproc's services. A job is a value of Google's types."""
 
     extra: ClassVar[tuple[str, ...]] = ("google-auth", "requests")
-    noun: ClassVar[str]  # for a job, in messages
+    noun: ClassVar[str]  # the service's word for a job, in messages
     api: ClassVar[str]  # the client that knows the jobs
 
     def require_client(self) -> None:
-        """OperatorNeeded where Google's client is not installed."""
+        """Raise OperatorNeeded if Google's client is not installed."""
         types()
 
     def folder(self, uri: str) -> Stored:
@@ -97,17 +100,20 @@ class GoogleJobs(JobService[C]):
         return on_google(uri)
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Of requests with one `request_id` the service carries out the first, and the id of the job is ours."""
+        """Start the job, or find the one of this request. The service carries out one request of each `request_id`.
+
+        The job's id is chosen here, so that a conflict says that the job exists.
+        """
         from google.api_core.exceptions import Conflict
 
         with named(f"Dataproc does not start the {self.noun}", f"submit.{self.key}"), suppress(Conflict):
             getattr(self._client(), self.operation)(dict(request), timeout=SECONDS, retry=None)
         run = self._run(request)
-        self._found(run)  # a conflict with something else is none with this job
+        self._found(run)  # raises if the conflict was with anything but this job
         return run
 
     def log(self, run: str) -> str:
-        """What the service has stored of the driver's output, in the files whose names begin as it says."""
+        """The driver's output, as far as the service has stored it: the content of all files with its prefix."""
         output = self._output(self._found(run))
         if not output:
             return ""
@@ -121,11 +127,11 @@ class GoogleJobs(JobService[C]):
 
     @abstractmethod
     def _found(self, run: str) -> Any:
-        """What the service says of a job."""
+        """The service's description of a job."""
 
     @abstractmethod
     def _output(self, job: Any) -> str:
-        """How the URIs of a job's output begin; empty before there is any."""
+        """The prefix of the URIs of a job's output; empty before there is any output."""
 
     def _client(self) -> Any:
         return client(self.api, self.region)

@@ -1,4 +1,4 @@
-"""Object stores as a submitting machine reaches them: with the credentials that the tools of their clouds find."""
+"""Object stores of a submitting machine, reached with the credentials that the clouds' own tools find there."""
 
 from dataclasses import replace
 
@@ -11,14 +11,14 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 def on_amazon(uri: str, region: str, storage: Storage | None = None) -> Stored:
-    """A folder of S3: an endpoint of `storage` counts, else AWS's variables do."""
-    given = storage or Storage()
-    endpoint = amazon.client("s3", given.region or region).meta.endpoint_url
-    if given.endpoint is None and not endpoint.endswith(_AMAZON):
-        given = given.model_copy(update={"endpoint": endpoint, "path_style": True})
-    found = Stored.of(Place.of(uri), given.model_copy(update={"region": given.region or region}))
-    options = {**dict(found.bucket.options), **amazon.credentials()}
-    return replace(found, bucket=replace(found.bucket, options=tuple(sorted(options.items()))))
+    """A folder of S3, at the endpoint of `storage`, else at the endpoint that AWS's variables name."""
+    settings = storage or Storage()
+    endpoint = amazon.client("s3", settings.region or region).meta.endpoint_url
+    if settings.endpoint is None and not endpoint.endswith(_AMAZON):
+        settings = settings.model_copy(update={"endpoint": endpoint, "path_style": True})
+    folder = Stored.of(Place.of(uri), settings.model_copy(update={"region": settings.region or region}))
+    options = {**dict(folder.bucket.options), **amazon.credentials()}
+    return replace(folder, bucket=replace(folder.bucket, options=tuple(sorted(options.items()))))
 
 
 def on_google(uri: str) -> Stored:

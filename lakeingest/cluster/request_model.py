@@ -1,4 +1,4 @@
-"""Requests to services of AWS, checked offline against the models of AWS's own client."""
+"""Checks requests to services of AWS offline, against the models of AWS's own client."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,10 @@ from lakeingest.errors import ConfigError, OperatorNeeded
 
 
 def assert_accepted(service: str, operation: str, request: Mapping[str, Any], keys: Mapping[str, str]) -> None:
-    """ConfigError where the service would refuse the request; it names `keys` of pipeline.yml by their parameters."""
+    """Raise ConfigError if the service would refuse the request.
+
+    `keys` has the key of pipeline.yml for a parameter of the request; the message names the keys of the wrong ones.
+    """
     try:
         from botocore.session import Session  # type: ignore[import-untyped]
         from botocore.validate import ParamValidator  # type: ignore[import-untyped]
@@ -21,12 +24,12 @@ def assert_accepted(service: str, operation: str, request: Mapping[str, Any], ke
     wrong = report.generate_report().splitlines() if report.has_errors() else list(_wrong(shape, request))
     if wrong:
         reasons = "; ".join(wrong)
-        named = " and ".join(key for parameter, key in keys.items() if parameter in reasons)
-        raise ConfigError(f"{named or 'the job'}: {operation} takes no such request: {reasons}")
+        wrong_keys = " and ".join(key for parameter, key in keys.items() if parameter in reasons)
+        raise ConfigError(f"{wrong_keys or 'the job'}: {operation} takes no such request: {reasons}")
 
 
 def _wrong(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
-    """What botocore's validator leaves to the service: how long texts may be, and their form."""
+    """Yield the faults that botocore's validator leaves to the service: texts that are too long or of a wrong form."""
     for at, form, text in _texts(shape, request, ""):
         if len(text) > form.get("max", len(text)):
             yield f"{at.lstrip('.')} is longer than {form['max']}"
@@ -42,6 +45,7 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def _texts(shape: Any, value: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Yield each text of a request, with its path and the form that the model prescribes."""
     match shape.type_name:
         case "string":
             yield at, shape.metadata, value

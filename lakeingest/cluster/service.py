@@ -1,4 +1,4 @@
-"""What `submit` asks of a service that runs jobs. Each service is a value below one base."""
+"""The interface by which `submit` uses a service that runs jobs. Each service is a subclass of one base."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,17 +9,18 @@ from lakeingest.cluster.archive import PROCESSOR
 from lakeingest.config.submit import ServiceConfig
 from lakeingest.files.stored import Stored
 
-JOB = "LAKEINGEST_JOB"  # the variable by which a job knows its token; it records it with its outcome
+JOB = "LAKEINGEST_JOB"  # the variable with the job's token, which the job records with its outcome
 EXECUTOR = "spark.executorEnv"
 YARN_DRIVER = "spark.yarn.appMasterEnv"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job, in the words of no service.
+    """A job, independent of the service that runs it.
 
-    `token` is its own: a service that is asked again with it starts no second job. `archives` are URIs by the folder
-    that they are unpacked into. `launch` is what Spark has to know before it starts, `settings` are the user's.
+    `token` identifies the job: a service that gets a second request with it starts no second job. `archives` are URIs
+    by the folder that they are unpacked into. `launch` are the settings that Spark needs before it starts, `settings`
+    are the user's.
     """
 
     name: str
@@ -32,11 +33,14 @@ class Job:
 
     @property
     def unpacked(self) -> list[str]:
-        """The archives as Spark takes them."""
+        """The archives in Spark's form: each URI with the folder that it is unpacked into."""
         return [f"{uri}#{folder}" for folder, uri in self.archives.items()]
 
     def environment(self, driver: str, interpreter: str | None) -> dict[str, str]:
-        """The settings that make the variables of the driver, whose prefix is given, and of the executors."""
+        """The Spark settings for the environment variables of the driver and of the executors.
+
+        `driver` is the prefix of the driver's settings; `interpreter` is the path of Python, None for Spark's own.
+        """
         variables = {
             "PYTHONPATH": ":".join(f"./{folder}" for folder in self.archives),
             "NUMBA_CPU_NAME": PROCESSOR,
@@ -48,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a job stands, in the service's word, and the service's reason if it gives one."""
+    """The state of a job: the service's word for it, and the service's reason if it gives one."""
 
     word: str
     ended: bool
@@ -61,14 +65,14 @@ C = TypeVar("C", bound=ServiceConfig)
 
 @dataclass(frozen=True, slots=True)
 class JobService(ABC, Generic[C]):
-    """A service that runs jobs. Errors of its requests are ours: Retryable, OperatorNeeded, ConfigError."""
+    """A service that runs jobs. Failed requests are lakeingest's errors: Retryable, OperatorNeeded or ConfigError."""
 
     config: C
 
     key: ClassVar[str]  # as in `submit KEY`
     operation: ClassVar[str]  # the call that starts a job, with the request as its arguments
-    extra: ClassVar[tuple[str, ...]] = ()  # what a job needs there beside lakeingest[aws]
-    # for each lake format, the settings that let Spark use the jars that are there; none where it finds them
+    extra: ClassVar[tuple[str, ...]] = ()  # packages that a job needs there beside lakeingest[aws]
+    # for each lake format, the settings with which Spark finds the jars of the service; empty if it needs none
     provided: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     @property
@@ -78,7 +82,7 @@ class JobService(ABC, Generic[C]):
 
     @property
     def region(self) -> str:
-        """The region of its jobs."""
+        """The region of the service's jobs."""
         return self.config.region
 
     @property
@@ -89,11 +93,11 @@ class JobService(ABC, Generic[C]):
     @property
     @abstractmethod
     def title(self) -> str:
-        """The service and its place, for people."""
+        """The name of the service and its place, for people."""
 
     @abstractmethod
     def require_client(self) -> None:
-        """OperatorNeeded, with what to install, where the service's client is not here."""
+        """Raise OperatorNeeded, with the package to install, if the service's client is not installed here."""
 
     @abstractmethod
     def folder(self, uri: str) -> Stored:
@@ -101,15 +105,15 @@ class JobService(ABC, Generic[C]):
 
     @abstractmethod
     def request(self, job: Job) -> dict[str, Any]:
-        """The arguments of the call; ConfigError names what the service would refuse. Asks nobody."""
+        """The arguments of the call `operation`. No request is sent. Raises ConfigError for a part that is refused."""
 
     @abstractmethod
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the job, or find the one that was started with this request; its id."""
+        """Start the job, or find the one that was started with this request; return the job's id."""
 
     @abstractmethod
     def state(self, run: str) -> State:
-        """Where the job stands."""
+        """The state of the job."""
 
     @abstractmethod
     def log(self, run: str) -> str:
@@ -117,7 +121,7 @@ class JobService(ABC, Generic[C]):
 
     @abstractmethod
     def cancel(self, run: str) -> None:
-        """End the job; nothing is done when it has ended."""
+        """End the job. A job that has ended is left alone."""
 
 
-Service: TypeAlias = JobService[Any]  # whatever it is called
+Service: TypeAlias = JobService[Any]  # a service with any configuration

@@ -61,19 +61,19 @@ def read_segment(
     waiting: Mapping[TableId, TableSchema] = NO_TABLES,
     prepared: PreparedAt | None = None,
 ) -> Iterator[Part]:
-    """The change rows of the tables in `schemas`, and a log row for each transaction that is not in `skip`.
+    """Yield the change rows of the tables in `schemas`, and a log row for each transaction outside `segment.skip`.
 
-    Rows of a table, and those of the log, are in binlog order. They count only when the iterator ends without an
-    error; then `facts` are those of the whole segment. Where the segment has the history of its start, that is proven
-    before the first part. Of the tables in `waiting` there are no rows, but their DDL is refused, too; where a table
-    could be lifted over it, the UnsupportedEvent has its `ddl`. `prepared` is what is prepared (XA) where the segment
-    starts, or at a place before that; without it, the binlog is searched.
+    The rows of a table are in binlog order, and so are the log rows. Rows count only if the iterator ends without an
+    error; `facts` describe the whole segment then. A history that the segment has of its start is proven before the
+    first part. Tables in `waiting` have no rows here, but their DDL is refused, too; if a table can be lifted over the
+    DDL, the UnsupportedEvent carries it in `ddl`. `prepared` has the XA transactions that are prepared at the segment's
+    start, or at an earlier place; without it, the binlog is searched for them.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
 
     Raises:
         BinlogGone: the server does not have this segment.
-        SourceReplaced: it is another server.
+        SourceReplaced: another server answers.
         SourceAway: the connection breaks.
         SchemaChanged, UnsupportedEvent, UnsupportedValue: something in the segment cannot be replayed exactly.
 
@@ -108,16 +108,22 @@ def read_segment(
 
 
 def _dump_start(segment: Segment) -> FilePosition:
-    """Where the dump begins: with the event that ends at the segment's start, if that is known, to prove it."""
+    """Where the dump begins: with the event that ends at the segment's start, which proves it, if that event is known.
+
+    Otherwise the dump begins at the segment's start.
+    """
     history = segment.history
-    return segment.start if not (history and history.event) else FilePosition(segment.start.file, history.event.pos)
+    if history and history.event:
+        return FilePosition(segment.start.file, history.event.pos)
+    return segment.start
 
 
 class _Replay:
-    """Reads XA transactions again that were prepared in the binlog. Each read opens a connection (`wire.xa.Replay`).
+    """Reads prepared XA transactions from the binlog again. Each read opens a connection (`wire.xa.Replay`).
 
-    `known` says what is prepared at some place of it. If that is not after the segment's start, nothing older is read,
-    and the segment has no transactions to skip, which may be prepared, too.
+    `prepared` has the transactions that are prepared at a place of the binlog. A place after the segment's start is
+    not used. Otherwise the binlog before the place is not read, and the segment has no transactions to skip, because
+    these may be prepared, too.
     """
 
     def __init__(
@@ -126,18 +132,22 @@ class _Replay:
         segment: Segment,
         server_id: int,
         schemas: Mapping[TableId, TableSchema],
-        known: PreparedAt | None,
+        prepared: PreparedAt | None,
     ) -> None:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
-        self._known = self._known_at_start = None if known is None or is_before(segment.start, known.at) else known
-        self._pending = Pending()  # prepared before what the segment's reader has seen
-        self._looked_to: FilePosition | None = None  # and since this place
+        is_usable = prepared is not None and not is_before(segment.start, prepared.at)
+        self._known = self._known_at_start = prepared if is_usable else None
+        self._pending = Pending()  # transactions that were prepared before the segment's reader began …
+        self._looked_to: FilePosition | None = None  # … and after this place; nothing older was read yet
         self.nulled = Counter[TableId]()
         self.ends_twice = False  # whether the server may end a transaction twice
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
-        """Where the transaction was prepared that is committed at `at`, and was prepared before the segment."""
+        """Where a transaction was prepared: before the segment. The segment commits it at `at`.
+
+        Raises UnsupportedEvent if the binlog has no XA PREPARE of it.
+        """
         if self._looked_to is None:
             self._looked_to = at if self._known is None else self._segment.start
         if xid not in self._pending.prepared:
@@ -146,14 +156,17 @@ class _Replay:
             raise self._lost(at, self._schemas)
         return self._pending.prepared[xid]
 
-    def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
-        """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`."""
+    def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
+        """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`.
+
+        Raises UnsupportedEvent if the binlog has been purged up to there.
+        """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
-        segment = replace(self._segment, start=found.start, stop=found.stop, skip=GtidSet(), history=None)
-        begin = found.start if can_begin_at(found.start) else found.start.start_of_file
+        segment = replace(self._segment, start=prepared.start, stop=prepared.stop, skip=GtidSet(), history=None)
+        begin = prepared.start if can_begin_at(prepared.start) else prepared.start.start_of_file
         if not is_in_one_of(begin, self._files()):
-            raise self._lost(at, found.changed(self._schemas))
+            raise self._lost(at, prepared.changed(self._schemas))
         decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
         for table, batch in self._read(segment, begin, decoder):
             if table is not None:
@@ -161,30 +174,34 @@ class _Replay:
         self.nulled += decoder.nulled
 
     def _look_back(self, xid: Xid, stop: FilePosition) -> None:
-        """Read the binlog before `stop`, the newest file first, until it shows where this was prepared."""
+        """Read the binlog before `stop`, the newest file first, until it shows where a transaction was prepared."""
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
         while starts and xid not in self._pending.prepared:
-            start, known = starts[-1], self._known
-            if known is not None and is_before(start, known.at):
-                start, self._known = known.at, None
+            start, at_place = starts[-1], self._known
+            # A file with the known place: read the part after the place, add the transactions prepared there, and
+            # only then, in the next turn, read the part before it.
+            if at_place is not None and is_before(start, at_place.at):
+                start, self._known = at_place.at, None
             else:
                 starts.pop()
-                known = None
+                at_place = None
             self._pending = self._pending.after(self._pending_in(start, stop))
-            if known is not None:
-                self._pending = self._pending.after(Pending(dict(known.prepared)))
+            if at_place is not None:
+                self._pending = self._pending.after(Pending(dict(at_place.prepared)))
             self._looked_to = stop = start
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
-        """UnsupportedEvent if the transaction that is rolled back at `at` had ended before that.
+        """Raise UnsupportedEvent if the transaction that is rolled back at `at` had ended before.
 
-        Only MariaDB may end it twice: after a crash in which it had written XA COMMIT and not shown the rows yet.
+        Only MariaDB may end a transaction twice: after a crash between the write of its XA COMMIT and the moment in
+        which its rows become visible.
         """
+        # the newest part that prepares or ends the transaction decides
         for start, stop in self._parts_before(at) if self.ends_twice else ():
-            found = self._pending_in(start, stop, frozenset({xid}))
-            if xid in found.prepared:
+            part = self._pending_in(start, stop, frozenset({xid}))
+            if xid in part.prepared:
                 return
-            if xid in found.ended:
+            if xid in part.ended:
                 error = UnsupportedEvent(
                     f"the binlog holds an XA ROLLBACK at {at} of a transaction that had ended before that: the source"
                     " was killed during its XA COMMIT, and differs from its binlog; copy the tables again"
@@ -195,27 +212,31 @@ class _Replay:
                 return
 
     def _parts_before(self, stop: FilePosition) -> list[tuple[FilePosition, FilePosition]]:
-        """The binlog before a position, the newest part first: files, cut where something is known."""
+        """The binlog before a position in parts, the newest first: files, cut at the place with known transactions."""
         starts = {file_start(file) for file in self._files()}
         starts |= {self._known_at_start.at} if self._known_at_start else set()
-        ordered = sorted((one for one in starts if is_before(one, stop)), key=lambda one: (one.number, one.pos))
+        ordered = sorted((at for at in starts if is_before(at, stop)), key=lambda at: (at.number, at.pos))
         return list(zip(ordered, [*ordered[1:], stop], strict=True))[::-1]
 
     def last_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
-        """Of these, those that have ended before the segment, and all others that are not in the segment."""
-        later = self._pending_in(self._segment.start, self._segment.stop, xids)
-        others = left = xids.difference(later.prepared, later.ended)
+        """The transactions among `xids` that ended before the segment, and the others that are not in the segment."""
+        in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
+        elsewhere = unseen = xids.difference(in_segment.prepared, in_segment.ended)
         ended = frozenset[Xid]()
-        for part in self._parts_before(self._segment.start) if left else ():
-            if not left:
+        # the newest part first: the last that the binlog says of a transaction counts
+        for part in self._parts_before(self._segment.start) if unseen else ():
+            if not unseen:
                 break
-            found = self._pending_in(*part, left)
-            ended |= (left & found.ended).difference(found.prepared)
-            left = left.difference(found.prepared, found.ended)
-        return ended, others - ended
+            in_part = self._pending_in(*part, unseen)
+            ended |= (unseen & in_part.ended).difference(in_part.prepared)
+            unseen = unseen.difference(in_part.prepared, in_part.ended)
+        return ended, elsewhere - ended
 
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
-        """What a part of the binlog leaves prepared, and what ends in it."""
+        """The transactions that are prepared at the end of a part of the binlog, and those that end in the part.
+
+        For a transaction in `sought` the end is noted also if the part itself prepares it.
+        """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
         if start == stop:
@@ -229,10 +250,12 @@ class _Replay:
         return decoder.xa.pending
 
     def _files(self) -> list[str]:
+        """The names of the source's binlog files, oldest first."""
         with connect(self._source) as connection:
             return list(file_sizes(connection))
 
     def _read(self, segment: Segment, begin: FilePosition, decoder: "SegmentDecoder") -> Iterator[Part]:
+        """Yield the parts that the decoder makes of a dump from `begin` on, over a connection of its own."""
         with connect(self._source) as connection:
             uuid, *_ = query_row(connection, dialect(connection).state, 4)
             _require_segment(str(uuid), written_position(connection), segment)
@@ -243,6 +266,7 @@ class _Replay:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
     def _lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
+        """The error for a transaction whose XA PREPARE is not in the binlog any more; `tables` are those that stop."""
         error = UnsupportedEvent(
             f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "
             "binlog for longer than transactions stay prepared, then copy the tables again"
@@ -254,23 +278,23 @@ class _Replay:
 def last_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """Of these XA transactions, those that have ended before the segment, and all others that are not in the segment.
+    """The XA transactions among `xids` that ended before the segment, and the others that are not in the segment.
 
-    The binlog is read backwards, until it shows each of them. The errors are those of `read_segment`.
+    The binlog is read backwards until it shows each transaction. The errors are those of `read_segment`.
     """
     return _Replay(source, segment, server_id, NO_TABLES, None).last_before(frozenset(xids))
 
 
 def can_begin_at(at: FilePosition) -> bool:
-    """Whether a dump can begin at a position: the command cannot express positions beyond 4 GiB."""
+    """Whether a dump can begin at a position. The command cannot express positions beyond 4 GiB."""
     return at.pos <= _DUMP_POS_MAX
 
 
 def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:
-    """The second in which the file was begun; the event that begins at `at`, and its bytes as the server sends them.
+    """Read the event that begins at `at`: the second in which its file was begun, the event, and its bytes as sent.
 
-    At the start of a file the event is its FORMAT_DESCRIPTION. BinlogGone where no event begins at `at`. The connection
-    must be fresh and cannot be used afterwards.
+    At the start of a file the event is its FORMAT_DESCRIPTION. The connection must be fresh and cannot be used
+    afterwards. Raises BinlogGone if no event begins at `at`.
     """
     began, checksums = 0, True
     try:
@@ -291,7 +315,7 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
 
 
 def assert_same_server(uuid: str, expected: str, at: FilePosition) -> None:
-    """SourceReplaced unless the server that answers is the one that a saved position is of."""
+    """Raise SourceReplaced unless the answering server, `uuid`, is the one of the saved position, `expected`."""
     if uuid != expected:
         raise SourceReplaced(
             f"the source is another server now: {uuid}, the position {at} is of {expected};"
@@ -300,15 +324,16 @@ def assert_same_server(uuid: str, expected: str, at: FilePosition) -> None:
 
 
 def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
-    """SourceReplaced unless the server is that of the segment, BinlogGone unless it has written the segment."""
+    """Raise SourceReplaced unless the server is the segment's own, BinlogGone unless it has written the segment."""
     assert_same_server(uuid, segment.server_uuid, segment.start)
     if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
 
 
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
-    # Without it, the server refuses to send events with checksums. MySQL knows the first name from 8.0.26 on.
-    # What init_connect may have set would make the reader a semi-synchronous replica, or one that begins at a GTID.
+    """Send the command with which the server begins to send its binlog, from `begin` on, as to a replica."""
+    # Without the first variable, the server refuses to send events with checksums; MySQL has its first name since
+    # 8.0.26. init_connect may have set the others: to a semi-synchronous replica, or one that begins at a GTID.
     query(
         connection,
         "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', @rpl_semi_sync_replica = 0,"
@@ -324,7 +349,7 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 
 def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
-    """The events that the server sends from `begin` on, up to the end of its binlog, with their headers.
+    """Yield the events that the server sends, with their headers: from `begin` to the end of its binlog.
 
     The connection must be fresh and cannot be used afterwards. No replica may have `server_id`.
     """

@@ -1,4 +1,4 @@
-"""The source with what only MySQL's bytes tell: its binlog, and the values of defaults."""
+"""The source with all that is decoded from MySQL's bytes: its binlog, and the values of defaults."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,55 +29,58 @@ def read_changes(
     waiting: Mapping[TableId, TableSchema] = NO_TABLES,
     prepared: PreparedAt | None = None,
 ) -> Generator[Part, None, None]:
-    """As `binlog_reader.read_segment`, on a connection of its own, which ends with the iterator. Executors do this."""
+    """Yield the parts of `binlog_reader.read_segment`, read on a new connection, which the end of the iterator closes.
+
+    Executors call it.
+    """
     with connections.connect(settings) as connection:
         server_id = connections.free_server_id(connection, settings)
         yield from read_segment(connection, segment, tables, server_id, facts, waiting, prepared)
 
 
 class BinlogSource(Source):
-    """A source whose binlog is read, too: on connections of its own."""
+    """A source whose binlog is read, too: each read opens a connection."""
 
     def file_began(self, file: str) -> int:
-        """The second (since 1970) in which a binlog file was begun. After a reset the name is that of another file."""
+        """The second (since 1970) in which a binlog file was begun. It tells files of one name apart after a reset."""
         return continuity.file_began(self.settings, file)
 
     def state(self) -> ServerState:
         """The server's identity and its executed GTIDs."""
         return server_state(self.connection)
 
-    def executed_with(self, wanted: GtidSet, position: Position | None = None) -> ServerState:
-        """The state once these transactions are executed (`continuity.executed_with`).
+    def executed_with(self, gtids: GtidSet, position: Position | None = None) -> ServerState:
+        """The server's state once it has executed these transactions (`continuity.executed_with`).
 
-        BinlogGone where the server loses the history of the `position` meanwhile.
+        Raises BinlogGone if the server loses the history of the `position` meanwhile.
         """
 
         def look(state: ServerState) -> None:
             if position is not None:
                 continuity.same_history(state, position)
 
-        return continuity.executed_with(self.connection, wanted, look)
+        return continuity.executed_with(self.connection, gtids, look)
 
-    def last_transaction(self, before: FilePosition) -> Committed | None:
-        """The last transaction with a GTID before a position (`continuity.last_transaction`)."""
-        return continuity.last_transaction(self.settings, self.connection, before)
+    def last_transaction(self, end: FilePosition) -> Committed | None:
+        """The last transaction with a GTID up to a position (`continuity.last_transaction`)."""
+        return continuity.last_transaction(self.settings, self.connection, end)
 
     def assert_there(self, position: Position) -> None:
-        """BinlogGone unless the binlog after the position is there; SourceReplaced where it is another server."""
+        """Raise BinlogGone unless the source has the binlog after the position, SourceReplaced on another server."""
         continuity.still_there(self.settings, self.connection, position)
 
     def assert_same_history(self, position: Position, files: Collection[str]) -> None:
-        """BinlogGone where the binlog, which has these files, contradicts the history of the position."""
+        """Raise BinlogGone if the binlog, which consists of `files`, contradicts the history of the position."""
         continuity.prove(self.settings, position, files)
 
-    def settle(self, position: Position, known: Collection[Xid]) -> frozenset[Xid]:
-        """Wait until read views have every XA COMMIT before the position (`xa_list.settle`)."""
-        return xa_list.settle(self.settings, self.connection, position, known)
+    def settle(self, position: Position, prepared: Collection[Xid]) -> frozenset[Xid]:
+        """Wait until new read views have every XA COMMIT before the position (`xa_list.settle`)."""
+        return xa_list.settle(self.settings, self.connection, position, prepared)
 
     def last_ddl(
         self, segment: Segment, tables: Mapping[TableId, TableSchema]
     ) -> Mapping[TableId, FilePosition | None]:
-        """Where the last DDL of each of these tables ends in a segment (`last_ddl.last_ddl`)."""
+        """The end of the last DDL of each of these tables in a segment (`last_ddl.last_ddl`)."""
         return last_ddl(self.settings, segment, tables)
 
     def changes(self, segment: Segment, tables: Mapping[TableId, TableSchema]) -> Iterator[Part]:
@@ -85,7 +88,7 @@ class BinlogSource(Source):
         return read_changes(self.settings, segment, tables)
 
     def here(self, epoch: int) -> ThisServer:
-        """What finds positions of other servers in this one's binlog, as places of this epoch."""
+        """The finder of other servers' positions in this server's binlog, as places of the epoch."""
         return ThisServer(self.settings, self.connection, epoch)
 
     def wait_until_over(self, second: int) -> None:
@@ -93,11 +96,11 @@ class BinlogSource(Source):
         continuity.wait_until_over(self.connection, second)
 
     def with_default_values(self, schema: TableSchema, names: Collection[str]) -> TableSchema:
-        """The definition with the values of the defaults of these columns (`default_values.with_default_values`)."""
+        """The definition with the values of these columns' defaults (`default_values.with_default_values`)."""
         return with_default_values(self.settings, schema, names)
 
     def keys_within(
         self, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
     ) -> list[Mapping[str, Any]]:
-        """Those of the keys that the server finds within the range."""
+        """The keys among `keys` that are within the range, as the server compares them."""
         return keys_within(self.connection, schema, keys, within)

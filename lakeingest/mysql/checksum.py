@@ -15,17 +15,20 @@ _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
 def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
-    """The checksum of the rows of the range, by the bucket of their keys; one statement reads all."""
+    """The checksum of the range's rows in each bucket of keys, by the bucket's number. One statement reads all.
+
+    Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
+    """
     with connect(source) as connection:
-        found = query(
+        buckets_read = query(
             connection,
             f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_half('d', 1)}), BIT_XOR({_half('d', 17)})"
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
             f" FROM {_from(schema, keys)}) AS digests GROUP BY bucket",
         )
-        rows, hashed = (sum(int(row[count]) for row in found) for count in (1, 2))
+        rows, hashed = (sum(int(row[count]) for row in buckets_read) for count in (1, 2))
         _all_hashed(connection, schema, rows, hashed)
-    return {int(number): Checksum(int(n), int(left), int(right)) for number, n, _, left, right in found}
+    return {int(number): Checksum(int(n), int(left), int(right)) for number, n, _, left, right in buckets_read}
 
 
 def row_checksums(
@@ -33,8 +36,8 @@ def row_checksums(
 ) -> dict[Key, Checksum]:
     """The checksum of each row of the range, for at most `limit` rows in key order.
 
-    `buckets` restricts the rows: the number of buckets, and those that are read. Where only the server knows the order
-    of keys, the keys are their canonical texts, in the order of these.
+    `buckets` restricts the rows: the count of all buckets, and the numbers of the buckets to read. If only the server
+    knows the order of keys, the keys of the result are their canonical texts, and the rows are ordered by these texts.
     """
     values = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
     order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
@@ -86,12 +89,14 @@ def _value(column: Column) -> str:
 
 
 def _ewkb(raw: str) -> str:
+    """SQL for a geometry's hexadecimal digits in PostGIS's form, from MySQL's own form `raw`."""
     srid = f"SUBSTR({raw}, 1, {SRID_BYTES})"
     with_srid = f"HEX(SUBSTR({raw}, 5, 4)), '20', HEX({srid}), HEX(SUBSTR({raw}, 10))"
     return f"IF({srid} = x'00000000', HEX(SUBSTR({raw}, 5)), CONCAT({with_srid}))"
 
 
 def _text(column: Column) -> str:
+    """SQL for the canonical text of a column's value (`core.checksum`)."""
     name = quote(column.name)
     match column.kind:
         case Kind.DATETIME | Kind.TIMESTAMP:
@@ -121,11 +126,12 @@ def _text(column: Column) -> str:
 
 
 def _unsigned_double(value: str) -> str:
-    """The sign and the text of the absolute value: MySQL prints expressions with 22 characters, too few for a sign."""
+    """SQL for the sign and the absolute value's text: MySQL prints expressions in 22 characters, too few for a sign."""
     return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"
 
 
 def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
+    """Raise OperatorNeeded if fewer rows were hashed than counted."""
     if hashed < rows:  # CONCAT returns NULL for a row that is longer than a packet
         (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)
         raise OperatorNeeded(

@@ -5,17 +5,18 @@
 2. the read view opens: START TRANSACTION WITH CONSISTENT SNAPSHOT.
 3. high: the written position, which contains everything that the view sees. It is read now, not after the rows: the
    view is fixed, so the window is milliseconds.
-4. the table's lock and its definition under it, the proof that the session is ours (`mysql.session`: so no result is
-   truncated), then its rows, in the same transaction.
+4. the table's metadata lock; the definition, read while the lock is held; the proof that the session is ours
+   (`mysql.session`: so no result is truncated); then the rows, in the same transaction.
 
-MariaDB reports the position of a read view in the binlog: that is the high watermark, and of a view that was opened
-before, the low one. But its views may lack an XA COMMIT before that. If XA RECOVER, asked between the two, lists any
-transaction, low is a position that was proved to have no such commit before it (`xa_list.settle`).
+MariaDB reports the position of a read view in the binlog. The chunk's own view gives the high watermark, and a view
+that is opened earlier gives the low one. But a view may lack an XA COMMIT that is before its position. If XA RECOVER,
+asked between the two views, lists any transaction, low is a position that was proved to have no such commit before it
+(`xa_list.settle`).
 
-With `source.replica`, the view, the lock, the definition and the rows are of the replica; `mysql.replica` says why low
-and high may be of the primary then.
+With `source.replica`, the view, the lock, the definition and the rows are the replica's, while low and high are the
+primary's; `mysql.replica` says why this is right.
 
-Rows, low, high and definition are returned together: a retried task must never combine those of different attempts.
+Rows, low, high and definition are returned together: a retried task must never combine parts of two attempts.
 """
 
 from collections import Counter
@@ -92,7 +93,7 @@ class ChunkRead:
 
 @dataclass(frozen=True, slots=True)
 class RowsRead:
-    """Rows as one read view saw them, with the view's low watermark, and its high watermark as the server names it.
+    """Rows as one read view saw them, with the view's low watermark, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so.
     """
@@ -127,9 +128,9 @@ def read_chunk(
 
 
 def read_stable(read: Callable[[], Read]) -> Read:
-    """The result of `read`, repeated a few times if its table changes during the read; SplitUnstable if it still does.
+    """The result of `read`, which is repeated a few times if its table changes during the read.
 
-    Each try takes watermarks of its own.
+    Each try takes its own watermarks. Raises SplitUnstable if the table changes during the last try, too.
     """
     for _ in range(READ_TRIES - 1):
         with suppress(SplitUnstable):
@@ -149,31 +150,34 @@ def read_rows(
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
-    `settled` is a position, before now, up to which views have every XA COMMIT. It takes two connections to the server
-    `server_uuid`; with a replica one, and two to the replica.
+    `settled` is an earlier position of the binlog: new views contain every XA COMMIT before it. The read opens two
+    connections to the server `server_uuid`; with a replica, one to that server and two to the replica.
 
     Raises:
         SplitUnstable: the table or the server changed during the read, so it has to be read again; or XA transactions
             are prepared on MariaDB, and no `settled` is given.
         SchemaChanged: the definition is not `schema`.
-        OperatorNeeded: binlog_order_commits is OFF, or the replica has transactions of its own.
+        OperatorNeeded: binlog_order_commits is OFF, or the replica has transactions that its primary lacks.
+        UnsupportedValue: a value cannot be copied exactly, or a key column that the user declared is NULL in a row.
         SourceAway: the replica lags.
         ChunkTooSlow, ChunkTooLarge: the read reached the cap.
 
     """
-    # errors in the block name the server of the inner connection
+    # The steps are those at the head of this file. Errors in the block name the server of the inner connection.
     with connect(source) as beside, connect(source.of_rows, stream=True) as reading:
+        # Steps 1 to 3: low, the view, high
         low, high = _marked_view(source, reading, beside, server_uuid, epoch, hooks, settled)
+        # Step 4: the definition is read under the metadata lock, so no DDL comes between it and the rows
         table = table_name(schema.table)
-        query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the metadata lock; 1412 when the view is older
-        now = _definition(source, reading, beside, schema)
-        if now.fingerprint != schema.fingerprint:
+        query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the lock; error 1412 if DDL came after the view
+        current = _definition(source, reading, beside, schema)
+        if current.fingerprint != schema.fingerprint:
             raise SchemaChanged(
                 f"{schema.table}: DDL changed its definition since its first chunk; copy the table again"
             )
         if source.replica is None:
             _same_server(reading, server_uuid)
-        # an ALTER would wait for the metadata lock of an open transaction
+        # capped: an ALTER would wait for the metadata lock of an open transaction
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
         rows, nulled = _rows(reading, schema, select, conditions, cap)
@@ -198,15 +202,18 @@ def _marked_view(
     hooks: Hooks,
     settled: FilePosition | None,
 ) -> tuple[Low, FilePosition]:
-    """Open the read view; its low and high watermark."""
+    """Open the read view; return its low and its high watermark."""
     is_exact = dialect(beside).has_snapshot_position
+    # Step 1: low, before the view opens, so that the view contains it; a replica must have it by then
     with named_errors(source):
-        low = read_low(beside, server_uuid, epoch) if not is_exact else _settled_low(beside, settled).place(epoch)
+        low = _settled_low(beside, settled).place(epoch) if is_exact else read_low(beside, server_uuid, epoch)
     hooks.after_low()
     if source.replica is not None:
         catch_up(reading, low)
+    # Step 2: the view
     query(reading, OPEN_VIEW)
     hooks.after_view()
+    # Step 3: high, after the view opened, so that high contains all that the view sees
     with named_errors(source):
         high = snapshot_position(reading) if is_exact else written_position(beside)
         _same_server(beside, server_uuid)
@@ -215,7 +222,10 @@ def _marked_view(
 
 
 def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -> FilePosition:
-    """The low watermark of a read view that is opened after this returns, on a server that shows positions of views."""
+    """The low watermark of a read view that is opened after this returns, on a server that shows views' positions.
+
+    Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
+    """
     low = written_position(connection)
     if not (dialect(connection).is_xa_late and listed(connection)):
         return low
@@ -225,7 +235,7 @@ def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -
 
 
 def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
-    """The low watermark of a read view that is opened after this returns."""
+    """The low watermark of a read view that is opened after this returns. Raises SplitUnstable on another server."""
     state = server_state(connection)
     if state.uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
@@ -237,9 +247,9 @@ def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Lo
 def _definition(
     source: Source, reading: pymysql.Connection, beside: pymysql.Connection, schema: TableSchema
 ) -> TableSchema:
-    """The table's definition on the server of its rows.
+    """The table's definition on the server that its rows are read from.
 
-    On another connection: the view's transaction would read information_schema as of the view.
+    It is read on another connection: inside the view, information_schema is as old as the view.
     """
     if source.replica is None:
         return read_schema(beside, schema.table, schema.choices)
@@ -249,9 +259,9 @@ def _definition(
 
 
 def server_state(connection: pymysql.Connection) -> ServerState:
-    """The server's state; OperatorNeeded where commits are not in binlog order.
+    """The server's state. Raises OperatorNeeded if commits are not in binlog order.
 
-    All in one SELECT: the order can be switched off at any moment, and then the executed set has gaps.
+    One SELECT reads it all: binlog_order_commits can be switched off at any moment, and the executed set has gaps then.
     """
     uuid, mode, ordered, executed = query_row(connection, dialect(connection).state, 4)
     if str(ordered) not in {"1", "ON"}:
@@ -262,6 +272,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 
 def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
+    """Raise SplitUnstable if another server answers on this connection."""
     uuid = server_of(connection)
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
@@ -270,6 +281,7 @@ def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
 def _rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
 ) -> tuple[pa.Table, int]:
+    """The rows that meet the conditions, and the number of values that are NULL only because the user chose so."""
     nulled: Counter[TableId] = Counter()
     batches: list[pa.RecordBatch] = []
     size = 0

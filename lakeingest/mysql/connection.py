@@ -50,7 +50,7 @@ _AWAY = {
     4031,  # the connection was idle for too long
 }
 _DEFINITION_CHANGED = 1412
-_GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # DDL dropped or renamed what a query names
+_GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # DDL dropped or renamed an object of the query
 _TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
 _INTERRUPTED = {ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 _RAISE = "; raise {} with SET GLOBAL, or where the service has its settings"
@@ -65,10 +65,10 @@ _BESIDE = threading.Lock()
 
 @contextmanager
 def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connection]:
-    """An autocommitting connection with a pinned session, as `mysql.session` says; closed at the end.
+    """An autocommitting connection with a pinned session (`mysql.session`), closed at the end of the block.
 
-    Values are MySQL's own text, not converted. With `stream`, cursors do not buffer results. Errors of the server
-    inside the block are raised as those of lakeingest.
+    Values are MySQL's own text, not converted. With `stream`, cursors do not buffer results. The server's errors
+    inside the block become lakeingest's.
 
     Raises:
         SourceAway: the server cannot be reached, or the connection breaks.
@@ -81,7 +81,7 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
         connection = Driver(
             source,
             charset="utf8mb4",
-            autocommit=None,  # the session says it; the driver could not, without converters
+            autocommit=None,  # the session's pins set it; the driver cannot, because it has no converters
             conv={},
             connect_timeout=GREETING_SECONDS,
             cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
@@ -99,13 +99,13 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 
 @contextmanager
 def beside(source: Source) -> Iterator[pymysql.Connection]:
-    """As `connect`, for a short time, in addition to a run's own connection; only one thread at a time has it."""
+    """A second connection as from `connect`, beside a run's own, for a short time. A process has one at a time."""
     with _BESIDE, connect(source) as connection:
         yield connection
 
 
 def reopen(connection: pymysql.Connection) -> None:
-    """Open a connection that is closed or broken, with a session as `connect` promises."""
+    """Open a connection again that is closed or broken, with the pinned session of `connect`."""
     driver: Any = connection  # it has no public way to close a broken connection
     driver._force_close()  # noqa: SLF001
     connection.connect()
@@ -114,7 +114,7 @@ def reopen(connection: pymysql.Connection) -> None:
 
 
 def server_of(connection: pymysql.Connection) -> str:
-    """The id of the connection's server; OperatorNeeded where its session is not as it was pinned."""
+    """The id of the connection's server. Raises OperatorNeeded if its session has lost a pinned value."""
     driver: Any = connection  # the method has no types
     pins = pins_of(driver.get_server_info())
     proven = asked(pins)
@@ -124,7 +124,7 @@ def server_of(connection: pymysql.Connection) -> str:
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
-    """Run a statement; all rows, each value as MySQL's text."""
+    """Run a statement; return all rows, each value as MySQL's text."""
     with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute(sql)
         _require_result(cursor, sql)
@@ -132,7 +132,7 @@ def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
 
 
 def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]]:
-    """Run a statement; all rows as dicts by lower-case column name."""
+    """Run a statement; return all rows as dicts by lower-case column name."""
     with connection.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(sql)
         _require_result(cursor, sql)
@@ -140,7 +140,7 @@ def query_dicts(connection: pymysql.Connection, sql: str) -> list[dict[str, Any]
 
 
 def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[Any, ...]:
-    """Run a statement whose result is one row of so many columns, whatever the server's state."""
+    """Run a statement; return its one row of `columns` values. Raises Surprise if the result has another shape."""
     rows = query(connection, sql)
     if [len(row) for row in rows] != [columns]:
         raise Surprise(f"{len(rows)} rows where one of {columns} columns was asked for")
@@ -149,7 +149,7 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
 
 @surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
-    """The text of SHOW CREATE TABLE. A byte that is no UTF-8 is a surrogate: MariaDB shows binary defaults as bytes."""
+    """The text of SHOW CREATE TABLE. MariaDB shows binary defaults as bytes: one that is not UTF-8 is a surrogate."""
     connection.use_unicode = False
     try:
         text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]
@@ -175,7 +175,7 @@ def table_name(table: TableId) -> str:
 
 @surprises("an answer to a question")
 def written_position(connection: pymysql.Connection) -> FilePosition:
-    """The end of the binlog as written: it contains every transaction that an earlier read view sees.
+    """The end of the binlog as written. It contains every transaction that a read view sees which opened before.
 
     On MariaDB it is the position of a read view that is opened now: the end of the finished commits. The connection
     must have no open transaction.
@@ -198,7 +198,7 @@ def snapshot_position(connection: pymysql.Connection) -> FilePosition:
 
 
 def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
-    """The server's status of its binlog; OperatorNeeded where the server writes none."""
+    """The server's status of its binlog. Raises OperatorNeeded if the server writes no binlog."""
     rows = query_dicts(connection, dialect(connection).log_status)
     if not rows:
         raise OperatorNeeded("the source writes no binary log; start it with log_bin")
@@ -219,13 +219,13 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 
 @surprises("an answer to a question")
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
-    """The start of the newest binlog file, or of the oldest file from which at most `most` bytes follow."""
+    """The start of the oldest binlog file from which at most `most` bytes follow; else of the newest file."""
     sizes = file_sizes(connection)
     first, *older = reversed(sizes)
-    left = most - sizes[first]
+    bytes_left = most - sizes[first]
     for file in older:
-        left -= sizes[file]
-        if left < 0:
+        bytes_left -= sizes[file]
+        if bytes_left < 0:
             break
         first = file
     return file_start(first)
@@ -242,7 +242,8 @@ def source_of(connection: pymysql.Connection) -> Source:
 def free_server_id(connection: pymysql.Connection, source: Source, *others: int) -> int:
     """A server id of the configured range that no replica uses now, as far as the user may see replicas.
 
-    It is none of the `others`, which our own readers have: the server does not list them.
+    It is also none of `others`, the ids of our own readers, which the server does not list. Raises OperatorNeeded if
+    all are taken.
     """
     taken = {int(query_row(connection, "SELECT @@global.server_id", 1)[0]), *others}
     try:
@@ -260,7 +261,7 @@ def free_server_id(connection: pymysql.Connection, source: Source, *others: int)
 
 @contextmanager
 def named_errors(source: Source) -> Iterator[None]:
-    """Raise the server's errors as those of lakeingest, with one line that names the server."""
+    """Turn the server's errors inside the block into lakeingest's, whose one line names the server."""
     try:
         yield
     except pymysql.err.Error as error:  # also for a broken socket
@@ -268,6 +269,7 @@ def named_errors(source: Source) -> Iterator[None]:
 
 
 def _source_error(error: Exception, source: Source) -> LakeIngestError:
+    """The lakeingest error for an error of the driver or the server; its message names the server and the way out."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     where = f"{source.host}:{source.port}"
@@ -278,8 +280,8 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
     if code in _AWAY or isinstance(error, pymysql.err.InterfaceError):
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code == ER.ACCESS_DENIED_ERROR:
-        given = source.password is not None and source.password.get_secret_value()
-        why = "" if given else "no password was given; set MYSQL_PASSWORD or source.password"
+        has_password = source.password is not None and source.password.get_secret_value()
+        why = "" if has_password else "no password was given; set MYSQL_PASSWORD or source.password"
         fix = why or "correct source.user and source.password, or the account's host in the server"
         return OperatorNeeded(f"the source {where} refuses user {source.user}: {text}; {fix}")
     if code in DENIED:

@@ -40,9 +40,9 @@ EXECUTED_PAUSE_SECONDS = 0.05
 
 
 def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
-    """BinlogGone unless the source still has the binlog of the position; SourceReplaced where it is another server.
+    """Raise BinlogGone unless the source still has the binlog of the position, SourceReplaced on another server.
 
-    The events are read on separate connections.
+    Events are read on separate connections.
     """
     same_history(server_state(connection), position)
     sizes = file_sizes(connection)
@@ -57,7 +57,10 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
 
 
 def same_history(state: ServerState, position: Position) -> None:
-    """BinlogGone unless the server has executed all transactions of the position; SourceReplaced for another server."""
+    """Raise BinlogGone unless the server has executed all transactions of the position.
+
+    Raises SourceReplaced on another server.
+    """
     assert_same_server(state.uuid, position.server_uuid, position.at)
     if (state.executed is None) != (position.gtids is None):
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
@@ -68,14 +71,15 @@ def same_history(state: ServerState, position: Position) -> None:
 
 
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
-    """BinlogGone where the binlog contradicts the history of the position; `files` are the binlog files of the source.
+    """Raise BinlogGone if the binlog contradicts the history of the position; `files` are the source's binlog files.
 
-    SourceReplaced where another server answers by now. A purged file cannot be compared: it is not an error.
+    Raises SourceReplaced if another server answers by now. A purged file cannot be compared, and is no error.
     """
     history, at = position.history, position.at
     if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
+    # the event that ends at the position; without one, the first event of the file: both tell when the file was begun
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
         began, _, raw = _event(source, begins, at, position)
@@ -83,9 +87,10 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
+    # the last transaction before the position
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
-        _, found, _ = _event(source, FilePosition(last.file, last.pos), at, position)
-        if not _begins(found, last):
+        _, beginning, _ = _event(source, FilePosition(last.file, last.pos), at, position)
+        if not _begins(beginning, last):
             raise other_history(at, f"another transaction begins at {last.file}:{last.pos}")
 
 
@@ -95,14 +100,15 @@ def file_began(source: Source, file: str) -> int:
     return _event(source, start, start)[0]
 
 
-def last_transaction(source: Source, connection: pymysql.Connection, before: FilePosition) -> Committed | None:
-    """The last transaction with a GTID before a position, which is the end of one; None where the binlog has none.
+def last_transaction(source: Source, connection: pymysql.Connection, end: FilePosition) -> Committed | None:
+    """The last transaction with a GTID up to the position `end`, where a transaction ends; None if there is none.
 
-    The whole file is read, without its rows. None also where that would take long, or something in it is refused.
+    Files are read whole, the newest first, but rows are not decoded. None also if a file is too long for that, or
+    something in it is refused.
     """
     uuid, sizes = server_state(connection).uuid, file_sizes(connection)
-    stop = before
-    for file in reversed([one for one in sizes if not is_before(before, file_start(one))]):
+    stop = end
+    for file in reversed([file for file in sizes if not is_before(end, file_start(file))]):
         if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:
             return None
         facts = SegmentFacts()
@@ -120,27 +126,27 @@ def last_transaction(source: Source, connection: pymysql.Connection, before: Fil
 
 
 def executed_with(
-    connection: pymysql.Connection, wanted: GtidSet, look: Callable[[ServerState], None] = lambda _: None
+    connection: pymysql.Connection, gtids: GtidSet, look: Callable[[ServerState], None] = lambda _: None
 ) -> ServerState:
-    """The server's state once it has executed these transactions, which are in its binlog; Retryable if it does not.
+    """The server's state once it has executed the transactions `gtids`, which are in its binlog.
 
-    Every state on the way is given to `look`.
+    `look` is called with every state that is read meanwhile. Raises Retryable if the server takes too long.
     """
     deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
     while True:
         state = server_state(connection)
         look(state)
-        if state.executed is None or wanted <= state.executed:
+        if state.executed is None or gtids <= state.executed:
             return state
         if time.monotonic() > deadline:
-            raise Retryable(f"{wanted - state.executed} is in the binlog but not executed; run the same command again")
+            raise Retryable(f"{gtids - state.executed} is in the binlog but not executed; run the same command again")
         time.sleep(EXECUTED_PAUSE_SECONDS)
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock has passed this second (since 1970): at most a second.
+    """Wait, for a second at most, until the server's clock has passed this second (since 1970).
 
-    A binlog that is reset afterwards begins its files in later seconds, so it differs from the old one.
+    If the binlog is reset afterwards, its new files begin in later seconds, so they differ from the old ones.
     """
     while second >= clock(connection):
         time.sleep(CLOCK_PAUSE_SECONDS)
@@ -149,6 +155,11 @@ def wait_until_over(connection: pymysql.Connection, second: int) -> None:
 def _event(
     source: Source, begins: FilePosition, at: FilePosition, position: Position | None = None
 ) -> tuple[int, Event, bytes]:
+    """Read the event that begins at `begins`, on a connection of its own: its file's second, the event, its bytes.
+
+    Raises BinlogGone, for the position `at`, if no event begins there, and SourceReplaced if the server is not the one
+    of `position`.
+    """
     with beside(source) as connection:
         if position is not None:
             uuid = str(query_row(connection, f"SELECT {dialect(connection).server}", 1)[0])
@@ -160,9 +171,9 @@ def _event(
 
 
 def _begins(event: Event, last: Committed) -> bool:
-    """Whether this event is the beginning of the transaction `last`."""
+    """Whether the event begins the transaction `last`."""
     if ACTIONS.get(event.type) is not Action.GTID:
         return False
-    found = read_gtid(event)
-    gtid = None if found.gtid is None else str(found.gtid)
-    return (gtid, found.committed_at) == (last.gtid, last.committed_at)
+    begun = read_gtid(event)
+    gtid = None if begun.gtid is None else str(begun.gtid)
+    return (gtid, begun.committed_at) == (last.gtid, last.committed_at)

@@ -1,7 +1,7 @@
-"""The decoders of the source's rows: the fast ones, or the slow ones where LAKEINGEST_WIRE=reference.
+"""Chooses the decoders of the source's rows: the fast ones, or, with LAKEINGEST_WIRE=reference, the slow ones.
 
-This is the only place that chooses. The fast ones are `wire`, which takes a second to import: numba. The slow ones are
-`witness`, for the binlog, and `text_rows`, for a SELECT.
+No other place chooses. The fast decoders are `wire`, which takes a second to import, because of numba. The slow ones
+are `witness`, for the binlog, and `text_rows`, for a SELECT.
 """
 
 import os
@@ -36,7 +36,7 @@ def _are_slow() -> bool:
 def select_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, rest: str, nulled: Counter[TableId] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a SELECT of all columns, whose text is `select`, the columns, and `rest`; as in `stream_rows`."""
+    """The rows of a SELECT of all columns, in batches; its text is `select`, the columns, `rest` (`stream_rows`)."""
     if _are_slow():
         from lakeingest.mysql.text_rows import stream_texts, text_columns
 
@@ -56,10 +56,10 @@ def change_rows(
     reach: Reach,
     replay: Replay | None,
 ) -> Iterator[Part]:
-    """The parts of a segment, from a dump that has just begun on this connection, at `begin`; as in `read_segment`.
+    """Yield the parts of a segment (`read_segment`). The connection has just begun a dump, at `begin`.
 
-    `replay` reads what was prepared (XA); without it XA transactions are refused. `lacks_cascades` of the facts also
-    counts rows of a source that cannot log such changes.
+    `replay` reads prepared XA transactions; without it XA transactions are refused. `facts.lacks_cascades` is also set
+    for rows of a source that cannot log such changes.
     """
     if _are_slow():
         from lakeingest.mysql.witness import rows_in
@@ -78,7 +78,7 @@ def change_rows(
 
 
 def received(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
-    """The parts that a decoder makes of what the server sends."""
+    """Yield the parts that a decoder makes of the server's bytes."""
     receiver = Receiver(connection)
     while not decoder.is_done:
         yield from decoder.take(receiver.receive(decoder.room()))

@@ -1,4 +1,4 @@
-"""Reads the values of constant defaults: `DEFAULT(column)` in a result set, which needs a row of the table, any row.
+"""Reads the values of constant defaults by `SELECT DEFAULT(column)`. The table must have at least one row for that.
 
 The binary protocol sends them in the column's own type, charset and digits (MySQL manual, "DEFAULT(col_name)").
 """
@@ -19,7 +19,7 @@ from lakeingest.mysql.row_stream import stream_rows
 def with_default_values(source: Source, schema: TableSchema, names: Collection[str]) -> TableSchema:
     """The definition with the values of the constant defaults of these columns.
 
-    One is left unread where the table has no row, its definition is another by now, or a copy cannot hold the value.
+    A default stays without its value if the table has no row, the column changed meanwhile, or a copy cannot hold it.
     """
     columns = (
         replace(column, default=_read(source, schema, column))
@@ -31,6 +31,7 @@ def with_default_values(source: Source, schema: TableSchema, names: Collection[s
 
 
 def _read(source: Source, schema: TableSchema, column: Column) -> Default | Value:
+    """The value of a column's default, read from the server; CONSTANT if it cannot be read."""
     alone = TableSchema(schema.table, (column,), (column.name,), schema.choices)
     sql = f"SELECT DEFAULT({quote(column.name)}) FROM {table_name(schema.table)} LIMIT 1"
     nulled: Counter[TableId] = Counter()

@@ -1,4 +1,4 @@
-"""The statements, variables and facts in which MySQL and MariaDB differ, chosen by the server's greeting."""
+"""The statements, variables and facts in which MySQL and MariaDB differ. The server's greeting chooses among them."""
 
 import re
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ class Dialect:
     """The statements and facts of a server.
 
     `server` is the expression of the server's id; `state` is the query for the id, gtid_mode, binlog_order_commits and
-    gtid_executed. `log_status` and `replicas` have the same columns everywhere. `capped_select` begins a SELECT with a
-    time limit. `rights` are the privileges that are needed beside SELECT, each with a statement that is denied without
-    it; and `more_rights` those that no statement checks. `hides_rules`: information_schema shows no
+    gtid_executed. `log_status` and `replicas` have the same columns on every server. `capped_select` begins a SELECT
+    with a time limit. `rights` are the privileges that are needed beside SELECT, each with a statement that is denied
+    without it; `more_rights` are privileges that no statement checks. `hides_rules`: information_schema shows no
     REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
 
     `has_snapshot_position`: the status of a read view has its exact position in the binlog. `oldest` is the first
     version that can be a source, `logs_cascades` the first that may log the changes by foreign keys, `xa_since` the
     first whose XA transactions can be copied. `is_xa_late`: a read view may lack an XA COMMIT that is before its
     position in the binlog; XA RECOVER, which every user may ask, lists the transaction until views have it.
-    `double_widths`: the greatest length of a DOUBLE's text without an exponent, of a column and of an expression.
-    `weight` is what a text is compared by; on MariaDB without accents and case, because there spaces at the end count
-    in these, too.
+    `double_widths` has the greatest lengths of a DOUBLE's text without an exponent: of a column, of an expression.
+    `weight` is the SQL expression for a text's sort weight. MariaDB's leaves out the weights of accents and case, which
+    count spaces at the end there.
     """
 
     server: str
@@ -78,7 +78,7 @@ MARIADB = Dialect(
     has_snapshot_position=True,
     oldest=(10, 11, 9),  # the first version with server_uid
     logs_cascades=None,
-    xa_since=(),  # all that can be a source
+    xa_since=(),  # all versions that can be a source
     is_xa_late=True,  # it writes XA COMMIT to the binlog first (measured, and read in its source)
     double_widths=(_ANY, _ANY),
     weight="WEIGHT_STRING({} LEVEL 1)",
@@ -114,6 +114,6 @@ def can_log_cascades(connection: pymysql.Connection) -> bool:
 
 
 def version_of(greeting: str) -> tuple[int, ...]:
-    """The numbers of a version, without the suffix of a distribution; a server may greet with any text."""
+    """The numbers of a version, without a distribution's suffix; parts that are no numbers are left out."""
     parts = greeting.split("-", maxsplit=1)[0].split(".")
     return tuple(int(part) for part in parts if re.fullmatch("[0-9]{1,9}", part))

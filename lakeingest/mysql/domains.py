@@ -1,7 +1,7 @@
-"""GTIDs of MariaDB: each names the domain and the server that it is of, and its number in the domain.
+"""Finds a transaction by MariaDB's GTID, which consists of a domain, a server, and a number within the domain.
 
-MariaDB says no more of a position than the last transaction before it. That says all only where the numbers of a domain
-follow each other, which `gtid_strict_mode` makes sure of, and where there is one domain.
+MariaDB describes a position only by the last GTID before it. That GTID tells the whole history only if there is one
+domain and its numbers grow along the binlog, which `gtid_strict_mode` makes sure of.
 """
 
 from collections.abc import Iterator
@@ -23,31 +23,32 @@ _BETWEEN = {Type.DOMAIN_GTID, Type.BINLOG_CHECKPOINT, Type.ROTATE, Type.STOP, Ty
 
 
 def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, replicates: bool) -> Found:
-    """Where a transaction of another server ends in the binlog of this one.
+    """Where `last`, a transaction of another server, ends in the binlog of this one.
 
     Raises:
-        SourceBehind: it is still to come, and this server `replicates`.
-        SourceDiverged: this server has another one in its place.
-        BinlogGone: that cannot be known: the file is purged, or the server lets numbers be out of order.
+        SourceBehind: this server does not have it yet, and `replicates`.
+        SourceDiverged: this server lacks it, or has another transaction in its place.
+        BinlogGone: it cannot be found: its file is purged, there are other domains, or numbers may be out of order.
 
     """
-    wanted = DomainGtid.parse(last.gtid or "")
+    sought = DomainGtid.parse(last.gtid or "")
     strict, ends = query_row(connection, "SELECT @@global.gtid_strict_mode, @@global.gtid_binlog_pos", 2)
     if str(strict) not in {"1", "ON"}:
         raise BinlogGone(
             "the source is another server now, and its gtid_strict_mode is OFF: its GTIDs do not say what it has"
         )
     written = _parsed(str(ends))
-    if any(one.domain != wanted.domain for one in written):
-        raise BinlogGone(f"the source is another server now, and has other GTID domains than that of {wanted}")
-    if max((one.number for one in written), default=0) < wanted.number:
+    if any(gtid.domain != sought.domain for gtid in written):
+        raise BinlogGone(f"the source is another server now, and has other GTID domains than that of {sought}")
+    if max((gtid.number for gtid in written), default=0) < sought.number:
         if replicates:
             raise SourceBehind(
-                f"the source is another server now, and does not have {wanted} yet; run the same command again when it"
+                f"the source is another server now, and does not have {sought} yet; run the same command again when it"
                 " has caught up"
             )
-        raise SourceDiverged(f"the source is another server now, and lacks {wanted}")
-    file = newest(list(file_sizes(connection)), lambda one: _last_before(connection, one) < wanted.number)
+        raise SourceDiverged(f"the source is another server now, and lacks {sought}")
+    # The newest file that begins before the transaction has it.
+    file = newest(list(file_sizes(connection)), lambda name: _last_before(connection, name) < sought.number)
     if file is None:
         raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
     with connect(source) as reading:
@@ -63,16 +64,16 @@ def has_gtid(last: Committed | None) -> bool:
 
 
 def _last_before(connection: pymysql.Connection, file: str) -> int:
-    """The greatest number before a binlog file."""
+    """The greatest number of a GTID before a binlog file; 0 if the file is the first of all."""
     sql = f"SHOW BINLOG EVENTS IN {literal(file)} LIMIT {_FIRST_EVENTS}"
     events = {str(row["event_type"]): str(row["info"]) for row in query_dicts(connection, sql)}
     if _LIST not in events:
         raise BinlogGone(f"the source's {file} does not say which transactions are before it")
-    return max((one.number for one in _parsed(events[_LIST].strip("[]"))), default=0)
+    return max((gtid.number for gtid in _parsed(events[_LIST].strip("[]"))), default=0)
 
 
 def _parsed(text: str) -> list[DomainGtid]:
-    return [DomainGtid.parse(one) for one in text.split(",") if one.strip()]
+    return [DomainGtid.parse(gtid) for gtid in text.split(",") if gtid.strip()]
 
 
 def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> Iterator[Logged[DomainGtid]]:
@@ -84,7 +85,7 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
             checksums = has_checksums(raw)
         if event.type in HEARTBEATS or (event.is_artificial and not end):
             continue
-        if event.type in _BETWEEN and gtid is not None:
+        if event.type in _BETWEEN and gtid is not None:  # the transaction ended with the event before this one
             yield Logged(gtid, FilePosition(file, end), committed_at)
             gtid = None
         if event.type in {Type.ROTATE, Type.STOP}:

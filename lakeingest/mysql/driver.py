@@ -1,4 +1,4 @@
-"""PyMySQL's connection with a login of our own, in which a secret leaves only as `core.secrecy` says.
+"""PyMySQL's connection with a login of our own, which sends a secret only in the form that `core.secrecy` allows.
 
 Sources: MySQL's protocol documentation, "Connection Phase", "Caching_sha2_password information", "sha256_password";
 MariaDB's, "Connection".
@@ -23,11 +23,11 @@ from lakeingest.mysql.tls import context_of, pin_of, text_of, unverified
 from lakeingest.mysql.tunnel import through
 
 GREETING_SECONDS = 10  # to connect, and for each response until the session is open
-LOGIN_SECONDS = 30  # for all of that
+LOGIN_SECONDS = 30  # for the whole login
 
 _NATIVE, _CACHING, _SHA256 = "mysql_native_password", "caching_sha2_password", "sha256_password"
 _ED25519, _CLEAR, _DIALOG, _OLD = "client_ed25519", "mysql_clear_password", "dialog", "mysql_old_password"
-_DEMANDS = {  # what a plugin asks for first
+_DEMANDS = {  # the first demand of each plugin
     _NATIVE: Demand.CHALLENGE,
     _CACHING: Demand.CHALLENGE,
     _ED25519: Demand.CHALLENGE,
@@ -49,9 +49,9 @@ _WAYS = (
 
 
 class Driver(BoundedConnection):
-    """A connection with a password of its own for each time that it is opened.
+    """A connection that asks for its password anew each time it is opened.
 
-    `line` is what it is now. `pin` is that of the certificate that the server has shown, None without TLS.
+    `line` says how the connection is protected now. `pin` is the pin of the server's certificate, None without TLS.
     """
 
     line = Line.PLAIN
@@ -65,7 +65,7 @@ class Driver(BoundedConnection):
         self._context = context_of(source)
 
     def connect(self, sock: Any = None) -> None:
-        """Open it, up to the login. The session is still to be pinned, after which `opened` is called."""
+        """Open the connection and log in. The caller then pins the session and calls `opened`."""
         driver: Any = self
         driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
         self.password = password_of(self.source)  # bytes: the driver would encode a str in latin1
@@ -77,7 +77,7 @@ class Driver(BoundedConnection):
             super().connect(sock if ssh is None else through(self.source, ssh, GREETING_SECONDS))
 
     def opened(self, seconds: float) -> None:
-        """The session is open: from now on the server may take so many seconds for a response."""
+        """Note that the session is open: from now on the server has so many seconds for each response."""
         driver: Any = self
         driver._read_timeout = seconds  # noqa: SLF001
         self._is_open = True
@@ -87,12 +87,16 @@ class Driver(BoundedConnection):
         return f"the source {self.source.host}:{self.source.port}"
 
     def _request_authentication(self) -> None:
+        """Answer the server's greeting, in place of the driver's own method: TLS if it is on, then the login.
+
+        Raises ServerUnproven if the server offers no TLS although the mode needs it.
+        """
         driver: Any = self
-        able: int = driver.server_capabilities
-        if able & _NEEDED != _NEEDED:
+        offered: int = driver.server_capabilities
+        if offered & _NEEDED != _NEEDED:
             raise Surprise("the greeting of a server that is too old, or of none")
         flags = driver.client_flag | (CLIENT.SSL if self._context else 0)
-        if self._context and not able & CLIENT.SSL:
+        if self._context and not offered & CLIENT.SSL:
             if self.source.tls_mode != "preferred":
                 raise ServerUnproven(f"{self._where} offers no TLS, and source.tls.mode is {self.source.tls_mode}")
             flags &= ~CLIENT.SSL
@@ -103,7 +107,7 @@ class Driver(BoundedConnection):
         self._log_in(head)
 
     def _protect(self, head: bytes) -> None:
-        """Go on over TLS. ServerUnproven where the server does not prove what it has to."""
+        """Go on over TLS. Raises ServerUnproven if the server does not prove who it is, as `source.tls` asks."""
         driver: Any = self
         context = self._chosen_context()
         driver.write_packet(head)
@@ -130,13 +134,17 @@ class Driver(BoundedConnection):
         return self._context
 
     def _seen(self) -> str | None:
-        """The pin of the certificate that the server shows on another connection, to which nothing is sent."""
+        """The pin of the server's certificate, from another connection, on which no login is sent. None: no answer."""
         probe = _Probe(self.source, **self._settings)
         with suppress(pymysql.err.Error, OSError, OperatorNeeded):
             probe.connect()
         return probe.pin
 
     def _log_in(self, head: bytes) -> None:
+        """Send the login, and answer the server's further demands until it accepts.
+
+        Raises Surprise for an answer that is no step of a login.
+        """
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
@@ -162,7 +170,10 @@ class Driver(BoundedConnection):
         raise Surprise("a login without end")
 
     def _first(self, plugin: str, salt: bytes) -> bytes:
-        """What is sent to a plugin of the server first. `salt` is its challenge."""
+        """The first response to a plugin of the server. `salt` is the plugin's challenge.
+
+        Raises ServerUnproven if the response would show the password to a server that is not proven.
+        """
         if plugin not in _DEMANDS:
             raise pymysql.err.OperationalError(
                 CR.CR_AUTH_PLUGIN_CANNOT_LOAD, f"the user has a login that is not supported ({plugin[:64]!r})"
@@ -183,32 +194,32 @@ class Driver(BoundedConnection):
             raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
 
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
-        """The password, as it may be sent here. ServerUnproven where it may not."""
+        """The password in the form in which it may be sent on this line. Raises ServerUnproven if there is none."""
         password = bytes(self.password)
         if not password:
             return b"\0"
         source = self.source
-        found = answer(
+        decision = answer(
             demand,
             self.line,
             is_local=source.is_local,
             has_key=self._key is not None,
             is_token=source.token_region is not None,
         )
-        if found is Answer.AS_IT_IS:
+        if decision is Answer.AS_IT_IS:
             return password + b"\0"
-        if found is Answer.SEALED:
+        if decision is Answer.SEALED:
             return self._sealed(password, salt)
-        asked = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
+        question = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
         if demand is Demand.BROKEN:
-            raise ServerUnproven(f"{asked}: give the user another plugin")
+            raise ServerUnproven(f"{question}: give the user another plugin")
         seen = f"; its public key has the pin {self.pin}" if self.pin else ""
         also = ", or source.tls.server_public_key with mode: disabled" if demand is Demand.EXCHANGE else ""
-        raise ServerUnproven(f"{asked}: set source.tls.ca, or source.tls.pin{also}{seen}")
+        raise ServerUnproven(f"{question}: set source.tls.ca, or source.tls.pin{also}{seen}")
 
 
 class _Probe(Driver):
-    """Looks at the certificate of a server, and sends nothing after that."""
+    """Looks at the certificate of a server, and ends before the login."""
 
     def _chosen_context(self) -> ssl.SSLContext:
         return unverified()
@@ -222,7 +233,7 @@ class _Probe(Driver):
 
 
 def _packed(data: bytes) -> bytes:
-    """Bytes after their length."""
+    """Bytes with their length in front."""
     if len(data) < 0xFB:  # noqa: PLR2004 - of the protocol
         return bytes([len(data)]) + data
     return b"\xfc" + struct.pack("<H", len(data)) + data if len(data) < 1 << 16 else b""

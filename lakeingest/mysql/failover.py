@@ -1,7 +1,7 @@
-"""Failover: finds a position that was saved on another server in the binlog of this one, which goes on with it.
+"""Failover: finds a position that was saved on another server in the binlog of this one, so that a run can go on here.
 
-The decisions are in `core.failover`. Here is what they are made of: the GTIDs before each binlog file, and the
-transactions of the one file in which the position ends.
+`core.failover` decides. This file reads the facts: the GTIDs before each binlog file, and the transactions of the one
+file in which the position ends.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -35,7 +35,7 @@ _FIRST_EVENTS = 4  # of a file: more than there are before that event
 
 
 class ThisServer:
-    """The binlog of the source as it is now. Every binlog file is asked for once, and only if it is needed."""
+    """The binlog of the source as it is now. The GTIDs before a file are read when they are needed, and once."""
 
     def __init__(self, source: Source, connection: pymysql.Connection, epoch: int) -> None:
         self._source, self._connection, self._epoch = source, connection, epoch
@@ -44,26 +44,30 @@ class ThisServer:
         self._purged: GtidSet | None = None
 
     def moved(self, saved: Position, tables: Mapping[TableId, TableSchema]) -> tuple[Position, frozenset[TableId]]:
-        """The position as this server has it, and those of the tables that errant transactions may have changed.
+        """The saved position on this server, and the tables among `tables` that errant transactions may have changed.
 
-        Of MariaDB's GTIDs `domains` decides.
+        `domains` decides about MariaDB's GTIDs.
 
         Raises:
             SourceBehind: transactions of the position are still to come from another server.
             SourceDiverged: they will never come, or this server has others in their place.
-            BinlogGone: this server no longer has the binlog after the position, or one of both has no GTIDs.
+            BinlogGone: this server has purged the binlog after the position, or one of the two servers has no GTIDs.
 
         """
-        found = self._found(saved)
-        stop, facts = found.end, SegmentFacts()
+        # Step 1: where the position ends on this server
+        end_here = self._found(saved)
+        # Step 2: the file up to there, for the history that later runs prove
+        stop, facts = end_here.end, SegmentFacts()
         for _ in self._read(file_start(stop.file), stop, GtidSet(), facts=facts):
             pass
+        # Step 3: a later second, so that a binlog that is reset from now on does not begin in the same one
         if facts.history is not None and facts.history.began is not None:
             wait_until_over(self._connection, facts.history.began)
-        return found.position(saved, self._state.uuid, self._epoch, facts.history), self._hit(saved, found, tables)
+        moved = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
+        return moved, self._hit(saved, end_here, tables)
 
     def takes_over(self, saved: Position) -> bool:
-        """Whether this server is of the history of a position, as far as its GTIDs tell."""
+        """Whether this server continues the history of a position, as far as its GTIDs tell."""
         if self._state.executed is not None:
             return is_related(saved, self._state.executed)
         try:
@@ -74,6 +78,7 @@ class ThisServer:
             return False
 
     def _found(self, saved: Position) -> Found:
+        """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
         executed, last = self._state.executed, None if saved.history is None else saved.history.last
         if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
             replicates = is_replicating(self._connection)
@@ -83,23 +88,24 @@ class ThisServer:
                 f"the source is another server now: {self._state.uuid}, the position {saved.at} is of"
                 f" {saved.server_uuid}, and without GTIDs it cannot be found here"
             )
-        if lacking := saved.gtids - executed:
+        if missing := saved.gtids - executed:
             if is_replicating(self._connection):
                 raise SourceBehind(
-                    f"the source is another server now, {self._state.uuid}, and does not have {lacking} yet;"
+                    f"the source is another server now, {self._state.uuid}, and does not have {missing} yet;"
                     " run the same command again when it has caught up"
                 )
-            raise SourceDiverged(f"the source is another server now, {self._state.uuid}, and lacks {lacking}")
+            raise SourceDiverged(f"the source is another server now, {self._state.uuid}, and lacks {missing}")
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        file = newest(self._files, lambda one: bool(saved.gtids and not saved.gtids <= self._before_file(one)))
+        # The newest file that begins before the position's end has that end.
+        file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
         return find(saved, self._before_file(file), self._transactions(file))
 
     def _before_file(self, file: str) -> GtidSet:
-        """The transactions of all older files, also of purged ones, and those of the server's first data."""
+        """The transactions before a binlog file: of all older files, also of purged ones, and of the first data."""
         if self._purged is None:
             self._purged = GtidSet.parse(str(query_row(self._connection, "SELECT @@global.gtid_purged", 1)[0]))
         if file not in self._before:
@@ -111,6 +117,7 @@ class ThisServer:
         return self._before[file]
 
     def _transactions(self, file: str) -> Iterator[Logged[Gtid]]:
+        """The transactions of a binlog file, with the places where they end."""
         for _, rows in self._read(file_start(file), self._end_of(file), GtidSet()):
             columns = (rows[name].to_pylist() for name in ("uuid", "tag", "number", "pos"))
             times = rows["committed_at"].cast("int64").to_pylist()
@@ -121,17 +128,17 @@ class ThisServer:
         later = files_after(file_start(file), self._files)
         return file_start(later[0]) if later else written_position(self._connection)
 
-    def _hit(self, saved: Position, found: Found, tables: Mapping[TableId, TableSchema]) -> frozenset[TableId]:
-        """The tables that errant transactions have changed, or that have DDL after one.
+    def _hit(self, saved: Position, end_here: Found, tables: Mapping[TableId, TableSchema]) -> frozenset[TableId]:
+        """The tables that errant transactions have changed, and the tables that have DDL after an errant transaction.
 
-        DDL may have given a table the rows of another one.
+        Such DDL may have given a table the rows of another one.
         """
-        if not found.errant:
+        if not end_here.errant:
             return frozenset()
-        start = file_start(newest(self._files, self._is_before(found.errant)) or self._files[0])
-        known = saved.gtids or GtidSet()
-        changed = self._touched(tables, lambda left: self._read(start, found.end, known, watched=left))
-        altered = self._touched(tables, lambda left: self._read(start, found.end, GtidSet(), waiting=left))
+        start = file_start(newest(self._files, self._is_before(end_here.errant)) or self._files[0])
+        copied = saved.gtids or GtidSet()
+        changed = self._touched(tables, lambda untouched: self._read(start, end_here.end, copied, watched=untouched))
+        altered = self._touched(tables, lambda untouched: self._read(start, end_here.end, GtidSet(), waiting=untouched))
         return frozenset(changed | altered)
 
     def _is_before(self, gtids: GtidSet) -> Callable[[str], bool]:
@@ -140,9 +147,9 @@ class ThisServer:
     def _touched(
         self, tables: Mapping[TableId, TableSchema], read: Callable[[Mapping[TableId, TableSchema]], Iterator[Part]]
     ) -> set[TableId]:
-        """The tables that have rows in what is read, or anything else that is not passed over."""
+        """The tables that have rows in the parts from `read`, or events that cannot be passed over."""
         touched = set[TableId]()
-        while True:
+        while True:  # an event that is refused ends the read: the next one leaves its tables out
             try:
                 touched |= {table for table, _ in read(_without(tables, touched)) if table is not None}
             except LakeIngestError as error:
@@ -162,14 +169,15 @@ class ThisServer:
         waiting: Mapping[TableId, TableSchema] = NO_TABLES,
         facts: SegmentFacts | None = None,
     ) -> Iterator[Part]:
+        """Yield the parts of a stretch of this server's binlog, without the transactions in `skip`."""
         segment = Segment(self._state.uuid, self._epoch, start, stop, skip)
         with connect(self._source) as connection:
             server_id = free_server_id(connection, self._source)
             yield from read_segment(connection, segment, watched, server_id, facts, waiting)
 
 
-def _without(tables: Mapping[TableId, TableSchema], others: Collection[TableId]) -> dict[TableId, TableSchema]:
-    return {table: schema for table, schema in tables.items() if table not in others}
+def _without(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:
+    return {table: schema for table, schema in tables.items() if table not in left_out}
 
 
 def is_replicating(connection: pymysql.Connection) -> bool:

@@ -1,8 +1,8 @@
 """Chooses a table's key: the columns that the user names, else the primary key, else a unique key of NOT NULL columns.
 
 The key identifies rows in the lake, by the bytes of its values, and orders the chunks, by an index of the server. So
-different keys in MySQL must be different in the lake. A column for which this fails is refused here; where it fails for
-few values only, each such value is refused when it is read (`wire.encodings`).
+different keys in MySQL must be different in the lake. A column that breaks this rule is refused here. If only few
+values of a column break it, each such value is refused when it is read (`wire.encodings`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +26,11 @@ class NoKey(ValueError):
 def choose_key(
     columns: Sequence[Column], statistics: Iterable[Mapping[str, Any]], declared: Sequence[str]
 ) -> tuple[tuple[str, ...], str]:
-    """The names of the key's columns, in order, and of its index ('' for columns that are `declared`); NoKey.
+    """The names of the key's columns, in order, and the name of its index ('' for `declared` columns).
 
     `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. Of several
-    unique keys, those of integers are preferred, then those of fewest columns, then the first by name.
+    unique keys, one of integers is preferred, then the one with the fewest columns, then the first by name. Raises
+    NoKey if no columns can be the key.
     """
     by_name = {column.name: column for column in columns}
     if declared:
@@ -61,7 +62,7 @@ def _rank(name: str, columns: Sequence[Column]) -> tuple[bool, bool, int, str]:
 
 
 def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> str | None:
-    """Why an index cannot be the key."""
+    """Why an index cannot be the key; None if it can."""
     if str(parts[0].get("is_visible", "YES")).upper() == "NO" or parts[0].get("ignored") == "YES":
         return f"the index {name} is invisible"
     if parts[0]["index_type"] == "HASH":  # MariaDB's, of columns that are too long for a B-tree
@@ -80,6 +81,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 
 
 def _unfit(column: Column) -> str | None:
+    """Why a column cannot be in a key; None if it can."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
     if not column.has_true_members:
         why = "the server may show its members with other characters, and its values are found by them"

@@ -1,4 +1,4 @@
-"""Which keys are in a range, where only the server knows their order: it is asked, without a row of the table."""
+"""Asks the server which keys are in a range, if only the server knows their order. No row of the table is read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,17 +17,17 @@ _AT_ONCE = 500  # keys of a question
 def keys_within(
     connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> list[Mapping[str, Any]]:
-    """Those of the keys that are in the range, in the order of the table's own collations and types."""
+    """The keys among `keys` that are in the range, as the collations and types of the table's columns order them."""
     texts = _texts(connection, schema)
-    found: list[Mapping[str, Any]] = []
+    keys_inside: list[Mapping[str, Any]] = []
     for first in range(0, len(keys), _AT_ONCE):
         part = keys[first : first + _AT_ONCE]
-        found += (part[int(number)] for (number,) in query(connection, _question(schema, texts, part, within)))
-    return found
+        keys_inside += (part[int(number)] for (number,) in query(connection, _question(schema, texts, part, within)))
+    return keys_inside
 
 
 def _texts(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tuple[str, str]]:
-    """Of each column of text its charset and its collation."""
+    """The charset and the collation of each text column, by the column's name."""
     database, name = literal(schema.table.database), literal(schema.table.name)
     rows = query(
         connection,
@@ -40,7 +40,7 @@ def _texts(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tup
 def _question(
     schema: TableSchema, texts: Mapping[str, tuple[str, str]], keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> str:
-    """The numbers of the keys in the range, of values with the types and collations of the key's columns."""
+    """The query for the numbers of the keys in the range; its values have the types and collations of the columns."""
     parts = []
     for number, key in enumerate(keys):
         values = (
@@ -53,6 +53,7 @@ def _question(
 
 
 def _value(column: Column, text: tuple[str, str] | None, value: Any) -> str:
+    """SQL for a key's value with the type of its column; `text` has the charset and collation of a text column."""
     if column.members:
         return str(number_of(column, value))
     written = value_of(column, value)

@@ -1,7 +1,7 @@
 """The key space of a table: the least and greatest key, the estimated number of rows, and boundaries of chunks.
 
-The server computes a boundary, in the order of its own index. Integers are integers; other values are SQL literals,
-which the server compares as it compares the column.
+The server computes a boundary, in the order of its own index. A boundary has integers for integer columns, and for
+others SQL literals, which the server compares as it compares the column.
 """
 
 import pymysql
@@ -18,7 +18,7 @@ _LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key
 def key_bounds(
     connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY
 ) -> tuple[int, int] | None:
-    """Least and greatest key in a range of a table with a key of one integer; None when no row is there."""
+    """The least and the greatest key in a range, of a table whose key is one integer; None if the range has no row."""
     column, where = quote(schema.key[0]), keys.predicate(schema.key)
     [(least, greatest)] = query(
         connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)} WHERE {where}"
@@ -28,7 +28,7 @@ def key_bounds(
 
 @surprises("an answer to a question")
 def estimated_rows(connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY) -> int:
-    """The optimizer's estimate of the table's rows, or of those in a range."""
+    """The optimizer's estimate of the number of rows in a range of keys."""
     key, table = quote(schema.key[0]), table_name(schema.table)
     where = "" if keys == EVERY_KEY else f" WHERE {keys.predicate(schema.key)}"
     [row] = query_dicts(connection, f"EXPLAIN FORMAT=TRADITIONAL SELECT {key} FROM {table}{where}")
@@ -50,15 +50,15 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
 def next_boundary(
     connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
 ) -> Key | None:
-    """The key `rows` rows after `lower`, computed by the server; None when fewer rows follow before `upper`."""
-    found = query(connection, boundary_query(schema, lower, rows, upper))
-    if not found:
+    """The key `rows` rows after `lower`, computed by the server; None if fewer rows follow before `upper`."""
+    boundaries = query(connection, boundary_query(schema, lower, rows, upper))
+    if not boundaries:
         return None
-    return tuple(map(_part, schema.key_columns, found[0]))
+    return tuple(map(_part, schema.key_columns, boundaries[0]))
 
 
 def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> str:
-    """The statement that `next_boundary` asks: it goes along the key's index, and reads no row of the table."""
+    """The statement that `next_boundary` sends. It walks the key's index, and reads no row of the table."""
     literals = ", ".join(map(_literal, schema.key_columns))
     order = ", ".join(map(quote, schema.key))
     where = KeyRange(lower, upper).predicate(schema.key)
@@ -73,7 +73,7 @@ def _part(column: Column, text: str) -> int | str:
 
 
 def _literal(column: Column) -> str:
-    """The SQL expression that returns a value as a literal, which the server can look up in the column's index."""
+    """The SQL expression that returns a column's value as a literal by which the server can use the column's index."""
     name = quote(column.name)
     if column.kind in INTEGERS:
         return name

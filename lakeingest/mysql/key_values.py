@@ -1,4 +1,4 @@
-"""Keys as people write them, in JSON: as values of Arrow, and as bounds that the server compares."""
+"""Converts keys that people write in JSON: to values of Arrow, and to bounds that the server compares."""
 
 import datetime as dt
 import json
@@ -21,13 +21,13 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
     """A key of the table, by column: a JSON array of the key columns' values in key order, or a single bare value.
 
     Integers are numbers; decimals, dates and times are texts as MySQL writes them; bytes are a text of hexadecimal
-    digits. UsageError for anything else.
+    digits. Raises UsageError for anything else.
     """
     try:
-        found = json.loads(text, parse_float=Decimal)
+        parsed = json.loads(text, parse_float=Decimal)
     except ValueError:
-        found = text  # a bare word
-    values = found if isinstance(found, list) else [found]
+        parsed = text  # a bare word
+    values = parsed if isinstance(parsed, list) else [parsed]
     if len(values) != len(schema.key):
         raise UsageError(f"{text}: a key of {schema.table} has {len(schema.key)} values ({', '.join(schema.key)})")
     return {
@@ -36,19 +36,19 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
 
 
 def key_table(schema: TableSchema, keys: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Keys as an Arrow table, each once, with the types that the table's rows have."""
+    """The keys as an Arrow table without duplicates, with the column types of the table's rows."""
     fields = pa.schema([pa.field(column.name, arrow_type(column), nullable=False) for column in schema.key_columns])
     table = pa.Table.from_pylist(list(keys), fields)
     return table.group_by(list(schema.key), use_threads=False).aggregate([]).cast(fields)
 
 
 def bound_of(schema: TableSchema, key: Mapping[str, Any]) -> Key:
-    """A key as a bound of a range: integers, and of all else literals that the server compares as the column does."""
+    """A key as a bound of a range: integers, and for other types SQL literals, which compare as the column does."""
     return tuple(_literal(column, key[column.name]) for column in schema.key_columns)
 
 
 def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
-    """The inverse of `bound_of`: the values of a key, by column, as Arrow has them."""
+    """The Arrow values of a key, by column: the inverse of `bound_of`."""
     return {
         column.name: _value(schema, column, _written(column, part))
         for column, part in zip(schema.key_columns, key, strict=True)
@@ -56,7 +56,7 @@ def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
 
 
 def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]:
-    """The values of a key, by column, of the canonical texts that checksums are made of (`mysql.checksum`)."""
+    """The Arrow values of a key, by column, from the canonical texts that checksums are made of (`mysql.checksum`)."""
     return {
         column.name: _value(schema, column, int(text) if column.kind is Kind.BOOLEAN else text)
         for column, text in zip(schema.key_columns, texts, strict=True)
@@ -90,6 +90,7 @@ def _bit_bytes(column: Column) -> int:
 
 
 def _literal(column: Column, value: Any) -> int | str:
+    """A value of Arrow as a bound: an integer, or an SQL literal that the server compares as the column does."""
     if column.kind in INTEGERS:
         return int(value)
     if column.members:
@@ -104,18 +105,18 @@ def _literal(column: Column, value: Any) -> int | str:
 
 
 def number_of(column: Column, value: str) -> int:
-    """The number by which MySQL orders a member of an ENUM, or a set of members."""
+    """The number by which MySQL orders an ENUM's member or a SET's value. Raises UsageError for no such member."""
     members = list(column.members)
     try:
         if column.source_type.name == "enum":
             return members.index(value) + 1 if value else 0
-        return sum(1 << members.index(one) for one in value.split(",")) if value else 0
+        return sum(1 << members.index(member) for member in value.split(",")) if value else 0
     except ValueError:
         raise UsageError(f"{value!r} is no member of {column.name}") from None
 
 
 def _value(schema: TableSchema, column: Column, value: Any) -> Any:
-    """The value as Arrow has it in the column."""
+    """The value as Arrow has it in the column. Raises UsageError if the column cannot have it."""
     try:
         converted = _converted(column, value)
         return pa.array([converted], arrow_type(column))[0].as_py()
@@ -124,6 +125,7 @@ def _value(schema: TableSchema, column: Column, value: Any) -> Any:
 
 
 def _converted(column: Column, value: Any) -> Any:
+    """A value that people wrote as Python's type for the column. Raises ValueError if it is none."""
     if value is None:
         raise ValueError("a key has no NULL")
     match column.kind:

@@ -18,9 +18,9 @@ _AT_ONCE = 200  # keys per SELECT
 
 
 def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows with these keys; for text keys, also rows whose keys the collation takes for equal.
+    """The rows with these keys; for text keys, also rows whose keys are equal in the column's collation.
 
-    The values of a key are those of its Arrow columns. Each SELECT, for some of the keys, has its own read view.
+    The values of a key are Arrow's. One SELECT reads a part of the keys, in a read view of its own.
     """
     names = ", ".join(map(quote, schema.names))
     batches: list[pa.RecordBatch] = []
@@ -30,7 +30,7 @@ def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[
 
 
 def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Conditions that together hold for the rows with these keys, each for a part of them; as in `rows_of`."""
+    """SQL conditions, one for each part of the keys; together they select the rows of `rows_of`."""
     one_key = [
         " AND ".join(f"{quote(column.name)} = {value_of(column, key[column.name])}" for column in schema.key_columns)
         for key in keys
@@ -42,7 +42,7 @@ def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> lis
 
 
 def value_of(column: Column, value: Any) -> str:
-    """The SQL literal of a value of the lake, as MySQL compares it."""
+    """The SQL literal with which MySQL compares a value of the lake."""
     if column.kind is Kind.MICROS:
         return f"SEC_TO_TIME({Decimal(value).scaleb(-6):f})"  # a division has div_precision_increment digits
     match value:

@@ -1,4 +1,7 @@
-"""The last DDL of tables in a part of the binlog. If it had the table for itself, later views have all before it."""
+"""The last DDL of tables in a part of the binlog.
+
+If all transactions that changed a table had ended before its DDL, a later read view has all changes before the DDL.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,13 +18,14 @@ from lakeingest.mysql.connection import beside, free_server_id
 def last_ddl(
     source: Source, segment: Segment, tables: Mapping[TableId, TableSchema]
 ) -> dict[TableId, FilePosition | None]:
-    """Where the last DDL of each table ends that has some in the segment; None unless it had the table for itself.
+    """The end of the last DDL of each table that has DDL in the segment.
 
-    The DDL must be in force, as it is once `read_settled_schema` has returned. Rows are not decoded. All tables have
-    None where something stands in the binlog that cannot be passed over.
+    None, unless all transactions that changed the table had certainly ended before that DDL. All tables have None if
+    the segment holds an event that cannot be passed over. The DDL must be in force, as it is after
+    `read_settled_schema` has returned. Rows are not decoded.
     """
-    found = dict[TableId, FilePosition | None]()
-    while not segment.empty:
+    ends = dict[TableId, FilePosition | None]()
+    while not segment.empty:  # each read ends at the next DDL, and the segment goes on after it
         try:
             with beside(source) as reading:
                 server_id = free_server_id(reading, source)
@@ -32,6 +36,6 @@ def last_ddl(
             if error.ddl is None:
                 return dict.fromkeys(tables)
             alone, end = error.ddl.alone, error.ddl.stop
-            found |= {table: end if table in alone else None for table in error.tables}
+            ends |= {table: end if table in alone else None for table in error.tables}
             segment = replace(segment, start=end, history=None)
-    return found
+    return ends

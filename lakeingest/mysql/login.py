@@ -1,7 +1,7 @@
 """The password of a new connection: the configured one, or a token that is made for this connection.
 
-A token of AWS IAM is valid for 15 minutes, and the server checks it at the login only. So it is never kept: each
-connection, also one that is opened again, asks for its own. It is signed here, without a request.
+A token of AWS IAM is valid for 15 minutes, and the server checks it at the login only. So a token is never kept: each
+connection gets its own, and again when it is reopened. The token is signed here, without a request to AWS.
 """
 
 import functools
@@ -12,12 +12,13 @@ from lakeingest.errors import OperatorNeeded
 
 
 def password_of(source: Source) -> bytes:
-    """The password for a connection that is opened now. OperatorNeeded where no token can be made."""
+    """The password for a connection that is opened now. Raises OperatorNeeded if no token can be made."""
     region = source.token_region
     return source.password.get_secret_value().encode() if region is None else _token(source, region).encode()
 
 
 def _token(source: Source, region: str) -> str:
+    """A token of AWS IAM. Raises OperatorNeeded if it cannot be made."""
     try:
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
@@ -34,7 +35,7 @@ def _token(source: Source, region: str) -> str:
 
 @functools.cache
 def _signer(region: str | None) -> Any:
-    """A client: it renews the credentials that it signs with, and takes a while to make."""
+    """The client that signs tokens. It is cached, because it takes a while to make; it renews its own credentials."""
     import boto3  # type: ignore[import-untyped]
 
     return boto3.Session().client("rds", region_name=region)

@@ -1,7 +1,7 @@
-"""The driver's packets, bounded in bytes and in time: a server that is hostile or broken takes neither without end.
+"""Limits of the driver's packets, in bytes and in time, against servers that are hostile or broken.
 
-A packet's size is known before its bytes are read, so nothing is stored that is above a limit. Rows of tables and
-events of the binlog are read by `row_stream` and `binlog_reader`, whose buffers have the limits of `wire.buffer`.
+A packet's size is known before its bytes are read, so nothing above a limit is stored. `row_stream` and `binlog_reader`
+read rows of tables and events of the binlog; their buffers have the limits of `wire.buffer`.
 """
 
 import struct
@@ -23,7 +23,7 @@ PACKET_BYTES = (1 << 30) + (1 << 10)  # the greatest max_allowed_packet, which n
 COLUMNS = 0xFFFF  # of a result: other parts of the protocol count them in two bytes
 _PACKET_COST = 256  # bytes that a small row takes in this process, beside its values
 
-# What reading an answer raises that is not as the protocol has it. RuntimeError: the server asks for a local file.
+# The errors that the driver raises for an answer that breaks the protocol. RuntimeError: it asks for a local file.
 _PARSING = (
     struct.error,
     AssertionError,
@@ -38,24 +38,24 @@ _PARSING = (
 
 
 class Surprise(pymysql.err.InternalError):
-    """An answer that is not as the protocol has it; the message completes "the source sends …"."""
+    """An answer that breaks the protocol; the message completes "the source sends …"."""
 
 
 @contextmanager
 def surprises(what: str) -> Iterator[None]:
-    """The block reads an answer: raise Surprise where it is not as the protocol has it."""
+    """Raise Surprise if the answer that is read in the block breaks the protocol; `what` names the answer."""
     try:
         yield
     except pymysql.err.InternalError as error:
         if isinstance(error, Surprise) or (error.args and isinstance(error.args[0], int)):
-            raise  # the second is an error that the server reports
+            raise  # an error with a number is one that the server reports
         raise Surprise(f"{what} that is none ({error})") from error
     except _PARSING as error:
         raise Surprise(f"{what} that is none ({type(error).__name__}: {str(error)[:100]})") from error
 
 
 def dumped_events(connection: pymysql.Connection) -> Iterator[bytes]:
-    """The events of the binlog that the server sends, up to the end of its binlog, with their headers."""
+    """Yield the events of the binlog that the server sends, with their headers, up to the end of its binlog."""
     wire: Any = connection  # the driver has no public way to read a packet
     while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
         yield packet.get_all_data()[1:]
@@ -72,19 +72,19 @@ class _Result(MySQLResult):
 
 
 class BoundedConnection(pymysql.Connection):
-    """PyMySQL's connection with limits: of the login, then of each result or, of a long answer, of each packet."""
+    """PyMySQL's connection with limits for the login, then for each result, or for each packet of a long answer."""
 
-    _is_open = False  # the login is over
+    _is_open = False  # whether the login is over
     _size, _seconds, _of_each = LOGIN_BYTES, 0.0, False
     _left, _until = LOGIN_BYTES, 0.0
 
     def allow(self, size: int, seconds: float, *, of_each: bool = False) -> None:
-        """From now on so many bytes may come in so many seconds, in all or `of_each` packet."""
+        """Limit the bytes and the seconds of all that is received from now on, or `of_each` packet."""
         self._size, self._seconds, self._of_each = size, seconds, of_each
         self._left, self._until = size, time.monotonic() + seconds
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:  # noqa: FBT001, FBT002 - the driver's
-        """Run a statement. Surprise where the answer is not as the protocol has it, or is above a limit."""
+        """Run a statement. Raises Surprise if the answer breaks the protocol or a limit."""
         parent: Any = super()
         with surprises("an answer to a statement"):
             return int(parent.query(sql, unbuffered))
@@ -96,7 +96,7 @@ class BoundedConnection(pymysql.Connection):
         parent._execute_command(command, sql)  # noqa: SLF001
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
-        # as the driver's, but for the limits and the class of the result
+        """Read a response, in place of the driver's own method: with limits, and with another class of the result."""
         if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self
@@ -118,6 +118,7 @@ class BoundedConnection(pymysql.Connection):
         return parent._read_packet(packet_type)  # noqa: SLF001
 
     def _read_bytes(self, num_bytes: int) -> bytes:
+        """Read so many bytes. Raises Surprise for too many, the driver's OperationalError if they take too long."""
         self._left -= num_bytes + _PACKET_COST
         driver: Any = self
         if self._left < 0:

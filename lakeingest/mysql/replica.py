@@ -1,11 +1,11 @@
-"""Waits of a chunk whose rows come from a replica, while its watermarks and the binlog are those of the primary.
+"""Waits for a replica that a chunk's rows are read from, while its watermarks and the binlog are the primary's.
 
-The view contains low, because the replica is waited for. High contains the view, because a transaction is in the
-primary's binlog before a replica can apply it, and high is read after the view opens. So the changes in between, which
-are whole rows, lead to the table as of high, in whatever order the replica applied them. Without the wait the view of a
-replica that lags would lack changes from before low, which no merge applies.
+The view contains low, because the chunk waits until the replica has it. High contains the view, because a transaction
+is in the primary's binlog before a replica can apply it, and high is read after the view opens. The changes between low
+and high are whole rows, so they turn the view into the table as of high, in any order in which the replica applied
+them. Without the wait, the view of a replica that lags would lack changes from before low, which no merge applies.
 
-A transaction that only the replica has would stay in the copy, so there must be none.
+A transaction that only the replica has would stay in the copy. So a replica with such a transaction is refused.
 """
 
 import pymysql
@@ -28,7 +28,7 @@ NO_GTIDS = (
 def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
     """Wait until the replica shows all transactions of low.
 
-    SourceAway where it does not in time; OperatorNeeded where low has no GTIDs.
+    Raises SourceAway if the replica lags for too long, OperatorNeeded if low has no GTIDs.
     """
     if not isinstance(low, GtidSet):
         raise OperatorNeeded(NO_GTIDS)
@@ -41,7 +41,7 @@ def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
 
 
 def has_no_more(source: Source, primary: pymysql.Connection, replica: pymysql.Connection) -> None:
-    """OperatorNeeded where the replica has executed transactions that the primary, which is `source`, lacks."""
+    """Raise OperatorNeeded if the replica has executed transactions that its primary lacks; `source` is the primary."""
     applied = executed(replica)
     with named_errors(source):
         if _has(primary, applied, COMMIT_SECONDS):
@@ -59,6 +59,6 @@ def executed(connection: pymysql.Connection) -> GtidSet:
 
 
 def _has(connection: pymysql.Connection, gtids: GtidSet, seconds: int) -> bool:
-    """Whether the server executes all these transactions in time."""
+    """Whether the server has executed all these transactions, after a wait of `seconds` at most."""
     (is_late,) = query_row(connection, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({literal(str(gtids))}, {seconds})", 1)
     return not int(is_late)

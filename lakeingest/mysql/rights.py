@@ -19,7 +19,8 @@ def account_of(connection: pymysql.Connection) -> str:
 def granting(dialect: Dialect, account: str, databases: Iterable[str], *, names_are_patterns: bool = True) -> list[str]:
     """The GRANT statements for the account of a user who copies tables of these databases.
 
-    `names_are_patterns` as in `granting_select`; True, the default of all servers, where none was asked.
+    `names_are_patterns` is as in `granting_select`. True, the default of all servers, is for a server that is not
+    asked.
     """
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [
@@ -29,7 +30,7 @@ def granting(dialect: Dialect, account: str, databases: Iterable[str], *, names_
 
 
 def granting_select(account: str, database: str, *, names_are_patterns: bool) -> str:
-    """The GRANT statement for all tables of a database, and of no other.
+    """The GRANT statement for all tables of a database, and of no other database.
 
     `names_are_patterns`: GRANT takes `_` and `%` in the name as wildcards, so they are escaped. MySQL with
     partial_revokes takes the name as it is (MySQL manual, "Privilege Restriction Using Partial Revokes").

@@ -1,7 +1,7 @@
-"""The rows of a SELECT as Arrow batches, by a prepared statement, whose binary result bypasses the driver.
+"""Reads the rows of a SELECT to Arrow batches, by a prepared statement, whose binary result bypasses the driver.
 
-Source: MySQL's protocol documentation, "COM_STMT_PREPARE" and "COM_STMT_EXECUTE". The driver does the rest:
-handshake, authentication, TLS, and all other queries of the connection.
+Source: MySQL's protocol documentation, "COM_STMT_PREPARE" and "COM_STMT_EXECUTE". The driver does handshake,
+authentication, TLS, and all other queries of the connection.
 """
 
 import io
@@ -30,12 +30,11 @@ _PACE_BYTES = 1 << 20  # no server needs longer: a SELECT of a chunk ends after 
 def stream_rows(
     connection: pymysql.Connection, schema: TableSchema, sql: str, nulled: Counter[TableId] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `sql`, which selects the columns of `schema` in order, batch by batch.
+    """Yield the rows of `sql`, which selects the columns of `schema` in order, in batches.
 
-    `nulled` counts, at the end, the values that are NULL only because the user chose so.
-
-    The connection can be used again when the iterator has ended. SchemaChanged when the columns have other types,
-    UnsupportedValue for a value that Arrow cannot hold exactly, and the driver's errors.
+    At the end, the values that are NULL only because the user chose so are added to `nulled`. The connection can be
+    used again when the iterator has ended. Raises SchemaChanged if the columns have other types, UnsupportedValue for a
+    value that Arrow cannot hold exactly, and the driver's errors.
     """
     from lakeingest.mysql.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
 
@@ -66,9 +65,9 @@ class Receiver:
     """Receives the bytes that the server sends after the last packet that the driver has read.
 
     After a short read it pauses for a moment: a server that is slower than the reader would wake it for every few rows,
-    which costs both sides more than the pause. With TLS all reads are short, so it does not pause.
+    which costs both sides more than the pause. With TLS all reads are short, so there is no pause.
 
-    A server that drips is given up: of the time in which nothing is here to be read, it has READ_SECONDS for each MiB.
+    A server that sends too slowly is given up: the reader waits for each MiB for READ_SECONDS in total.
     """
 
     def __init__(self, connection: pymysql.Connection) -> None:
@@ -79,7 +78,7 @@ class Receiver:
         self._came, self._waited = 0, 0.0
 
     def receive(self, room: memoryview) -> int:
-        """Receive bytes into `room`: their number. The driver's OperationalError when the connection is lost."""
+        """Receive bytes into `room`; return their number. Raises the driver's OperationalError if the link is lost."""
         began = time.monotonic()
         try:
             if self._is_drained:
@@ -98,6 +97,7 @@ class Receiver:
         return int(count)
 
     def _judge(self, count: int, seconds: float) -> None:
+        """Count received bytes and the wait for them. Raises the driver's OperationalError for a slow server."""
         self._came += count
         self._waited += seconds
         if self._came >= _PACE_BYTES:
@@ -108,7 +108,7 @@ class Receiver:
 
 
 def _definitions(wire: Any, count: int) -> list[bytes]:
-    """The packets that describe columns or parameters, without the EOF packet after them."""
+    """Read and return `count` packets that describe columns or parameters. The EOF packet after them is read, too."""
     packets = [bytes(wire._read_packet().get_all_data()) for _ in range(count)]  # noqa: SLF001
     if count:
         wire._read_packet()  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Reads a TableSchema from information_schema. Keys and types that cannot be copied exactly are refused by name."""
+"""Reads a TableSchema from information_schema. A key or type that cannot be copied exactly is refused by its name."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -84,40 +84,40 @@ def list_tables(connection: pymysql.Connection) -> list[TableId]:
 
 
 def list_views(connection: pymysql.Connection) -> list[TableId]:
-    """Every such view. Views cannot be copied: the binlog has no rows of them."""
+    """Every view of the source that the user may see. Views cannot be copied: the binlog has no rows of them."""
     return _listed(connection, "VIEW")
 
 
 def _listed(connection: pymysql.Connection, *types: str) -> list[TableId]:
-    named = ", ".join(map(literal, types))
+    literals = ", ".join(map(literal, types))
     rows = query(
-        connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({named})"
+        connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({literals})"
     )
     return sorted(table for row in rows if not is_system(table := TableId(*row)))
 
 
 def is_system(table: TableId) -> bool:
-    """Whether the server made the table for itself."""
+    """Whether the table is one of the server's own."""
     return table.database.lower() in _SYSTEM
 
 
 def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
     """The table's current definition, mapped as the user chose.
 
-    OperatorNeeded when the table does not exist; UnsupportedTable, with all reasons, when its key or a column cannot be
-    copied exactly.
+    Raises OperatorNeeded if the table does not exist, UnsupportedTable, with all reasons, if its key or a column cannot
+    be copied exactly.
     """
-    found = read_schemas(connection, {table: choices})[table]
-    if isinstance(found, OperatorNeeded):
-        raise found
-    return found
+    schema = read_schemas(connection, {table: choices})[table]
+    if isinstance(schema, OperatorNeeded):
+        raise schema
+    return schema
 
 
 def read_settled_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
-    """As `read_schema`, while the metadata lock is held: of DDL in the binlog none is still to come into force.
+    """The definition as from `read_schema`, read under the table's metadata lock: all DDL in the binlog is in force.
 
-    The server writes DDL to the binlog before information_schema shows it. If other sessions keep
-    the lock for long, the server's error is raised, which `named_errors` calls SplitUnstable.
+    Without the lock it may not be: the server writes DDL to the binlog before information_schema shows it. If other
+    sessions keep the lock for long, the server's error is raised, which `named_errors` turns into SplitUnstable.
     """
     try:
         query(connection, "START TRANSACTION")
@@ -132,23 +132,23 @@ def read_settled_schema(connection: pymysql.Connection, table: TableId, choices:
 def read_schemas(
     connection: pymysql.Connection, choices: Mapping[TableId, Choices]
 ) -> dict[TableId, TableSchema | OperatorNeeded]:
-    """As `read_schema`, of several tables; the error of those that it refuses. Three queries for each database."""
-    found: dict[TableId, TableSchema | OperatorNeeded] = {}
+    """The definition of each table as from `read_schema`, or the error that refuses it. Three queries a database."""
+    schemas: dict[TableId, TableSchema | OperatorNeeded] = {}
     for database in dict.fromkeys(table.database for table in choices):
         tables = [table for table in choices if table.database == database]
         names = ", ".join(literal(table.name) for table in tables)
         described = _Described.of(connection, f"TABLE_SCHEMA = {literal(database)} AND TABLE_NAME IN ({names})")
         for table in tables:
             try:
-                found[table] = described.schema(table, choices[table])
+                schemas[table] = described.schema(table, choices[table])
             except OperatorNeeded as error:
-                found[table] = error
-    return found
+                schemas[table] = error
+    return schemas
 
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """What information_schema says of some tables: their types and comments, columns and indexes, by their names."""
+    """The rows of information_schema for some tables: types and comments, columns, indexes; by the table's name."""
 
     is_mariadb: bool
     tables: Mapping[str, tuple[str, str]]
@@ -157,7 +157,7 @@ class _Described:
 
     @classmethod
     def of(cls, connection: pymysql.Connection, where: str) -> Self:
-        """Of the tables that meet the condition."""
+        """Read the rows of the tables that meet the SQL condition `where`."""
         tables = query(
             connection, f"SELECT TABLE_NAME, TABLE_TYPE, TABLE_COMMENT FROM information_schema.TABLES WHERE {where}"
         )
@@ -171,7 +171,7 @@ class _Described:
         )
 
     def schema(self, table: TableId, choices: Choices) -> TableSchema:
-        """The definition of one of them; the errors are those of `read_schema`."""
+        """The definition of one of these tables; the errors are those of `read_schema`."""
         rows, described = self.columns.get(table.name), self.tables.get(table.name)
         if not rows or not described:
             raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
@@ -182,8 +182,8 @@ class _Described:
         if self.is_mariadb and kind == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
         generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
-        left_out = GENERATED if choices.generated == "skip" else GENERATED[:1] if choices.virtual == "skip" else ()
-        skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in left_out))
+        kinds = _skipped_kinds(choices)
+        skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in kinds))
         columns = tuple(
             replace(_column(row, choices, reasons), default=_default(row, is_mariadb=self.is_mariadb))
             for row in rows
@@ -200,17 +200,24 @@ class _Described:
         return TableSchema(table, columns, key, choices, skipped, copied, index, comment, stored)
 
 
+def _skipped_kinds(choices: Choices) -> tuple[str, ...]:
+    """The kinds of generated columns that the user skips, as EXTRA of information_schema names them."""
+    if choices.generated == "skip":
+        return GENERATED
+    return GENERATED[:1] if choices.virtual == "skip" else ()
+
+
 def _by_table(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    grouped: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(str(row["table_name"]), []).append(row)
-    return found
+        grouped.setdefault(str(row["table_name"]), []).append(row)
+    return grouped
 
 
 def _key(
     columns: tuple[Column, ...], indexes: list[dict[str, Any]], choices: Choices, reasons: list[str]
 ) -> tuple[tuple[str, ...], str]:
-    """The key and its index; empty, with a reason, where the table has none."""
+    """The key's columns and the name of its index. If the table has no key: empty, and a reason in `reasons`."""
     key: tuple[str, ...] = ()
     index = ""
     try:
@@ -226,27 +233,31 @@ def _key(
 
 
 def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
-    """What kind of default a column has. Its text is for people, and not always the text of the value.
+    """The kind of a column's default. COLUMN_DEFAULT is for people: it is not always the text of the value.
 
-    MySQL shows NULL where there is none, and says in EXTRA what is an expression. MariaDB shows SQL: NULL as a word.
+    MySQL shows NULL for a column without a default, and marks expressions in EXTRA. MariaDB shows the default as SQL,
+    with the word NULL.
     """
-    found, extra = row["column_default"], str(row["extra"]).upper()
+    shown, extra = row["column_default"], str(row["extra"]).upper()
     if "AUTO_INCREMENT" in extra:
         return Default.NUMBERED
     if "DEFAULT_GENERATED" in extra or _is_generated(row):
         return Default.COMPUTED
-    if found is None:
-        is_nullable = str(row["is_nullable"]).upper() == "YES"
-        return Value(None) if is_nullable and not is_mariadb else Default.UNKNOWN if is_nullable else Default.NONE
+    if shown is None:
+        if str(row["is_nullable"]).upper() != "YES":
+            return Default.NONE
+        return Default.UNKNOWN if is_mariadb else Value(None)
     if not is_mariadb:
         return Default.CONSTANT
-    text = _text(found)
-    return Value(None) if text == "NULL" else Default.CONSTANT if _LITERAL.fullmatch(text) else Default.COMPUTED
+    text = _text(shown)
+    if text == "NULL":
+        return Value(None)
+    return Default.CONSTANT if _LITERAL.fullmatch(text) else Default.COMPUTED
 
 
-def _text(found: object) -> str:
-    """A text of information_schema; MySQL sends some of them as bytes."""
-    return found.decode(errors="replace") if isinstance(found, bytes) else str(found or "")
+def _text(value: object) -> str:
+    """A text of information_schema; MySQL sends some texts as bytes. NULL is empty."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
 
 
 def _is_generated(row: dict[str, Any]) -> bool:
@@ -254,6 +265,7 @@ def _is_generated(row: dict[str, Any]) -> bool:
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:
+    """The column of a row of information_schema. The reasons why it cannot be copied are added to `reasons`."""
     name, source = str(row["column_name"]), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
     usual = _kind(source, precision)
@@ -284,13 +296,13 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
 
 
 def _charset(row: dict[str, Any]) -> str:
-    """The charset of a text or of the members of a column, by its name of today."""
-    found = str(row["character_set_name"] or "").lower()
-    return "utf8mb3" if found == "utf8" else found
+    """The charset of a column's texts or members, by its current name: `utf8` is utf8mb3. Empty if it has none."""
+    charset = str(row["character_set_name"] or "").lower()
+    return "utf8mb3" if charset == "utf8" else charset
 
 
 def _chosen(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
-    """The kind of a column, as the user chose, and the `choice` of the column."""
+    """The column's kind after the user's choices, and the value of `Column.choice`; `kind` is the usual one."""
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""
@@ -304,7 +316,7 @@ def _chosen(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Ki
 
 
 def _kind(source: SourceType, precision: int) -> Kind | None:
-    """The usual kind of a type; None for an unknown type."""
+    """The kind of a type without any choice of the user; None for an unknown type."""
     if source.name == "bit" and precision == 1:
         return Kind.BOOLEAN
     if source.name == "decimal" and precision > _DIGITS_MAX:

@@ -1,7 +1,7 @@
-"""The source as its server tells it in SQL: definitions, keys, settings, the end of its binlog.
+"""Asks the source in SQL: for definitions, keys, settings, and the end of its binlog.
 
-A run asks MySQL by this class, and by the one of `binlog_source`, which also reads the binlog. `binlog_source` takes a
-second to import, because it decodes rows.
+A run uses this class, or `binlog_source.BinlogSource`, which also reads the binlog. `binlog_source` takes a second to
+import, because it decodes rows.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -27,12 +27,12 @@ from lakeingest.mysql.visibility import is_hidden
 
 
 class Source:
-    """A server, over one connection, which is opened anew in place after it broke.
+    """A server, over one connection. `reopen` opens the same connection again after it broke.
 
-    Every method may raise what `connection.connect` says.
+    Every method may raise the errors of `connection.connect`.
     """
 
-    CONNECT_SECONDS = GREETING_SECONDS  # no longer than that to open a connection
+    CONNECT_SECONDS = GREETING_SECONDS  # the longest time in which a connection opens
 
     def __init__(self, settings: Settings, connection: pymysql.Connection) -> None:
         self.settings, self.connection = settings, connection
@@ -40,7 +40,7 @@ class Source:
     @classmethod
     @contextmanager
     def open(cls, settings: Settings) -> Iterator[Self]:
-        """The source, until the end of the block."""
+        """The source, over a connection that is open until the end of the block."""
         with connections.connect(settings) as connection:
             yield cls(settings, connection)
 
@@ -55,7 +55,7 @@ class Source:
         connections.reopen(self.connection)
 
     def named_errors(self) -> AbstractContextManager[None]:
-        """Raise the server's errors inside the block as those of lakeingest."""
+        """Turn the server's errors inside the block into lakeingest's."""
         return connections.named_errors(self.settings)
 
     # Where its binlog ends
@@ -69,11 +69,11 @@ class Source:
         return connections.file_sizes(self.connection)
 
     def has_exact_lows(self) -> bool:
-        """Whether a low watermark is the place of its read view, which is never before a position read earlier."""
+        """Whether low watermarks are exact places of read views: never before a position that was read earlier."""
         return dialect(self.connection).has_snapshot_position
 
     def reads_from_file_start(self, position: Position) -> bool:
-        """Whether a low watermark is the start of a binlog file, since there are no GTIDs."""
+        """Whether low watermarks are starts of binlog files, because the server has no GTIDs."""
         return position.gtids is None and not self.has_exact_lows()
 
     def has_low_at_file_start(self, position: Position) -> bool:
@@ -90,7 +90,7 @@ class Source:
 
     @property
     def double_widths(self) -> tuple[int, int]:
-        """The greatest length of a DOUBLE's text without an exponent, of a column and of an expression."""
+        """The greatest lengths of a DOUBLE's text without an exponent: of a column, of an expression."""
         return dialect(self.connection).double_widths
 
     def clock(self) -> int:
@@ -98,29 +98,29 @@ class Source:
         return connections.clock(self.connection)
 
     def retention_seconds(self) -> int | None:
-        """The age at which the server purges binlog files; None where it never does so by itself."""
+        """The age at which the server purges binlog files; None if it never does so by itself."""
         return Server.of(self.connection).retention_seconds
 
     def shown_retention_seconds(self) -> int | None:
-        """The same; None also where the server does not show it to our user, as managed services may do."""
+        """`retention_seconds`, or None if the server hides it from our user, as managed services may do."""
         with suppress(pymysql.err.Error):
             return self.retention_seconds()
         return None
 
     def names_columns(self) -> bool:
-        """Whether rows in the binlog that is written now name their columns."""
+        """Whether the rows that the server writes to its binlog now name their columns."""
         (metadata,) = connections.query_row(self.connection, "SELECT @@global.binlog_row_metadata", 1)
         return str(metadata).upper() == "FULL"
 
     # Tables
 
     def tables(self) -> list[TableId]:
-        """Every table that the user may see, without the server's own."""
+        """Every table that the user may see, but for the server's own."""
         return schema_reader.list_tables(self.connection)
 
     @staticmethod
     def is_system(table: TableId) -> bool:
-        """Whether the server made the table for itself."""
+        """Whether the table is one of the server's own."""
         return schema_reader.is_system(table)
 
     def schema(self, table: TableId, choices: Choices = USUAL) -> TableSchema:
@@ -140,17 +140,17 @@ class Source:
         return unlogged_keys(Server.of(self.connection), tables, are_logged=are_logged)
 
     def is_hidden(self, table: TableId) -> bool:
-        """Whether the user may not see a table that is there."""
+        """Whether the user may not read the table as a whole (`visibility.is_hidden`)."""
         return is_hidden(self.connection, table)
 
     def missing_right(self, table: TableId) -> tuple[str, str]:
-        """The user's account, and the GRANT that lets it read the table."""
+        """The user's account, and the GRANT statement with which it can read the table."""
         account = account_of(self.connection)
         patterns = has_patterns(self.connection)
         return account, granting_select(account, table.database, names_are_patterns=patterns)
 
     def refusal_of(self, schema: TableSchema, condition: str) -> str | None:
-        """Why the server cannot ask for the rows that a condition in SQL holds for; None where it can."""
+        """The server's reason why it cannot evaluate an SQL condition on the table's rows; None if it can."""
         try:
             connections.query(
                 self.connection, f"SELECT 1 FROM {connections.table_name(schema.table)} WHERE ({condition}) LIMIT 0"
@@ -181,5 +181,5 @@ class Source:
         return key_space.next_boundary(self.connection, schema, lower, rows, upper)
 
     def text_classes(self, collation: str, texts: Collection[str]) -> dict[str, str]:
-        """Of each text one that the server finds equal (`text_classes.text_classes`)."""
+        """The class of each text: texts of two classes are never equal on the server (`text_classes.text_classes`)."""
         return text_classes(self.connection, collation, texts)

@@ -1,4 +1,4 @@
-"""Parses the text by which MySQL and MariaDB write a column's type."""
+"""Parses the text of a column's type, as MySQL and MariaDB write it."""
 
 import re
 
@@ -21,4 +21,4 @@ def source_type(text: str) -> SourceType:
 
 
 def _unescaped(member: str) -> str:
-    return _ESCAPED.sub(lambda found: _UNESCAPED[found[0]], member)
+    return _ESCAPED.sub(lambda match: _UNESCAPED[match[0]], member)

@@ -1,8 +1,9 @@
-"""Whether a statement in the binlog changes only rows of the table that it names. The server is asked for that.
+"""Asks the server whether a statement in the binlog changes only rows of the table that it names.
 
-A change in statement format has no rows in the binlog. If its table is not copied, copies need none, unless the server
-changes rows of other tables with it: by triggers, foreign keys, a view that the statement takes for a table, or stored
-functions. Sources: MySQL manual, "INFORMATION_SCHEMA Tables", "The TRIGGER Privilege"; "Replication and Triggers".
+A change in statement format has no rows in the binlog. If its table is not copied, copies do not need the rows. But the
+server may change rows of other tables with it: by triggers, by foreign keys, through a view that the statement names,
+or in stored functions. Sources: MySQL manual, "INFORMATION_SCHEMA Tables", "The TRIGGER Privilege"; "Replication and
+Triggers".
 """
 
 import re
@@ -26,11 +27,11 @@ Name = tuple[str, ...]  # of a table or of anything else, folded
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """What a source has. `others` are views and stored functions.
+    """The source's objects by which a statement may change other tables. `others` are views and stored functions.
 
-    `hidden` are the databases of which the user does not see all of that; None: that is so for every database.
-    `parents` are the tables with which foreign keys change others, `referenced` all parents: to see these keys a user
-    needs no more than SELECT on their tables.
+    `hidden` are the databases whose objects the user does not see completely; None: every database is one. `referenced`
+    are the tables that foreign keys refer to; `parents` are those of them with which foreign keys change other tables.
+    To see these keys a user needs only SELECT on their tables.
     """
 
     hidden: frozenset[str] | None
@@ -42,13 +43,13 @@ class _Objects:
 
 
 class StatementReach:
-    """Asks a source about statements; it is connected to where the first one is met."""
+    """Answers for the statements of one source. It connects to the source at the first statement."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def __call__(self, change: Change) -> str:
-        """Why the statement may change rows of other tables, too; empty where it does not."""
+        """Why the statement may change rows of other tables, too; empty if it does not."""
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
@@ -59,32 +60,33 @@ class StatementReach:
             return "its table has triggers"
         if table in objects.parents:
             return "foreign keys change other tables with it"
-        named = change.names & {name for (name,) in objects.others}
-        return f"it names a view or a stored function ({', '.join(sorted(named))})" if named else ""
+        objects_named = change.names & {name for (name,) in objects.others}
+        return f"it names a view or a stored function ({', '.join(sorted(objects_named))})" if objects_named else ""
 
     @cached_property
     def _objects(self) -> _Objects:
+        """The source's objects, read once."""
         with connect(self._source) as connection:
 
-            def found(sql: str) -> set[Name]:
+            def names(sql: str) -> set[Name]:
                 return {tuple(folded(str(value)) for value in row) for row in query(connection, sql)}
 
             return _Objects(
                 hidden=hidden_by(grant for (grant,) in query(connection, "SHOW GRANTS")),
-                base_tables=found(
+                base_tables=names(
                     "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE'"
                 ),
-                with_triggers=found("SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS"),
-                parents=found(
+                with_triggers=names("SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS"),
+                parents=names(
                     "SELECT UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME"
                     " FROM information_schema.REFERENTIAL_CONSTRAINTS"
                     f" WHERE UPDATE_RULE IN {_ACTIONS} OR DELETE_RULE IN {_ACTIONS}"
                 ),
-                referenced=found(
+                referenced=names(
                     "SELECT REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE"
                     " WHERE REFERENCED_TABLE_NAME IS NOT NULL"
                 ),
-                others=found(
+                others=names(
                     "SELECT TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA <> 'sys'"
                     " UNION SELECT ROUTINE_NAME FROM information_schema.ROUTINES"
                     " WHERE ROUTINE_TYPE = 'FUNCTION' AND ROUTINE_SCHEMA <> 'sys'"
@@ -93,11 +95,11 @@ class StatementReach:
 
 
 def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
-    """The databases, folded, of which these grants do not show the user everything; None: they show all of none."""
+    """The databases, folded, that these grants do not show the user completely; None: they show none completely."""
     rights, hidden = set[str](), set[str]()
     for grant in grants:
-        if found := _GLOBAL.match(grant):
-            rights.update(found[1].upper().split(", "))
+        if granted := _GLOBAL.match(grant):
+            rights.update(granted[1].upper().split(", "))
         elif grant.startswith("REVOKE"):
             taken = _TAKEN.match(grant)
             if taken is None:

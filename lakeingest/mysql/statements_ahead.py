@@ -1,4 +1,4 @@
-"""The first statement in the unread binlog that would stop copied tables. No row is decoded."""
+"""Finds the first statement in the unread binlog that would stop copied tables. No row is decoded."""
 
 from collections.abc import Mapping
 
@@ -13,14 +13,14 @@ from lakeingest.mysql.statement_reach import StatementReach
 from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_rotate
 from lakeingest.mysql.wire.grammar import Watched, sign_of
 
-_BYTES = 16 << 20  # that are looked at: services write their statements every few minutes, or each second
+_BYTES = 16 << 20  # searched at most: managed services write such statements every few minutes, or each second
 
 
 def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """What a statement would stop tables with: one that cannot be replayed, and is no DDL; None where there is none.
+    """The error with which a statement would stop tables; None if there is no such statement.
 
-    The binlog is looked at from `start` on, or from the start of the current file. Transactions that are compressed,
-    and what is after the first bytes, are not looked at.
+    Such a statement cannot be replayed and is no DDL. The binlog is searched from `start` on, or from the start of the
+    current file, for `_BYTES` at most. Compressed transactions are not searched.
     """
     if not schemas:
         return None
@@ -31,12 +31,13 @@ def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping
 
 
 def _first(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """The message of `statement_ahead`, from a search of the binlog event by event."""
     with beside(source) as connection:
         at = start or file_start(written_position(connection).file)
         at = at if can_begin_at(at) else at.start_of_file
         watched = Watched(schemas, reach=StatementReach(source))
         is_mariadb = dialect(connection) is MARIADB
-        left, checksums = _BYTES, True
+        bytes_left, checksums = _BYTES, True
         for raw in dump_events(connection, at, free_server_id(connection, source)):
             event = Event.parse(raw, checksums=checksums)
             if event.type == Type.FORMAT_DESCRIPTION:
@@ -51,7 +52,7 @@ def _first(source: Source, start: FilePosition | None, schemas: Mapping[TableId,
                         return str(error)
             if not event.is_made_up:
                 at = FilePosition(at.file, max(at.pos, event.end))
-            left -= event.size
-            if left < 0:
+            bytes_left -= event.size
+            if bytes_left < 0:
                 break
     return None

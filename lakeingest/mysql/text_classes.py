@@ -1,4 +1,4 @@
-"""Texts that are one value in a foreign key: only the server knows its collations, so it is asked for their weights.
+"""Finds texts that may be one value in a foreign key. Only the server knows its collations, so it gives their weights.
 
 The server gives equal weights to texts that are equal by `=`. There is one exception: many collations ignore spaces at
 the end of a text, but give them a weight. So these weights are removed. Then texts of two classes are never equal.
@@ -17,12 +17,12 @@ _AT_ONCE = 500  # texts of a question
 
 def text_classes(connection: pymysql.Connection, collation: str, texts: Collection[str]) -> dict[str, str]:
     """The class of each of these texts, by the text. The collation is one of `core.comparison.CHARSETS`."""
-    listed, found = list(texts), dict[str, str]()
+    listed, classes = list(texts), dict[str, str]()
     for first in range(0, len(listed), _AT_ONCE):
         part = listed[first : first + _AT_ONCE]
         space, *weights = _weights(connection, collation, [" ", *part])
-        found |= zip(part, (_without_end(weight, space) for weight in weights), strict=True)
-    return found
+        classes |= zip(part, (_without_end(weight, space) for weight in weights), strict=True)
+    return classes
 
 
 def _weights(connection: pymysql.Connection, collation: str, texts: Collection[str]) -> tuple[str, ...]:

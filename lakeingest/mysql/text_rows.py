@@ -1,4 +1,4 @@
-"""The rows of a SELECT as Arrow batches, by the driver and MySQL's text protocol: slowly, without compiled code."""
+"""Reads the rows of a SELECT to Arrow batches by the driver and the text protocol: slowly, without compiled code."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,11 +17,11 @@ from lakeingest.rows import INSTANT, arrow_type, table_schema
 
 FETCH_ROWS = 2_000  # rows that are Python objects at a time
 FETCH_BYTES = 4 << 20  # about so many bytes in Arrow at a time
-FETCH_GROWTH = 10  # from fetch to fetch at most: earlier rows say only roughly how wide the next rows are
+FETCH_GROWTH = 10  # the most by which a fetch exceeds the last one: earlier rows only hint at the width of the next
 
 
 def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
-    """As `row_stream.stream_rows`, for a SELECT of `text_columns`."""
+    """Yield the rows of a SELECT of `text_columns`, as `row_stream.stream_rows` does."""
     types = table_schema(schema)
     _require_one_code_each(connection, schema)
     fetch = 1
@@ -35,35 +35,36 @@ def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) 
 
 
 def text_columns(schema: TableSchema) -> str:
-    """The columns of a SELECT whose texts are exact."""
+    """The expressions of a SELECT of all columns, whose texts are exact."""
     return ", ".join(map(_expression, schema.columns))
 
 
 def _expression(column: Column) -> str:
     name = quote(column.name)
     if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        return f"CAST({name} AS DOUBLE)"  # its text would be rounded: that of a FLOAT has only six digits
+        return f"CAST({name} AS DOUBLE)"  # MySQL's text is rounded: a FLOAT's has only six digits
     return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # its text may have the zeros of ZEROFILL
 
 
 def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) -> None:
-    """UnsupportedValue for a text key in a charset with several codes for a character.
+    """Raise UnsupportedValue if a text key has a charset with several codes for a character.
 
     The server converts the texts that it sends, so the original code is unknown here.
     """
     table = schema.table
-    found = query(
+    rows = query(
         connection,
         "SELECT COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS WHERE CHARACTER_SET_NAME IS NOT NULL"
         f" AND TABLE_SCHEMA = {literal(table.database)} AND TABLE_NAME = {literal(table.name)}",
     )
-    charsets = {str(name): str(charset) for name, charset in found}
+    charsets = {str(name): str(charset) for name, charset in rows}
     for column in schema.key_columns:
         if not column.members and not has_one_code_each(charsets.get(column.name, "utf8mb4")):
             raise beyond_reference(column)
 
 
 def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
+    """The Arrow columns of fetched rows. Raises UnsupportedValue, with the table's name."""
     try:
         return [
             from_text(column, values) for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
@@ -73,9 +74,9 @@ def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Ar
 
 
 def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
-    """A column from MySQL's text protocol (FLOAT read as DOUBLE; bytes for BINARY, BOOLEAN and VECTOR).
+    """The Arrow column of values of MySQL's text protocol (FLOAT read as DOUBLE; bytes for BINARY, BOOLEAN, VECTOR).
 
-    UnsupportedValue for a value that the type cannot hold, such as a zero date.
+    Raises UnsupportedValue for a value that the type cannot hold, such as a zero date.
     """
     if column.kind is Kind.VECTOR or is_chosen(column):
         raise beyond_reference(column)

@@ -10,11 +10,11 @@ from lakeingest.config import Source
 from lakeingest.config.source import PIN, VERIFYING
 from lakeingest.errors import OperatorNeeded
 
-_VERSION, _KEY = 0xA0, 5  # of a certificate: the tag of its version, and the number of the public key without that
+_VERSION, _KEY = 0xA0, 5  # of a certificate: the tag of its version, and the index of the public key after that
 
 
 def context_of(source: Source) -> ssl.SSLContext | None:
-    """The context of the mode in force, None without TLS. OperatorNeeded where `tls.ca` cannot be read."""
+    """The context of the mode in force, None without TLS. Raises OperatorNeeded if `tls.ca` cannot be read."""
     mode = source.tls_mode
     if mode == "disabled":
         return None
@@ -23,7 +23,7 @@ def context_of(source: Source) -> ssl.SSLContext | None:
 
 
 def text_of(source: Source, key: str) -> str | None:
-    """What is in a file of `source.tls`, None where none is given. OperatorNeeded where it cannot be read."""
+    """The content of a file that `source.tls` names; None if it names none. Raises OperatorNeeded if unreadable."""
     try:
         return source.tls.text(key)
     except OSError as error:
@@ -32,11 +32,11 @@ def text_of(source: Source, key: str) -> str | None:
 
 
 def pin_of(certificate: bytes) -> str:
-    """The pin of a certificate's public key, the certificate in DER: `sha256:` and Base64, as curl's pins have it.
+    """The pin of the public key of a certificate in DER: `sha256:` and Base64, as curl's pins have it.
 
     The certificate is not read as a whole: libraries refuse some that servers make, such as MariaDB's with the serial
     number 0. Its public key is the part after version, serial number, algorithm, issuer, validity and subject
-    (RFC 5280, section 4.1). ValueError where it is no certificate, or not in DER.
+    (RFC 5280, section 4.1). Raises ValueError if it is no certificate, or not in DER.
     """
     signed = next(_elements(certificate), (0, b""))[1]
     body = next(_elements(_contents(signed)), (0, b""))[1]
@@ -47,7 +47,7 @@ def pin_of(certificate: bytes) -> str:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The elements of DER one after the other: the tag of each, and the element with tag and length."""
+    """Yield the elements of DER, one after the other: the tag, and the whole element with its tag and length."""
     while data:
         start, size = _header(data)
         if len(data) < start + size:
@@ -61,9 +61,9 @@ def _contents(element: bytes) -> bytes:
 
 
 def _header(data: bytes) -> tuple[int, int]:
-    """Where the contents of an element begin, and how long they are.
+    """The index at which the contents of an element begin, and their length in bytes.
 
-    In DER alone: of a length that is not definite, TLS might see another public key than this.
+    Only DER is read: in an element of indefinite length, TLS might see another public key than this function.
     """
     if len(data) < 2 or data[0] & 0x1F == 0x1F:  # noqa: PLR2004 - tag and length
         raise ValueError("an element of a certificate is cut, or has a long tag")
@@ -77,7 +77,7 @@ def _header(data: bytes) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _context(mode: str, authority: str | None) -> ssl.SSLContext:
-    """Cached: loading the system's certificates takes longer than reading a small chunk."""
+    """The context of a mode. Cached: loading the system's certificates takes longer than reading a small chunk."""
     if mode not in VERIFYING:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

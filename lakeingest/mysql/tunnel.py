@@ -1,8 +1,8 @@
 """Connections to the source through an SSH server, for a source that only that server can reach.
 
 Each process has one SSH connection to a server, which all its connections to the source share; executors open their
-own. Nothing listens for them, so other users of the machine cannot use the tunnel: a pair of sockets in this process
-leads to a channel of the SSH connection.
+own. A pair of sockets in this process leads to a channel of the SSH connection. No port is opened on this machine, so
+its other users cannot use the tunnel.
 """
 
 import io
@@ -33,8 +33,8 @@ _CLIENTS: dict[tuple[int, Ssh], "paramiko.SSHClient"] = {}  # by process: a fork
 def through(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
     """A socket that leads to the source through the SSH server; each step may take `seconds`.
 
-    SourceAway where the SSH server or the source behind it cannot be reached; OperatorNeeded where the SSH server has
-    another host key, refuses the user or the way to the source, or where a key cannot be read.
+    Raises SourceAway if the SSH server or the source behind it cannot be reached, OperatorNeeded if the SSH server has
+    another host key, refuses the user or the way to the source, or if a key cannot be read.
     """
     with _named(source, ssh):
         client = _client(ssh, seconds)
@@ -49,19 +49,19 @@ def through(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
 
 
 def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
-    """The process's connection to the SSH server; a new one where there is none, or where it is broken."""
+    """The process's connection to the SSH server. A new one is opened if there is none, or if it is broken."""
     import paramiko
 
     with _LOCK:
-        known = _CLIENTS.pop((os.getpid(), ssh), None)
-        if known is not None:
-            transport = known.get_transport()
+        shared = _CLIENTS.pop((os.getpid(), ssh), None)
+        if shared is not None:
+            transport = shared.get_transport()
             if transport is not None and transport.is_active():
-                _CLIENTS[os.getpid(), ssh] = known
-                return known
-            known.close()
+                _CLIENTS[os.getpid(), ssh] = shared
+                return shared
+            shared.close()
         client = paramiko.SSHClient()
-        logging.getLogger("paramiko").addHandler(_SILENT)  # or what we name is also printed
+        logging.getLogger("paramiko").addHandler(_SILENT)  # else errors that we raise by name are also printed
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         _trust(client.get_host_keys(), ssh)
         client.connect(
@@ -83,6 +83,7 @@ def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
 
 
 def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
+    """Add the host keys of `source.ssh.known_hosts`, the only ones that are trusted."""
     from paramiko.hostkeys import HostKeyEntry
 
     for line in _text("known_hosts", ssh.known_hosts).splitlines():
@@ -93,6 +94,7 @@ def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
 
 
 def _key(ssh: Ssh) -> "paramiko.PKey":
+    """The private key of `source.ssh.key`. Raises OperatorNeeded if it is of an unknown kind or has a passphrase."""
     import paramiko
 
     text = _text("key", ssh.key.get_secret_value())
@@ -102,19 +104,19 @@ def _key(ssh: Ssh) -> "paramiko.PKey":
     raise OperatorNeeded("source.ssh.key is no private key without a passphrase, of the kinds Ed25519, ECDSA and RSA")
 
 
-def _text(name: str, given: str) -> str:
-    """A key's text; where the name of a file is given, what is in it."""
-    if not Ssh.is_file(given):
-        return given
+def _text(name: str, value: str) -> str:
+    """The text of a key of `source.ssh`: the value, or, if the value is the name of a file, the file's content."""
+    if not Ssh.is_file(value):
+        return value
     try:
-        return Path(given).read_text(encoding="utf-8")
+        return Path(value).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise OperatorNeeded(f"source.ssh.{name} {given} cannot be read: {error}") from error
+        raise OperatorNeeded(f"source.ssh.{name} {value} cannot be read: {error}") from error
 
 
 @contextmanager
 def _named(source: Source, ssh: Ssh) -> Iterator[None]:
-    """Name the errors of SSH."""
+    """Turn SSH's errors inside the block into lakeingest's, which name the server and the way out."""
     try:
         import paramiko
     except ModuleNotFoundError as error:
@@ -144,6 +146,7 @@ def _named(source: Source, ssh: Ssh) -> Iterator[None]:
 
 
 def _to_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
+    """Copy bytes from the socket to the channel until one of the two ends."""
     with suppress(*_BROKEN):
         while part := inner.recv(_PART):
             channel.sendall(part)
@@ -152,6 +155,7 @@ def _to_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
 
 
 def _from_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
+    """Copy bytes from the channel to the socket until one of the two ends."""
     with suppress(*_BROKEN):
         while part := channel.recv(_PART):
             inner.sendall(part)

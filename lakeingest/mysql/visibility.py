@@ -1,4 +1,4 @@
-"""What the user may see of the source. Servers leave out what is hidden, so that an empty answer may be no answer."""
+"""Asks what the user may see of the source. Servers leave out hidden objects, so an empty answer may be no answer."""
 
 from collections.abc import Callable
 
@@ -17,6 +17,7 @@ def is_denied(connection: pymysql.Connection, sql: str) -> bool:
 
 
 def _is_denied(ask: Callable[[], object]) -> bool:
+    """Whether the server denies a call. Other errors are raised, but for a lock that others hold for long."""
     try:
         ask()
     except pymysql.err.Error as error:
@@ -28,10 +29,10 @@ def _is_denied(ask: Callable[[], object]) -> bool:
 
 
 def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
-    """Whether the user may not read the table as a whole. It need not be there.
+    """Whether the user may not read the table as a whole. The table need not exist.
 
-    Servers deny a table to a user without a right on it whether it is there or not. A user who may only read some
-    columns does not see others, nor, on MariaDB, foreign keys: so the table's definition has to be shown, too.
+    Servers deny a table to a user without a right on it, whether the table exists or not. A user who may only read some
+    columns does not see the others, nor, on MariaDB, foreign keys: so the server must show the table's definition, too.
     """
     try:
         return is_denied(connection, f"SELECT * FROM {table_name(table)} LIMIT 0") or _is_denied(

@@ -1,7 +1,7 @@
-"""The list of prepared transactions (XA) of a server, and what it says about read views. For MariaDB.
+"""Reads the list of a server's prepared transactions (XA). On MariaDB it shows which of them a new read view contains.
 
 MariaDB writes XA COMMIT to the binlog first. Then its rows become visible, and last the transaction leaves the list of
-XA RECOVER. So what is not in the list was not prepared yet, or can be seen by any read view that is opened after it.
+XA RECOVER. So a transaction that is not in the list is not prepared yet, or any read view that opens later contains it.
 """
 
 import time
@@ -25,28 +25,33 @@ _FORMATS = 1 << 32
 
 
 def listed(connection: pymysql.Connection) -> frozenset[Xid]:
-    """The transactions that are prepared, and those that are being committed."""
-    found = query(connection, "XA RECOVER")
+    """The transactions that are prepared or are being committed."""
+    rows = query(connection, "XA RECOVER")
     return frozenset(
-        Xid(name[: int(size)], name[int(size) :], int(format_) % _FORMATS) for format_, size, _, name in found
+        Xid(name[: int(size)], name[int(size) :], int(format_) % _FORMATS) for format_, size, _, name in rows
     )
 
 
-def settle(source: Source, connection: pymysql.Connection, at: Position, known: Collection[Xid] = ()) -> frozenset[Xid]:
-    """Wait until read views contain each XA COMMIT that is before a position of the binlog.
+def settle(
+    source: Source, connection: pymysql.Connection, at: Position, prepared: Collection[Xid] = ()
+) -> frozenset[Xid]:
+    """Wait until read views contain each XA COMMIT that is before the position `at` of the binlog.
 
-    `known` have not ended since they were prepared before the position. Returns others of which that was found out:
-    their XA PREPARE is before the position, or not in the binlog. SplitUnstable if a commit is not visible in time.
+    `prepared` are the known transactions that were prepared before the position and have not ended since. Returns the
+    other such transactions: their XA PREPARE is before the position, or the binlog has none. Raises SplitUnstable if a
+    commit is not visible in time.
     """
     if not dialect(connection).is_xa_late:
         return frozenset()
-    left = _still_listed(connection, listed(connection).difference(known), _PASSING_SECONDS)
-    if not left:
+    # Step 1: most transactions end by themselves within a moment
+    lasting = _still_listed(connection, listed(connection).difference(prepared), _PASSING_SECONDS)
+    if not lasting:
         return frozenset()
+    # Step 2: the binlog says which of the others ended before the position; those become visible, and leave the list
     segment = Segment.after(at, written_position(connection))
-    ended, older = last_before(source, segment, free_server_id(connection, source), left)
+    ended, older = last_before(source, segment, free_server_id(connection, source), lasting)
     if stuck := _still_listed(connection, ended, _COMMIT_SECONDS):
-        xid = min(stuck, key=lambda one: (one.global_part, one.branch))
+        xid = min(stuck, key=lambda xid: (xid.global_part, xid.branch))
         name = f"X'{xid.global_part.hex()}',X'{xid.branch.hex()}',{xid.format}"
         raise SplitUnstable(
             f"XA RECOVER lists {name}, although the binlog has its XA COMMIT or XA ROLLBACK before {at.at}; if the"
@@ -56,14 +61,14 @@ def settle(source: Source, connection: pymysql.Connection, at: Position, known: 
 
 
 def settled_now(source: Source, connection: pymysql.Connection, server_uuid: str) -> FilePosition:
-    """The written position of this server, once read views contain each XA COMMIT before it; errors as `settle`."""
+    """The server's written position, after read views contain each XA COMMIT before it. The errors are `settle`'s."""
     at = written_position(connection)
     settle(source, connection, Position(server_uuid, FIRST_EPOCH, at, None))
     return at
 
 
 def _still_listed(connection: pymysql.Connection, xids: frozenset[Xid], seconds: float) -> frozenset[Xid]:
-    """Of these, those that stay in the list for so long."""
+    """The transactions among `xids` that stay in the list for `seconds`."""
     deadline = time.monotonic() + seconds
     while xids and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)

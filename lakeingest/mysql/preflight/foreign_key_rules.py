@@ -1,7 +1,7 @@
-"""What foreign keys do with rows: the rules of ON DELETE and ON UPDATE.
+"""Reads the rules of foreign keys: what ON DELETE and ON UPDATE do with rows.
 
-MariaDB shows REFERENTIAL_CONSTRAINTS only to users who may do more with a table than read it. To a reader
-KEY_COLUMN_USAGE has the columns of each key, and SHOW CREATE TABLE has the rules, behind the text of the key.
+MariaDB shows REFERENTIAL_CONSTRAINTS only to users who may do more with a table than read it. To other users
+KEY_COLUMN_USAGE shows the columns of each key, and SHOW CREATE TABLE the rules, behind the text of the key.
 """
 
 import re
@@ -34,7 +34,7 @@ class Named:
 
 
 def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[Named, Rules], frozenset[TableId]]:
-    """What each foreign key of these tables does; and the tables of which the server does not show all of that."""
+    """The rules of each foreign key of these tables; and the tables of which the server does not show all rules."""
     keys, shown = _named(server, tables)
     if server.dialect.hides_rules:
         texts = {table: _definition(server, table) for table in tables}
@@ -43,14 +43,14 @@ def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[Named,
         rules = {key: rules_in(text, key) for key in keys if (text := texts[key.table]) is not None}
     else:
         unknown = {table for table in set(tables) - shown if is_hidden(server.connection, table)}
-        found = _shown(server, {key.table for key in keys})
-        rules = {key: found.get((key.table, key.name)) for key in keys}
-    unknown |= {key.table for key, known in rules.items() if known is None}
-    return {key: known for key, known in rules.items() if known is not None}, frozenset(unknown)
+        by_name = _shown(server, {key.table for key in keys})
+        rules = {key: by_name.get((key.table, key.name)) for key in keys}
+    unknown |= {key.table for key, both in rules.items() if both is None}
+    return {key: both for key, both in rules.items() if both is not None}, frozenset(unknown)
 
 
 def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], set[TableId]]:
-    """The foreign keys of these tables; and the tables that are shown with a key of any kind."""
+    """The foreign keys of these tables; and the tables of which the server shows a key of any kind."""
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, COLUMN_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME,"
@@ -77,7 +77,7 @@ def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], se
 
 
 def _definition(server: Server, table: TableId) -> str | None:
-    """The text of SHOW CREATE TABLE; empty where it is denied or locked for long, None where the table is not there."""
+    """The text of SHOW CREATE TABLE; empty if it is denied or locked for long, None if the table does not exist."""
     try:
         return create_statement(server.connection, table)
     except pymysql.err.Error as error:
@@ -89,7 +89,7 @@ def _definition(server: Server, table: TableId) -> str | None:
 
 
 def _shown(server: Server, tables: Collection[TableId]) -> dict[tuple[TableId, str], Rules]:
-    """The rules as information_schema has them."""
+    """The rules that information_schema shows, by the table and the name of the foreign key."""
     rows = query(
         server.connection,
         "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE"
@@ -99,16 +99,16 @@ def _shown(server: Server, tables: Collection[TableId]) -> dict[tuple[TableId, s
 
 
 def rules_in(definition: str, key: Named) -> Rules | None:
-    """The rules of a key in the text of SHOW CREATE TABLE; None where the text has it never, or more than once."""
+    """The rules of a key in the text of SHOW CREATE TABLE; None if the text lacks the key or has it twice."""
     columns, referenced = (", ".join(map(_quoted, names)) for names in (key.columns, key.referenced))
     parent = f"(?:{_quoted(key.parent.database)}\\.)?{_quoted(key.parent.name)}"
     line = (
         f"  CONSTRAINT {_quoted(key.name)} FOREIGN KEY \\({columns}\\) REFERENCES {parent} \\({referenced}\\){_RULES}"
     )
-    found = re.findall(f"^{line},?$", definition, re.MULTILINE)
-    if len(found) != 1:
+    rules = re.findall(f"^{line},?$", definition, re.MULTILINE)
+    if len(rules) != 1:
         return None
-    [(on_delete, on_update)] = found
+    [(on_delete, on_update)] = rules
     return _rule(on_delete), _rule(on_update)
 
 
@@ -118,7 +118,7 @@ def _count(definition: str) -> int:
 
 
 def _quoted(name: str) -> str:
-    """A pattern for a quoted name. MariaDB does not double quotes within the names of keys and their columns."""
+    """A pattern for a quoted name, with doubled or single quotes: MariaDB does not double those within keys' names."""
     return f"`(?:{re.escape(name)}|{re.escape(name.replace('`', '``'))})`"
 
 

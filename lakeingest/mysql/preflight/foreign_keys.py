@@ -1,7 +1,7 @@
-"""Preflight of foreign keys: changes that they make to rows where the source does not log them.
+"""Preflight of foreign keys: finds the keys that change rows outside the binlog.
 
-MySQL logs such changes from 9.6 on, but not with innodb_native_foreign_keys=ON; MariaDB never does. The rows are read
-again then (`pipeline.cascades`), where that can be done exactly.
+MySQL logs such changes from 9.6 on, but not with innodb_native_foreign_keys=ON; MariaDB never does. The pipeline reads
+the changed rows again then (`pipeline.cascades`), if this can be done exactly.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +30,7 @@ _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 class Unlogged:
     """The foreign keys that change rows of some tables, or of their parents, outside the binlog, by table.
 
-    Of the `unknown` tables and parents they are not known: the user may not see them, or the server does not show them.
+    The foreign keys of the `unknown` tables and parents are not known: the server does not show them to the user.
     """
 
     keys: Mapping[TableId, tuple[ForeignKey, ...]]
@@ -40,23 +40,23 @@ class Unlogged:
 def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool = True) -> Unlogged:
     """The foreign keys that change rows of these tables, or of their parents, outside the binlog.
 
-    Not `are_logged`: the binlog shows that the server did not log such changes, whatever its setting is now.
+    `are_logged` is False if the binlog shows that the server did not log such changes; its settings do not count then.
     """
     if are_logged and can_log_cascades(server.connection) and not server.is_on("innodb_native_foreign_keys"):
         return Unlogged({})
-    found: dict[TableId, tuple[ForeignKey, ...]] = {}
+    keys_of: dict[TableId, tuple[ForeignKey, ...]] = {}
     unknown: set[TableId] = set()
-    left = set(tables)
-    while left:
-        read, unread = _read(server, left)
-        unknown |= unread
-        found |= {table: read.get(table, ()) for table in left}
-        left = {key.parent for keys in read.values() for key in keys} - found.keys()
-    return Unlogged({table: keys for table, keys in found.items() if keys}, frozenset(unknown))
+    unread = set(tables)
+    while unread:  # the tables, then their parents, then the parents of these
+        read, hidden = _read(server, unread)
+        unknown |= hidden
+        keys_of |= {table: read.get(table, ()) for table in unread}
+        unread = {key.parent for keys in read.values() for key in keys} - keys_of.keys()
+    return Unlogged({table: keys for table, keys in keys_of.items() if keys}, frozenset(unknown))
 
 
 def cascading(server: Server) -> dict[TableId, int]:
-    """The tables whose rows foreign keys change outside the binlog, as far as is known, and how many keys do."""
+    """The tables whose rows foreign keys change outside the binlog, as far as is known, with the number of keys."""
     keys = unlogged_keys(server, server.tables).keys
     return {table: len(keys[table]) for table in server.tables if table in keys}
 
@@ -65,9 +65,9 @@ def cascades(server: Server, options: Tables) -> Checked:
     """Changes by foreign keys are in the binlog, or can be read again, or the user chose that they may be missing."""
 
     def finding(server: Server) -> Finding:
-        found = unlogged_keys(server, server.tables)
-        tables = sorted((found.keys.keys() | found.unknown) & set(server.tables))
-        reasons = "; ".join(reason for table in tables for reason in lacks(options, table, found))
+        unlogged = unlogged_keys(server, server.tables)
+        tables = sorted((unlogged.keys.keys() | unlogged.unknown) & set(server.tables))
+        reasons = "; ".join(reason for table in tables for reason in lacks(options, table, unlogged))
         return f"foreign keys change rows outside the binlog: {reasons}; {CASCADES_FIX}" if reasons else None
 
     [checked] = ask(server, {NAME: finding})
@@ -77,32 +77,35 @@ def cascades(server: Server, options: Tables) -> Checked:
 def missing_cascades(server: Server, options: Tables) -> Checked:
     """A warning that names the tables whose copies lack changes by foreign keys, as the user chose."""
     chosen = {table: count for table, count in cascading(server).items() if options.of(table).cascades == "missing"}
-    named = ", ".join(f"{table} ({count} keys)" for table, count in sorted(chosen.items()))
+    listed = ", ".join(f"{table} ({count} keys)" for table, count in sorted(chosen.items()))
     finding = (
-        f"foreign keys change rows of {named} outside the binlog, and tables.options → cascades is `missing`: the"
+        f"foreign keys change rows of {listed} outside the binlog, and tables.options → cascades is `missing`: the"
         " copies lack these changes; `lakeingest verify` finds them, a new copy has them"
     )
-    return Checked("changes by foreign keys", finding if named else None, fatal=False)
+    return Checked("changes by foreign keys", finding if listed else None, fatal=False)
 
 
-def lacks(options: Tables, table: TableId, found: Unlogged) -> list[str]:
-    """Why a table's changes by foreign keys are neither read again nor missing by choice."""
+def lacks(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
+    """The reason why changes by foreign keys would be lost from a table against the user's choice; else empty.
+
+    They are not lost if they can be read again, nor if the user chose that they may be missing.
+    """
     match options.of(table).cascades:
         case "missing":
             return []
-        case "refuse" if table not in found.unknown:
+        case "refuse" if table not in unlogged.unknown:
             return [f"{table}: tables.options → cascades is `refuse`"]
-    reason = hindrance(options, table, found)
+    reason = hindrance(options, table, unlogged)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
-def hindrance(options: Tables, table: TableId, found: Unlogged) -> str | None:
+def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
     """Why changes by foreign keys of a table cannot be read again exactly; None if they can."""
     try:
-        chain = family(table, found.keys)
+        chain = family(table, unlogged.keys)
     except OperatorNeeded as error:
         return str(error)
-    if unseen := sorted({table, *(key.parent for key in chain)} & found.unknown):
+    if unseen := sorted({table, *(key.parent for key in chain)} & unlogged.unknown):
         return (
             f"the user may not see the foreign keys of {', '.join(map(str, unseen))}; GRANT SELECT on the whole table"
         )
@@ -117,29 +120,31 @@ def hindrance(options: Tables, table: TableId, found: Unlogged) -> str | None:
 def _read(
     server: Server, tables: Collection[TableId]
 ) -> tuple[Mapping[TableId, tuple[ForeignKey, ...]], frozenset[TableId]]:
-    """The foreign keys of these tables that change their rows; and the tables of which that is not known."""
-    rules, unknown = known_keys(server, tables)
-    found: dict[TableId, list[ForeignKey]] = {}
-    for one, known in rules.items():
-        if known != (Rule.NONE, Rule.NONE):
-            key = ForeignKey(one.table, one.columns, one.parent, one.referenced, *known)
-            found.setdefault(one.table, []).append(key)
-    types = _types(server, [key for keys in found.values() for key in keys])
-    return {
-        table: tuple(sorted(replace(key, types=_compared(key, types)) for key in keys)) for table, keys in found.items()
-    }, unknown
+    """The foreign keys that change rows of these tables, by table; and the tables whose keys are not known."""
+    all_rules, unknown = known_keys(server, tables)
+    keys_of: dict[TableId, list[ForeignKey]] = {}
+    for shown_key, rules in all_rules.items():
+        if rules != (Rule.NONE, Rule.NONE):
+            key = ForeignKey(shown_key.table, shown_key.columns, shown_key.parent, shown_key.referenced, *rules)
+            keys_of.setdefault(shown_key.table, []).append(key)
+    types = _types(server, [key for keys in keys_of.values() for key in keys])
+    with_types = {
+        table: tuple(sorted(replace(key, types=_compared(key, types)) for key in keys))
+        for table, keys in keys_of.items()
+    }
+    return with_types, unknown
 
 
 def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
-    """Of the columns of foreign keys the type's name, the type, and the collation; no generated columns."""
+    """The type's name, the type and the collation of each column of foreign keys, without generated columns."""
     columns = {(table, name) for key in keys for table, names in _sides(key) for name in names}
     if not columns:
         return {}
-    wanted = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
+    literals = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COLLATION_NAME"
-        f" FROM information_schema.COLUMNS WHERE (TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME) IN ({', '.join(wanted)})"
+        f" FROM information_schema.COLUMNS WHERE (TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME) IN ({', '.join(literals)})"
         " AND COALESCE(GENERATION_EXPRESSION, '') = ''",
     )
     return {
@@ -153,20 +158,22 @@ def _sides(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]], tuple[Tabl
 
 
 def _compared(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[str, str, str]]) -> tuple[str, ...]:
-    """`ForeignKey.types`.
+    """The value of `ForeignKey.types` for this key.
 
-    CHAR and VARCHAR are one type, unless values of one are given to the other: spaces at the end may be lost.
+    CHAR and VARCHAR are one type, unless the key copies a value from one to the other: spaces at the end may be lost.
     """
     own, above = ([_type(key, types.get((table, name))) for name in names] for table, names in _sides(key))
-    found = tuple(one if one == other else UNLIKE for one, other in zip(own, above, strict=True))
-    return found if any(found) else ()
+    shared = tuple(child if child == parent else UNLIKE for child, parent in zip(own, above, strict=True))
+    return shared if any(shared) else ()
 
 
-def _type(key: ForeignKey, known: tuple[str, str, str] | None) -> str:
-    """What a column of a foreign key has to have in common with the other table's."""
-    name, text, collation = known or ("", UNLIKE, "")
+def _type(key: ForeignKey, described: tuple[str, str, str] | None) -> str:
+    """A text for a column of a foreign key: the values of both tables compare alike if both texts are equal."""
+    name, text, collation = described or ("", UNLIKE, "")
     if name in TEXTS:
         return f"{name if key.on_update is Rule.CASCADE else 'text'} {collation}"
     if name in _INTEGERS:
         return ""
-    return name if name == "varbinary" else UNLIKE if name in {"enum", "set"} else text
+    if name in {"enum", "set"}:
+        return UNLIKE
+    return name if name == "varbinary" else text

@@ -1,7 +1,7 @@
 """Finds out, from row images in the binlog, whether the server logs generated columns.
 
 Some versions of MariaDB leave all generated columns, stored or not, out of the row images of UPDATE, DELETE, REPLACE
-and INSERT … ON DUPLICATE KEY UPDATE, whatever binlog_row_image says; a plain INSERT has them. No variable says so,
+and INSERT … ON DUPLICATE KEY UPDATE, also with binlog_row_image = FULL; a plain INSERT has them. No variable says so,
 and a test of the server would have to write to a table.
 """
 
@@ -33,68 +33,68 @@ _CHANGES = _INSERTS | {Type.UPDATE_ROWS_V1, Type.DELETE_ROWS_V1, Type.UPDATE_ROW
 
 @dataclass(frozen=True)
 class GeneratedColumns:
-    """Checks a server; `connection` is a connection to it. The binlog is read only once."""
+    """Checks the server of `connection`. The binlog is read only once."""
 
     source: Source
     connection: pymysql.Connection
 
     def checked(self, schemas: Iterable[TableSchema]) -> Checked:
-        """Whether the generated columns that are to be copied are in every change.
+        """The condition that every change has the generated columns that are to be copied.
 
-        A warning where no change in the binlog answers this yet: a run stops at the first image that lacks a column.
+        It is only a warning while no change in the binlog shows this: a run stops at the first image without a column.
         """
         name = "generated columns"
         affected = [schema for schema in schemas if schema.generated]
         if not affected or dialect(self.connection) is not MARIADB:
             return Checked(name, None)
-        named = "; ".join(f"{schema.table}: {', '.join(schema.generated)}" for schema in affected)
+        listed = "; ".join(f"{schema.table}: {', '.join(schema.generated)}" for schema in affected)
         try:
             is_logged = self.is_logged
         except (LakeIngestError, pymysql.err.Error, Damaged) as error:
             return Checked(name, f"whether the server logs generated columns cannot be checked: {error.args[-1]}")
         if is_logged is None:
-            unknown = "no UPDATE or DELETE in the binlog shows yet whether this server logs generated columns"
-            return Checked(name, f"{unknown} ({named}); a run stops where it does not; else {LEAVE_OUT}", fatal=False)
+            unseen = "no UPDATE or DELETE in the binlog shows yet whether this server logs generated columns"
+            return Checked(name, f"{unseen} ({listed}); a run stops where it does not; else {LEAVE_OUT}", fatal=False)
         lacking = "the server does not log generated columns of UPDATE and DELETE"
-        return Checked(name, None if is_logged else f"{lacking} ({named}); {LEAVE_OUT}")
+        return Checked(name, None if is_logged else f"{lacking} ({listed}); {LEAVE_OUT}")
 
     @cached_property
     def is_logged(self) -> bool | None:
-        """The answer of `is_logged`."""
+        """The result of the function `is_logged`."""
         return is_logged(self.source, self.connection)
 
 
 def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
-    """Whether the row images of UPDATE and DELETE have generated columns; None where the binlog has no such image.
+    """Whether the row images of UPDATE and DELETE have generated columns; None if the binlog has no such image.
 
-    Only files that the server's current version has written count. An image that lacks exactly the generated columns of
-    its table decides; an INSERT that has them does not.
+    Only files that the server's current version has written count. One image that lacks exactly the generated columns
+    of its table is enough for False. An INSERT with these columns proves nothing.
     """
     generated, layouts = _generated(connection)
     (version,) = query_row(connection, "SELECT @@version", 1)
     answer: bool | None = None
     names: dict[int, tuple[str, ...]] = {}  # of the tables that have generated columns, by table id
-    known: dict[int, frozenset[str]] = {}
-    checksums, is_ours, read = True, False, 0
+    generated_in: dict[int, frozenset[str]] = {}  # the generated columns, by table id
+    checksums, is_current, bytes_read = True, False, 0
     with connect(source) as fresh:
         for raw in dump_events(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
             event = Event.parse(raw, checksums=checksums)
-            read += event.size
+            bytes_read += event.size
             if event.type == Type.FORMAT_DESCRIPTION:
                 checksums = has_checksums(raw)
-                is_ours = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
+                is_current = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
             elif event.type == Type.TABLE_MAP:
                 table_id, table = read_table_id(event), read_table_name(event)
                 names.pop(table_id, None)
-                if table in generated and is_ours:
-                    names[table_id], known[table_id] = _names(event, layouts[table]), generated[table]
+                if table in generated and is_current:
+                    names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
             elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
                 lacking = missing(event.data, columns)
-                if lacking and lacking == known[read_table_id(event)]:
+                if lacking and lacking == generated_in[read_table_id(event)]:
                     return False
                 if not lacking and event.type not in _INSERTS:
                     answer = True
-            if read > BYTES:
+            if bytes_read > BYTES:
                 break
     return answer
 
@@ -102,27 +102,30 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
 def _generated(
     connection: pymysql.Connection,
 ) -> tuple[Mapping[TableId, frozenset[str]], Mapping[TableId, tuple[str, ...]]]:
-    """The generated columns of all tables that have some and that the user may see; and all columns of these tables."""
+    """The generated columns of each table with such columns that the user may see; and all columns of these tables."""
     generated: dict[TableId, set[str]] = {}
     layouts: dict[TableId, list[str]] = {}
-    asked = (
+    sql = (
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, EXTRA FROM information_schema.COLUMNS ORDER BY ORDINAL_POSITION"
     )
-    for database, table, column, extra in query(connection, asked):
+    for database, table, column, extra in query(connection, sql):
         name = TableId(database, table)
         layouts.setdefault(name, []).append(column)
         if any(kind in str(extra).upper() for kind in GENERATED):
             generated.setdefault(name, set()).add(column)
     return (
-        {name: frozenset(found) for name, found in generated.items()},
+        {name: frozenset(columns) for name, columns in generated.items()},
         {name: tuple(layouts[name]) for name in generated},
     )
 
 
 def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the columns in an event; without FULL metadata those that the table has now."""
+    """The names of the columns in a TABLE_MAP event; without FULL metadata the table's current ones, `layout`.
+
+    Empty if the event cannot be read, or has another number of columns.
+    """
     try:
-        found = read_table_map(event, is_mariadb=True)
+        table_map = read_table_map(event, is_mariadb=True)
     except (Damaged, UnknownCharset):  # also for a type or members that are not supported yet
         return ()
-    return found.names or (layout if len(layout) == len(found.columns) else ())
+    return table_map.names or (layout if len(layout) == len(table_map.columns) else ())

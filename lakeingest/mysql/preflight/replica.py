@@ -1,4 +1,4 @@
-"""Preflight of `source.replica`: whether the rows of its tables are those of the source at a known position."""
+"""Preflight of `source.replica`: whether its tables have the same rows as the source at a known position."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _OWN = "mysql.", "innodb_memcache."  # services ignore such tables, which are ne
 
 
 def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
-    """The conditions on the replica of this server; none where rows are read from the server itself."""
+    """The conditions on the replica of this server; none if rows are read from the server itself."""
     if source.replica is None:
         return ()
     if not _has_gtids(server):
@@ -29,6 +29,8 @@ def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
 
 
 def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
+    """The conditions on a replica by their names; `primary` is the server that it replicates."""
+
     def another_server(replica: Server) -> Finding:
         if replica.variables.get("server_uuid") != primary.variables["server_uuid"]:
             return None
@@ -64,7 +66,7 @@ def _gtids(replica: Server) -> Finding:
 
 
 def _filters(replica: Server) -> Finding:
-    """It leaves no change out: `gtid_executed` would have its transaction all the same."""
+    """The replica has no filters: a filter leaves changes out although `gtid_executed` has their transactions."""
     kinds = sorted(
         name
         for status in query_dicts(replica.connection, "SHOW REPLICA STATUS")

@@ -1,4 +1,4 @@
-"""Preflight of the server: the conditions for a correct result, a function each; all of them are checked."""
+"""Preflight of the server: the conditions for a correct result, one function each. All of them are checked."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, versi
 from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
-LEAST_PACKET = 64 << 10  # bytes: more than a boundary of the longest keys takes; servers have 16 MiB without you
+LEAST_PACKET = 64 << 10  # bytes: more than a boundary of the longest keys takes; the servers' default is 16 MiB or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class Server:
 
     @property
     def service(self) -> Service:
-        """How the server is configured."""
+        """The managed service of the server, or OWN."""
         return service_of(self.variables)
 
     @property
     def retention_seconds(self) -> int | None:
-        """The age at which the server purges binlog files; None where it never does so by itself."""
+        """The age at which the server purges binlog files; None if it never does so by itself."""
         if self.service.by_procedure:
-            shown = query_dicts(self.connection, "CALL mysql.rds_show_configuration")
-            kept = {str(row["name"]): row["value"] for row in shown}
-            return round(float(kept.get("binlog retention hours") or 0) * 3600)
+            rows = query_dicts(self.connection, "CALL mysql.rds_show_configuration")
+            settings = {str(row["name"]): row["value"] for row in rows}
+            return round(float(settings.get("binlog retention hours") or 0) * 3600)
         if not self.is_on("binlog_expire_logs_auto_purge", "ON"):
             return None
         seconds = int(self.variables.get("binlog_expire_logs_seconds", "0"))
@@ -66,11 +66,11 @@ class Server:
         return None if kept_seconds == 0 and self.service.zero_keeps else kept_seconds
 
     def is_on(self, name: str, default: str = "OFF") -> bool:
-        """Whether a boolean variable is on; `default` where the server does not have it."""
+        """Whether a boolean variable is on; `default` is its value if the server does not have it."""
         return self.variables.get(name, default).upper() in {"ON", "1", "YES"}
 
 
-Finding = str | None  # what is wrong and its fix, or None
+Finding = str | None  # the fault and its fix; None if the condition is met
 Condition = Callable[[Server], Finding]
 
 
@@ -115,18 +115,18 @@ def binlog(server: Server) -> Finding:
     return f"{' and '.join(left_out)} leave changes out of the binlog; remove them" if left_out else None
 
 
-def setting(name: str, wanted: str) -> Condition:
+def setting(name: str, required: str) -> Condition:
     """A condition: the variable has this value, or the server does not have the variable."""
 
     def has_it(server: Server) -> Finding:
-        found = server.variables.get(name, wanted).upper()
-        return None if found == wanted else f"{name} is '{found}'; {server.service.fix(name, wanted)}"
+        value = server.variables.get(name, required).upper()
+        return None if value == required else f"{name} is '{value}'; {server.service.fix(name, required)}"
 
     return has_it
 
 
 def session(server: Server) -> Finding:
-    """The session is as lakeingest set it, and no limit that a session cannot change is too low for its statements."""
+    """The session has lakeingest's settings, and max_allowed_packet, which a session cannot set, is large enough."""
     try:
         server_of(server.connection)
     except OperatorNeeded as error:
@@ -168,7 +168,7 @@ def _gtid_mode(server: Server) -> str:
 
 
 def replica(server: Server) -> Finding:
-    """A replica logs what it applies, in the order of its source."""
+    """A replica logs the transactions that it applies, in the order of its source."""
     if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
     # MariaDB always preserves the order
@@ -194,14 +194,14 @@ def prepared_xa(server: Server) -> Finding:
 
 
 def aurora_writer(server: Server) -> Finding:
-    """The server is not a reader of an Aurora cluster: those have no binlog."""
+    """The server is not a reader of an Aurora cluster: readers have no binlog."""
     if server.service is not AURORA or not server.is_on("innodb_read_only"):
         return None
     return "innodb_read_only is ON: it is a reader of the Aurora cluster, without a binlog; use the cluster's endpoint"
 
 
 def retention(server: Server, copy_seconds: float) -> Finding:
-    """After an interrupted copy, or with a run that is a day late, the binlog still has all changes."""
+    """The binlog keeps changes for as long as a copy takes (`copy_seconds`), and for a day, if the next run is late."""
     try:
         retained = server.retention_seconds
     except pymysql.err.Error as error:
@@ -209,14 +209,14 @@ def retention(server: Server, copy_seconds: float) -> Finding:
             f"{server.service.name} does not show how long it keeps binlog files: {error.args[-1]}; GRANT EXECUTE ON"
             " PROCEDURE mysql.rds_show_configuration to the user, or have an administrator call it: 24 hours or more"
         )
-    wanted = max(DAY_SECONDS, round(copy_seconds))
-    if retained is None or retained >= wanted:
+    least_seconds = max(DAY_SECONDS, round(copy_seconds))
+    if retained is None or retained >= least_seconds:
         return None
     after = f"after {retained / 3600:,.1f} hours" if retained else "as soon as it can"
     return (
         f"the server purges binlog files {after}, the copy may take"
         f" {copy_seconds / 3600:,.1f} hours and a run may"
-        f" be a day late; {server.service.keep(wanted)}"
+        f" be a day late; {server.service.keep(least_seconds)}"
     )
 
 
@@ -229,18 +229,18 @@ def binlog_in_files(server: Server) -> Finding:
 
 
 def service(server: Server) -> Checked:
-    """A warning where a copy from the source's service is not proven to be exact."""
+    """A warning if a copy from the source's service is not proven to be exact."""
     return Checked("service of the source", server.service.unproven, fatal=False)
 
 
 def row_metadata(server: Server) -> Checked:
-    """A note where rows in the binlog do not name their columns: DDL that the binlog lacks is found later then."""
-    found = server.variables.get("binlog_row_metadata", "NO_LOG").upper()
+    """A note if rows in the binlog do not name their columns: DDL that the binlog lacks is found later then."""
+    metadata = server.variables.get("binlog_row_metadata", "NO_LOG").upper()
     note = None
-    if found != "FULL":
+    if metadata != "FULL":
         note = (
-            f"binlog_row_metadata is {found}: DDL that the binlog lacks (sql_log_bin = 0) is found at the end of a run,"
-            f" not at the rows after it; for that, {server.service.fix('binlog_row_metadata', 'FULL')}"
+            f"binlog_row_metadata is {metadata}: DDL that the binlog lacks (sql_log_bin = 0) is found at the end of a"
+            f" run, not at the rows after it; for that, {server.service.fix('binlog_row_metadata', 'FULL')}"
         )
     return Checked("names of columns in the binlog", note, fatal=False)
 

@@ -1,4 +1,4 @@
-"""The managed service that a server belongs to, by what the server says of itself, and how settings are changed there.
+"""Recognises the managed service of a server by its variables, and says how the service's settings are changed.
 
 Nobody can SET GLOBAL on these services: a fix has to name the place where the service's users change a setting.
 """
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How a server is configured.
+    """The instructions by which users of a service change settings, and the facts in which services differ.
 
-    `setting` sets a variable to a value, `log` switches the binlog on, `keeping` makes the server keep binlog files for
-    {seconds}, which are {hours}, of which there may be `most_hours`. `by_procedure`: the service purges binlog files
-    itself, after hours that a procedure of its own shows. `zero_keeps`: to keep files for 0 seconds is to keep them for
-    ever; otherwise they are purged as soon as the service itself does not need them. `unproven`: why a copy may not be
-    exact there.
+    `setting` says how to set a variable to a value, `log` how to switch the binlog on, `keeping` how to keep binlog
+    files for {seconds} or {hours}; the service allows at most `most_hours`. `by_procedure`: the service itself purges
+    binlog files, after a number of hours that its own procedure shows. `zero_keeps`: a retention of 0 seconds keeps
+    files for ever; otherwise they are purged as soon as the service itself does not need them. `unproven`: why a copy
+    from this service may not be exact.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Service:
     unproven: str | None = None
 
     def fix(self, name: str, value: str) -> str:
-        """How the variable is set to the value."""
+        """The instruction that sets the variable to the value."""
         literal = value if value.isdigit() or value == "ON" else f"'{value}'"
         return self.setting.format(name=name, literal=literal, value=value or "its default (empty)")
 
     def keep(self, seconds: int) -> str:
-        """How the server is made to keep its binlog files for so long, or as long as it can."""
+        """The instruction with which the server keeps its binlog files for so long, or for `most_hours` at most."""
         hours = -(-seconds // 3600)
         return self.keeping.format(
             seconds=seconds, hours=hours if self.most_hours is None else min(hours, self.most_hours)
@@ -82,7 +82,7 @@ AZURE = Service(
 
 
 def service_of(variables: Mapping[str, str]) -> Service:
-    """The service of a server with these global variables; OWN where it says nothing of a service."""
+    """The service of a server with these global variables; OWN if none of them shows a service."""
     version, comment = variables.get("version", ""), variables.get("version_comment", "")
     if "aurora_version" in variables:
         return AURORA

@@ -19,7 +19,7 @@ from lakeingest.mysql.wire.codes import has_one_code_each
 
 
 def grants(server: Server) -> Finding:
-    """The user may read all columns of every table, and the binlog. It is tried out, since roles also grant rights."""
+    """The user may read all columns of every table, and the binlog. Statements try it, as roles also grant rights."""
     account = account_of(server.connection)
     rights = [right for right, sql in server.dialect.rights.items() if is_denied(server.connection, sql)]
     tables = [table for table in server.tables if is_hidden(server.connection, table)]
@@ -39,14 +39,14 @@ def engines(server: Server) -> Finding:
         "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
         f" WHERE ENGINE <> 'InnoDB' AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
-    named = ", ".join(f"{database}.{name} ({engine})" for database, name, engine in rows)
-    return f"not InnoDB: {named}; convert or exclude them" if named else None
+    listed = ", ".join(f"{database}.{name} ({engine})" for database, name, engine in rows)
+    return f"not InnoDB: {listed}; convert or exclude them" if listed else None
 
 
 def read_schemas(
     connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
-    """The definitions of the tables that can be copied, and the reasons why the others cannot; all are checked."""
+    """The definitions of the tables that can be copied, and a condition with the reasons why the others cannot."""
     schemas, reasons = {}, []
     for table in tables:
         try:
@@ -57,7 +57,7 @@ def read_schemas(
 
 
 def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]) -> Checked:
-    """The keys that the user names are unique and not NULL now; the server reads each of these tables completely."""
+    """The keys that the user declared are unique and not NULL now. The server reads each of these tables completely."""
     reasons: list[str] = []
     for schema in schemas:
         try:
@@ -75,20 +75,20 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS"
         f" WHERE CHARACTER_SET_NAME IS NOT NULL AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
-    named = ", ".join(
+    listed = ", ".join(
         f"{database}.{table}.{column} ({charset})"
         for database, table, column, charset in rows
         if (database, table, column) in keys and not has_one_code_each(str(charset))
     )
     finding = (
-        f"text keys in charsets with several codes for a character: {named}; a row whose key has another code than the"
+        f"text keys in charsets with several codes for a character: {listed}; a row whose key has another code than the"
         " one that the server writes stops its table; if there are such rows, convert the column to utf8mb4"
     )
-    return Checked("charsets of keys", finding if named else None, fatal=False)
+    return Checked("charsets of keys", finding if listed else None, fatal=False)
 
 
 def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checked:
-    """A warning that names the columns whose default is a zero date, where such a date stops the table."""
+    """A warning that names the columns whose default is a zero date, in tables that such a date stops."""
     strict = {schema.table for schema in schemas if schema.choices.zero_dates == "error"}
     rows = query(
         server.connection,
@@ -96,29 +96,30 @@ def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checke
         " WHERE DATA_TYPE IN ('date', 'datetime', 'timestamp') AND TRIM('''' FROM COLUMN_DEFAULT) LIKE '0000-00-00%'"
         f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
-    named = ", ".join(
+    listed = ", ".join(
         f"{database}.{table}.{column}" for database, table, column in rows if TableId(database, table) in strict
     )
     finding = (
-        f"columns whose default is a zero date: {named}; a row with that date stops its table, unless zero_dates in"
+        f"columns whose default is a zero date: {listed}; a row with that date stops its table, unless zero_dates in"
         " tables.options → types says what becomes of it"
     )
-    return Checked("defaults of dates", finding if named else None, fatal=False)
+    return Checked("defaults of dates", finding if listed else None, fatal=False)
 
 
 def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
-    table, named = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
+    """Yield a message if a declared key is NULL in a row, and one if it is not unique."""
+    table, subject = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
     fix = "correct the rows, or name other columns with tables.options → key"
     nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.key)
     if query(connection, f"SELECT 1 FROM {table} WHERE {nulls} LIMIT 1"):
-        yield f"{named} is NULL in a row; {fix}"
+        yield f"{subject} is NULL in a row; {fix}"
     values = ", ".join(map(_bytes, schema.key_columns))
     if query(connection, f"SELECT 1 FROM {table} GROUP BY {values} HAVING COUNT(*) > 1 LIMIT 1"):
-        yield f"{named} is not unique; {fix}"
+        yield f"{subject} is not unique; {fix}"
 
 
 def _bytes(column: Column) -> str:
-    """The value by which the lake distinguishes keys: of a text its bytes, whatever its collation takes for equal."""
+    """SQL for the value by which the lake tells keys apart: of a text its bytes, not its collation's order."""
     name = quote(column.name)
     return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name
 

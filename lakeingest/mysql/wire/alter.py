@@ -1,8 +1,8 @@
-"""What an ALTER TABLE does to the columns of a copied table, and which statement is a TRUNCATE. Pure.
+"""Reads the changes of an ALTER TABLE to the columns of a copied table, and recognises a TRUNCATE. Pure.
 
-Only the names of columns and their places are read, and that a default is a literal: never a type or a value. What a
-column is, the server says (`core.alteration`). Fail closed: a statement with anything that is not known here, or that
-may change values, rows or the key, has no answer, and the table stops before it.
+Only the names of columns and their places are read, and whether a default is a literal: never a type or a value. The
+server tells a column's definition (`core.alteration`). Fail closed: if a statement has an unknown part, or may change
+values, rows or the key, there is no answer, and the table stops before the statement.
 Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
 """
 
@@ -16,12 +16,12 @@ from lakeingest.mysql.wire.ddl import Action, DdlReader, split
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings
 
-# Words that may follow the name of a type: with them it is a type, NULL or NOT NULL, and a constant default
+# The words that may follow the name of a type, in a definition of a type, NULL or NOT NULL, and a constant default
 _PLAIN = {
     *("UNSIGNED", "SIGNED", "ZEROFILL", "PRECISION", "VARYING", "NOT", "NULL", "DEFAULT", "COMMENT", "VISIBLE"),
     *("TRUE", "FALSE", "B", "X", "SRID", "COLUMN_FORMAT", "FIXED", "DYNAMIC", "STORAGE", "DISK", "MEMORY"),
 }
-# Words that after ADD begin something else than a column, unless they stand between quotes
+# Words that after ADD begin no column, unless they stand between quotes
 _NO_COLUMNS = {
     *("CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PERIOD", "PRIMARY", "SPATIAL"),
     *("SYSTEM", "UNIQUE", "VECTOR"),
@@ -37,7 +37,7 @@ _TYPES = {
     "YEAR",
 }
 _NUMBER = re.compile(r"\d+|\d+[eE]\d*|0[xX][\dA-Fa-f]+|0[bB][01]+")
-# A literal after DEFAULT, as `_shape` writes it, and what may follow: the end or a word
+# A literal after DEFAULT, as `_shape` writes it, with the end or a word after it
 _LITERAL = re.compile(
     r"(?:(?:[BX] )?'(?: ')*|NULL|TRUE|FALSE"
     r"|(?:[-+] )*(?:0X[\dA-F]+|0B[01]+|(?:\d+(?: \.(?: \d+)?)?|\. \d+)(?:E\d+|E [-+] \d+)?))(?: [A-Z]|$)"
@@ -45,7 +45,7 @@ _LITERAL = re.compile(
 
 
 def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
-    """What the statement changes of the table's columns, in order; None where that is not certain, or it does more."""
+    """The statement's changes to the table's columns, in order; None if it is unclear, or does more than that."""
     try:
         read = {_AlterReader(tokens, query.database, {schema.table: schema}).read() for tokens in readings(query)}
     except Unclear:
@@ -54,7 +54,7 @@ def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
 
 
 def names_in(query: Query, schema: TableSchema) -> tuple[Change, ...]:
-    """Which columns of the table an ALTER TABLE renames, adds and drops, whatever else it does; none where in doubt."""
+    """The columns that an ALTER TABLE renames, adds and drops, among other changes; empty in doubt."""
     try:
         read = {_AlterReader(tokens, query.database, {schema.table: schema}).names() for tokens in readings(query)}
     except Unclear:
@@ -66,6 +66,7 @@ class _AlterReader(DdlReader):
     """Reads the tokens of an ALTER TABLE or a TRUNCATE of one table."""
 
     def read(self) -> Alteration:
+        """The statement's alteration of the table. Raises Unclear if it does more than change columns or truncate."""
         if self._skip("TRUNCATE"):
             self._skip("TABLE")
             self._one_table()
@@ -78,12 +79,12 @@ class _AlterReader(DdlReader):
         return Alteration(tuple(change for action in self._actions() for change in action.changes(schema)))
 
     def names(self) -> tuple[Change, ...]:
-        """What it does to the names of columns."""
+        """The statement's changes to the names of columns."""
         schema = self._altered()
         return tuple(change for action in self._actions() for change in action.names(schema))
 
     def _altered(self) -> TableSchema:
-        """The table, behind whose name the actions begin."""
+        """Read up to the name of the altered table, behind which the actions begin; return the table."""
         self._expect("ALTER")
         self._skip("ONLINE")
         self._expect("TABLE")
@@ -91,21 +92,22 @@ class _AlterReader(DdlReader):
         return self._one_table()
 
     def _actions(self) -> "list[_ActionReader]":
-        return [_ActionReader(one, self._database, self._copied) for one in split(self._tokens[self._at :])]
+        return [_ActionReader(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
 
     def _one_table(self) -> TableSchema:
-        found = self._table()
+        """The copied table whose name comes next. Raises Unclear for another table."""
+        tables = self._table()
         self._skip_wait()
-        if len(found) != 1:
+        if len(tables) != 1:
             raise Unclear("it is of another table")
-        return found[0]
+        return tables[0]
 
 
 class _ActionReader(Action):
-    """Reads one action of it."""
+    """Reads one action of an ALTER TABLE."""
 
     def changes(self, schema: TableSchema) -> list[Change]:
-        """The columns that the action changes; none where it changes nothing that is copied."""
+        """The action's changes to columns; empty if it leaves the copied table as it is."""
         if self.is_harmless(schema):
             return []
         self._at = 0
@@ -140,7 +142,7 @@ class _ActionReader(Action):
         raise Unclear("its action is not known")
 
     def names(self, schema: TableSchema) -> list[Change]:
-        """What the action does to the names of columns, also where it does more to them, or to the table."""
+        """The action's changes to the names of columns, also if it changes more of the columns or of the table."""
         try:
             return self.changes(schema)
         except Unclear:
@@ -161,6 +163,7 @@ class _ActionReader(Action):
         return []
 
     def _adds(self) -> list[Change]:
+        """The columns that an ADD adds: one, or several in parentheses."""
         has_word = self._skip("COLUMN")
         self._if_exists()
         if not self._is_sign("("):
@@ -168,19 +171,23 @@ class _ActionReader(Action):
         if has_word or self._tokens[-1] != Token(Sort.SIGN, ")"):
             raise Unclear("it does more than add columns")
         columns = split(self._tokens[self._at + 1 : -1])
-        found = [_ActionReader(column, self._database, self._copied)._added() for column in columns]  # noqa: SLF001
-        if any(change.after is not None for change in found):
+        changes = [_ActionReader(column, self._database, self._copied)._added() for column in columns]  # noqa: SLF001
+        if any(change.after is not None for change in changes):
             raise Unclear("a place within parentheses")
-        return found
+        return changes
 
     def _added(self) -> Change:
+        """The column whose name and definition come next, as added."""
         if self._peek() in _NO_COLUMNS:
             raise Unclear("it adds no column")
         name = self._name()
         return Change(Act.ADD, name, name, self._defined())
 
     def _defined(self) -> str | None:
-        """Pass over a column's definition; the place that it names."""
+        """Pass over a column's definition; return the place that it names: FIRST, a column to follow, or None.
+
+        Raises Unclear unless it is a type, NULL or NOT NULL, and a constant default.
+        """
         rest = list(self._tokens[self._at :])
         after: str | None = None
         if rest and _is_word(rest[-1], "FIRST"):
@@ -189,18 +196,18 @@ class _ActionReader(Action):
             after, rest = rest[-1].text, rest[:-2]
         if not rest or rest[0].sort is not Sort.WORD or rest[0].text.upper() not in _TYPES:
             raise Unclear("a type should come next")
-        for place, (before, token) in enumerate(pairwise(rest), start=1):
+        for place, (previous, token) in enumerate(pairwise(rest), start=1):
             is_name = token.sort is Sort.NAME
             is_word = token.sort is Sort.WORD and token.text.upper() not in _PLAIN
             if is_name or (is_word and not _NUMBER.fullmatch(token.text)):
                 raise Unclear("it has more than a type and a constant default")
-            if _is_word(before, "DEFAULT") and not _is_constant(rest[place:]):
+            if _is_word(previous, "DEFAULT") and not _is_constant(rest[place:]):
                 raise Unclear("its default is not a constant")
         self._at = len(self._tokens)
         return after
 
     def _if_exists(self) -> None:
-        """MariaDB's condition: only the server knows whether it held."""
+        """Raise Unclear at MariaDB's IF [NOT] EXISTS: only the server knows whether the condition was met."""
         if self._peek() == "IF":
             raise Unclear("whether it did anything is not known")
 
@@ -210,13 +217,13 @@ class _ActionReader(Action):
 
 
 def _is_constant(tokens: Sequence[Token]) -> bool:
-    """Whether these tokens begin with a literal that ends before any operator; a word may also be a column's name."""
+    """Whether these tokens begin with a literal that no operator follows. A word may also be a column's name."""
     written = " ".join(_shape(token) for token in tokens)
     return _LITERAL.match(written) is not None
 
 
 def _shape(token: Token) -> str:
-    """A text is `'`; of others their own text, in capitals."""
+    """The form of a token for `_LITERAL`: `'` for a text, else the token's own text in capitals."""
     return "'" if token.sort is Sort.TEXT else token.text.upper()
 
 

@@ -1,8 +1,8 @@
-"""Binding: which column of a table's definition each column of a TABLE_MAP event is.
+"""Binds each column of a TABLE_MAP event to a column of the table's definition.
 
-With binlog_row_metadata=FULL the event names its columns. With MINIMAL, and with NO_LOG of MariaDB, it does not: then
-the definition at that place of the binlog says what each column is, and the number and types of the columns, and all
-that the event does say of them, must agree with it. The setting may change at any time, so each event decides.
+With binlog_row_metadata=FULL the event names its columns. With MINIMAL, and with MariaDB's NO_LOG, it does not. Then
+the table's definition at that place of the binlog names and describes the columns. Their number, their types, and all
+else that the event tells must agree with the definition. The setting may change at any time, so each event decides.
 Source: MySQL manual, "Binary Logging Options and Variables", binlog_row_metadata.
 """
 
@@ -51,66 +51,66 @@ _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
 _WITH_MEMBERS = {"enum", "set"}
 
 
-def bound(found: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, list[int]]:
-    """The event with its columns named and described, and the places of those that are copied.
+def bound(table_map: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, list[int]]:
+    """The event with its columns named and described, and the indexes of the columns that are copied.
 
-    SchemaChanged when they are not those of the schema; `where` is for the message.
+    `where` begins messages. Raises SchemaChanged if the columns are not the schema's.
     """
-    if not found.names:
-        found = _named(found, schema, where)
-    left_out = {*schema.skipped, *_hidden(found, schema)}
-    places = [place for place, name in enumerate(found.names) if name not in left_out]
-    if tuple(found.names[place] for place in places) != schema.names:
+    if not table_map.names:
+        table_map = _named(table_map, schema, where)
+    left_out = {*schema.skipped, *_hidden(table_map, schema)}
+    places = [place for place, name in enumerate(table_map.names) if name not in left_out]
+    if tuple(table_map.names[place] for place in places) != schema.names:
         raise SchemaChanged(
-            f"{where}: its columns are {', '.join(found.names)}, when it was copied they were "
+            f"{where}: its columns are {', '.join(table_map.names)}, when it was copied they were "
             f"{', '.join(schema.names)}; copy the table again"
         )
-    return found, places
+    return table_map, places
 
 
-def _hidden(found: TableMap, schema: TableSchema) -> set[str]:
-    """The hidden columns of the event: they stand behind all others."""
+def _hidden(table_map: TableMap, schema: TableSchema) -> set[str]:
+    """The names of the event's hidden columns, which stand behind all others."""
     hidden = set[str]()
-    for name, sent in zip(reversed(found.names), reversed(found.columns), strict=True):
+    for name, sent in zip(reversed(table_map.names), reversed(table_map.columns), strict=True):
         if name in {*schema.names, *schema.skipped} or not is_hidden(name) or sent.type is not FieldType.LONGLONG:
             break
         hidden.add(name)
     return hidden
 
 
-def _named(found: TableMap, schema: TableSchema, where: str) -> TableMap:
-    """The event as the definition completes it."""
+def _named(table_map: TableMap, schema: TableSchema, where: str) -> TableMap:
+    """The event with the names and descriptions from the definition. Raises SchemaChanged if the two differ."""
     names = schema.layout[0]
     if not names:
         raise SchemaChanged(
             f"{where}: the binlog does not name its columns, and where those stand that are left out is not known;"
             " copy the table again"
         )
-    if len(names) != len(found.columns):
+    if len(names) != len(table_map.columns):
         raise SchemaChanged(
-            f"{where}: it has {len(found.columns)} columns, when it was copied it had {len(names)};"
+            f"{where}: it has {len(table_map.columns)} columns, when it was copied it had {len(names)};"
             " copy the table again"
         )
     by_name = {column.name: column for column in schema.columns}
-    columns = list(found.columns)
+    columns = list(table_map.columns)
     for place, name in enumerate(names):
         if name in by_name:
-            columns[place] = _described(by_name[name], columns[place], found, where)
-    return replace(found, names=names, columns=tuple(columns))
+            columns[place] = _described(by_name[name], columns[place], table_map, where)
+    return replace(table_map, names=names, columns=tuple(columns))
 
 
-def _described(column: Column, sent: Sent, found: TableMap, where: str) -> Sent:
-    """The column as its definition completes it; SchemaChanged where the two do not agree."""
+def _described(column: Column, sent: Sent, table_map: TableMap, where: str) -> Sent:
+    """The sent column with the definition's details. Raises SchemaChanged if the two do not agree."""
     name, unsigned = column.source_type.name, column.source_type.unsigned
     agrees = _is_of_type(column, sent)
     if name in _SIGNED:
-        agrees = agrees and (not found.has_signs or sent.unsigned == unsigned)
+        agrees = agrees and (not table_map.has_signs or sent.unsigned == unsigned)
         sent = replace(sent, unsigned=unsigned)
     elif name in _TEXTS:
-        if not found.has_charsets and not column.charset:
+        if not table_map.has_charsets and not column.charset:
             raise SchemaChanged(f"{where}: the charset of {column.name} is not known; copy the table again")
-        agrees = agrees and (not found.has_charsets or column.charset in {"", sent.charset})
-        sent = sent if found.has_charsets else replace(sent, charset=column.charset)
+        agrees = agrees and (not table_map.has_charsets or column.charset in {"", sent.charset})
+        sent = sent if table_map.has_charsets else replace(sent, charset=column.charset)
     elif name in _WITH_MEMBERS:
         sent = replace(sent, charset=column.charset, members=_members(column, where))
     if not agrees:
@@ -119,7 +119,7 @@ def _described(column: Column, sent: Sent, found: TableMap, where: str) -> Sent:
 
 
 def _is_of_type(column: Column, sent: Sent) -> bool:
-    """Whether the column's type is sent so, as far as its size can tell."""
+    """Whether a column of this type is sent in this way, as far as type and size can tell."""
     source = column.source_type
     if sent.type is not _TYPES.get(source.name):
         return source.name == "vector" and sent.type in _MARIADB_VECTOR
@@ -133,13 +133,13 @@ def _is_of_type(column: Column, sent: Sent) -> bool:
         case FieldType.SET:
             return sent.size == next(size for size in (1, 2, 3, 4, 8) if len(source.members) <= size * 8)
         case FieldType.BLOB:
-            begins = source.name.removesuffix("text").removesuffix("blob")
-            return sent.size == _LENGTH_BYTES.get(begins, 2)
+            prefix = source.name.removesuffix("text").removesuffix("blob")
+            return sent.size == _LENGTH_BYTES.get(prefix, 2)
     return True
 
 
 def _members(column: Column, where: str) -> tuple[str, ...]:
-    """The members of an ENUM or a SET; SchemaChanged where the server may have shown one of them with another text."""
+    """The members of an ENUM or a SET. Raises SchemaChanged if the server may show one of them with another text."""
     if not (column.charset and column.has_true_members):
         raise SchemaChanged(
             f"{where}: the binlog does not name the members of {column.name}, and the server may not show them exactly;"

@@ -10,9 +10,9 @@ UNPACKED_MAX = (1 << 31) - 1 - SLACK  # offsets into the buffer have 31 bits
 
 
 class Buffer:
-    """`data[at:end]` was received and is not used yet. The code that uses bytes moves `at`.
+    """The bytes `data[at:end]` were received and are not used yet. The code that uses bytes moves `at`.
 
-    It grows up to `most` bytes: as many as a server sends, or UNPACKED_MAX for unpacked transactions.
+    The buffer grows up to `most` bytes: SENT_MAX for bytes from a server, UNPACKED_MAX for unpacked transactions.
     """
 
     def __init__(self, size: int, most: int = SENT_MAX) -> None:
@@ -32,7 +32,7 @@ class Buffer:
     def make_room(self) -> None:
         """Move the unused bytes to the front, or double the size if they fill more than half of it.
 
-        Offsets into `data` become invalid. Damaged when one packet or event has more bytes than the buffer may.
+        Offsets into `data` become invalid. Raises Damaged if one packet or event has more than `most` bytes.
         """
         unused = self.data[self.at : self.end]
         size = len(self.data) - SLACK

@@ -1,7 +1,7 @@
-"""Where compiled kernels are stored: a folder per content of this package, version of numba and processor.
+"""Chooses the folder of compiled kernels: one for each content of this package, version of numba and processor.
 
-Numba keys its own folders by the source file of a kernel alone, but a kernel's steps come from other files; and numba
-uses only folders that it can write. This module does not import numba, which takes a second.
+Numba itself stores a kernel by its source file, but a kernel's steps come from other files; and numba uses only folders
+that it can write. This module does not import numba, which takes a second.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 
 @cache
 def folder() -> Path | None:
-    """The first folder that has every kernel or can be written; None, with a warning, where no folder qualifies.
+    """The first folder that has every kernel or can be written; None, with a warning, if no folder qualifies.
 
-    Where NUMBA_CACHE_DIR is set, only that is tried; else this package's folder, the user's, and one in the folder for
-    temporary files. What is in it is executed, so nobody else may be able to write to it.
+    If NUMBA_CACHE_DIR is set, only that folder is tried; else this package's folder, the user's, and one in the folder
+    for temporary files. The kernels in the folder are executed, so nobody else may be able to write to it.
     """
     name = _name()
     for parent in _parents():
@@ -45,25 +45,26 @@ def folder() -> Path | None:
 
 def is_complete() -> bool:
     """Whether the folder has every kernel."""
-    found = folder()
-    return found is not None and _is_complete(found)
+    path = folder()
+    return path is not None and _is_complete(path)
 
 
 def mark_complete() -> None:
     """Mark the folder, if any, as having every kernel."""
-    found = folder()
-    if found is not None:
+    path = folder()
+    if path is not None:
         with suppress(OSError):  # it is marked already, or the disk is full
-            (found / _COMPLETE).touch(exist_ok=False)
+            (path / _COMPLETE).touch(exist_ok=False)
 
 
 def compiled_files() -> list[Path]:
     """The files of the compiled kernels."""
-    found = folder()
-    return [] if found is None else sorted(path for path in found.iterdir() if ".tmp." not in path.name)
+    kernels = folder()
+    return [] if kernels is None else sorted(file for file in kernels.iterdir() if ".tmp." not in file.name)
 
 
 def _name() -> str:
+    """The folder's name: a digest of this package's sources, numba's version, Python and the processor."""
     from llvmlite.binding import get_host_cpu_name
 
     digest = hashlib.sha256()
@@ -76,8 +77,9 @@ def _name() -> str:
 
 
 def _parents() -> Iterator[Path]:
-    if named := os.environ.get("NUMBA_CACHE_DIR"):
-        yield Path(named).absolute()
+    """The folders in which the folder of kernels may be, in the order of preference."""
+    if configured := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(configured).absolute()
         return
     yield _PACKAGE / "__pycache__"
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises where it is unknown
@@ -87,30 +89,30 @@ def _parents() -> Iterator[Path]:
     yield from (place for place in places if place.is_absolute() and private_folder(place))
 
 
-def _is_ours(found: Path) -> bool:
-    """Whether nobody else can write to the folder; one in this package may be changed by who can change the package."""
-    if is_private(found):
+def _is_ours(path: Path) -> bool:
+    """Whether nobody else can write to the folder, but for people who can write to this package if it is inside."""
+    if is_private(path):
         return True
-    if _PACKAGE not in found.parents:
+    if _PACKAGE not in path.parents:
         return False
-    package, between = _PACKAGE.stat(), (found, found.parent)
-    return all(_is_as(one.lstat(), package) for one in between)
+    package = _PACKAGE.stat()
+    return all(_is_as(inner.lstat(), package) for inner in (path, path.parent))
 
 
-def _is_as(found: os.stat_result, package: os.stat_result) -> bool:
-    """Whether it is a folder that nobody can write to who cannot write to the package."""
+def _is_as(status: os.stat_result, package: os.stat_result) -> bool:
+    """Whether the status belongs to a folder to which only people can write who can also write to the package."""
     others = stat.S_IWGRP | stat.S_IWOTH
-    is_as_closed = not found.st_mode & others & ~package.st_mode and found.st_gid == package.st_gid
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == package.st_uid and is_as_closed
+    is_as_closed = not status.st_mode & others & ~package.st_mode and status.st_gid == package.st_gid
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == package.st_uid and is_as_closed
 
 
-def _is_complete(found: Path) -> bool:
-    return os.path.exists(found / _COMPLETE)  # noqa: PTH110 - False also without permission to look
+def _is_complete(path: Path) -> bool:
+    return os.path.exists(path / _COMPLETE)  # noqa: PTH110 - False also without permission to look
 
 
-def _is_writable(found: Path) -> bool:
+def _is_writable(path: Path) -> bool:
     try:
-        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:
         return False
-    return os.access(found, os.W_OK)
+    return os.access(path, os.W_OK)

@@ -1,4 +1,4 @@
-"""Text and bytes of MySQL's columns as Arrow: binlog rows hold text in the column's own charset.
+"""Decodes text and bytes of MySQL's columns to Arrow. Rows hold text in the column's own charset.
 
 Exact or refused: a code for which the server has no character raises an error, it never becomes `?` or U+FFFD.
 tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
@@ -20,7 +20,7 @@ _HEX_BYTES = 20  # bytes of a value in a message
 # Charsets that are UTF-8 already, each with the least byte that its text cannot have
 _BYTE_ENDS = {"ascii": 0x80, "utf8mb3": 0xF0, "utf8mb4": 0x100}
 
-# Charsets that a codec of Python reads as MySQL does, except two codes of gb18030 that later standards swapped
+# Charsets that a codec of Python reads as MySQL does. Exception: two codes of gb18030, which later standards swapped
 _WIDE = {"gb18030": "gb18030", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
 _SWAPPED = {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7}
 
@@ -28,8 +28,8 @@ _SWAPPED = {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7}
 def texts(values: Values, charset: str) -> pa.Array:
     """The values as strings. Different codes of the same character become the same text.
 
-    ValueError names the row whose bytes are not valid in the charset, or have a character without Unicode on the
-    server; UnknownCharset for a charset that MySQL does not have.
+    Raises ValueError, with the row, if bytes are not valid in the charset, or have a code for which the server knows no
+    Unicode character, and UnknownCharset for a charset that MySQL does not have.
     """
     if charset in _BYTE_ENDS:
         return _utf8(values, charset)
@@ -41,13 +41,13 @@ def texts(values: Values, charset: str) -> pa.Array:
 
 
 def key_texts(values: Values, charset: str) -> pa.Array:
-    """As `texts`, for a key column: values of different bytes become different strings.
+    """The values of a key column as strings: values of different bytes become different strings.
 
-    ValueError also for a character whose code is not the one that the server writes for it.
+    Raises the errors of `texts`, and ValueError for a character whose code is not the one that the server writes.
     """
-    found = texts(values, charset)
+    strings = texts(values, charset)
     if has_one_code_each(charset):
-        return found
+        return strings
     offsets = np.empty(len(values) + 1, np.int32)
     total = _measure(values.data, values.start, values.size, key_table(charset), offsets)
     if total < 0:
@@ -56,13 +56,13 @@ def key_texts(values: Values, charset: str) -> pa.Array:
             " its text equals that of another key; write the character with its usual code, or convert the column to"
             " utf8mb4"
         )
-    return found
+    return strings
 
 
 def binary(values: Values, length: int = 0) -> pa.Array:
-    """The values as bytes; with `length`, padded to a BINARY(n) with the zero bytes that the binlog omits.
+    """The values as bytes. With `length`, they are padded to BINARY(n) with the zero bytes that the binlog omits.
 
-    ValueError names the row whose value is longer.
+    Raises ValueError, with the row, if a value is longer than `length`.
     """
     if length and len(values) and int(values.size.max()) > length:
         row = int(values.size.argmax())
@@ -72,6 +72,7 @@ def binary(values: Values, length: int = 0) -> pa.Array:
 
 
 def _utf8(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset whose bytes are UTF-8 already, which are proved and copied."""
     array, greatest = _copied(values, pa.string())
     if greatest >= _BYTE_ENDS["ascii"]:
         try:
@@ -102,7 +103,7 @@ def _hex(values: Values, row: int) -> str:
 
 
 def _copied(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Array, int]:
-    """The values as an array of the type, and the greatest byte of all."""
+    """The values as an array of the type, and the greatest byte in them."""
     offsets = np.empty(len(values) + 1, np.int32)
     target = _room(_fill_offsets(values.start, values.size, length, offsets))
     greatest = _fill(values.data, values.start, values.size, offsets, target)
@@ -117,7 +118,7 @@ def _room(total: int) -> np.ndarray:
 
 @kernel
 def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.ndarray) -> int:
-    """Fill in where each value begins, padded to at least `length` bytes; returns the total number of bytes."""
+    """Fill `offsets` with the begins of values, each padded to `length` bytes; return the total number of bytes."""
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
@@ -129,7 +130,7 @@ def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.
 
 @kernel
 def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.ndarray, target: np.ndarray) -> int:
-    """Copy each value to its place, padded with zero bytes; returns the greatest byte."""
+    """Copy each value to its offset, padded with zero bytes; return the greatest byte."""
     for i in range(len(start)):
         copy(target, offsets[i], data, start[i], size[i])
         for j in range(offsets[i] + size[i], offsets[i + 1]):
@@ -141,6 +142,7 @@ def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.nda
 
 
 def _decoded(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset with a table of codes."""
     entries = table(charset)
     offsets = np.empty(len(values) + 1, np.int32)
     total = _measure(values.data, values.start, values.size, entries, offsets)
@@ -153,13 +155,13 @@ def _decoded(values: Values, charset: str) -> pa.Array:
 
 @kernel
 def _longer(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple[int, int]:
-    """As `_code`, for a code of `width` bytes."""
+    """The entry of the code of `width` bytes at `at`, 0 for an invalid code, and the index after the code."""
     return entries[big_number(data, at, width) & CODE], at + width
 
 
 @compiled_step
 def _code(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
-    """The entry of the code at `at`, 0 for an invalid code, and where the next code begins."""
+    """The entry of the code at `at`, 0 for an invalid code, and the index after the code."""
     entry = entries[data[at]]
     after = at + 1
     if not entry >> SIZE_AT:
@@ -169,7 +171,7 @@ def _code(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
 
 @kernel
 def _measure(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, offsets: np.ndarray) -> int:
-    """Fill in where each value begins in UTF-8; returns the total of bytes, or −1 − the first row that is invalid."""
+    """Fill `offsets` with the begins of values in UTF-8; return their total of bytes, or −1 − the first invalid row."""
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
@@ -196,6 +198,7 @@ def _decode(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.n
 
 
 def _wide(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset in `_WIDE`, by Python's codec. Each distinct value is decoded once."""
     distinct = binary(values).dictionary_encode()
     texts_ = [_wide_text(value, charset) for value in distinct.dictionary.to_pylist()]
     if None in texts_:
@@ -204,6 +207,7 @@ def _wide(values: Values, charset: str) -> pa.Array:
 
 
 def _wide_text(value: bytes, charset: str) -> str | None:
+    """The text of a value in a charset of `_WIDE`; None if it is not valid."""
     try:
         text = value.decode(_WIDE[charset])
     except UnicodeDecodeError:

@@ -1,9 +1,9 @@
-"""The characters of the codes (1 to 3 bytes) of MySQL's charsets: Python's codecs, and where MySQL differs.
+"""The characters of the codes (1 to 3 bytes) of MySQL's charsets: Python's codecs, with MySQL's differences.
 
 tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
 
 A few charsets have several codes for a character, cp932 for 396 characters. A text in the lake does not say which code
-it had: two keys that differ only in that would become the same key. `key_table` has a single code per character.
+it had: two keys that differ only by such codes would become the same key. `key_table` has one code per character.
 """
 
 import functools
@@ -53,7 +53,7 @@ CODECS = {
     "ujis": _EUC,
 }
 
-# Charset -> first code -> the characters of the codes from there on
+# Charset -> first code -> the characters of this code and of those after it
 _OTHERWISE: dict[str, dict[int, str]] = {
     "armscii8": {
         0xA1: "❁§\u0589)(»«—.\u055d,-՟…՜՛՞",
@@ -108,9 +108,9 @@ _NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
 
 @functools.cache
 def table(charset: str) -> np.ndarray:
-    """By code of a charset in CODECS: its UTF-8, least byte first, with the size of it from SIZE_AT on; 0 for no code.
+    """The entry of each code of a charset in CODECS: its UTF-8, least byte first, and from SIZE_AT on the UTF-8's size.
 
-    For a byte that is not a code itself: the size of the codes that begin with it, if any.
+    The entry of a byte that is not a code itself is the size of the codes that begin with it. Others have 0.
     """
     codec = CODECS[charset]
     entries = np.zeros(CODE + 1, np.int64)
@@ -126,16 +126,19 @@ def table(charset: str) -> np.ndarray:
 
 @functools.cache
 def key_table(charset: str) -> np.ndarray:
-    """As `table`, but with a single code per character: the code that the server writes for it."""
+    """`table` with one code per character, the code that the server writes for it; `table` itself if it has no other.
+
+    The other codes are invalid here.
+    """
     entries = table(charset).copy()
     codes = np.flatnonzero(entries >> SIZE_AT)
-    never = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
-    codes = codes[np.lexsort((codes, never))]
+    is_never_written = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
+    codes = codes[np.lexsort((codes, is_never_written))]
     _, first = np.unique(entries[codes], return_index=True)
-    others = np.delete(codes, first)
-    if not len(others):
+    second_codes = np.delete(codes, first)
+    if not len(second_codes):
         return table(charset)
-    entries[others] = np.where(others < 0x100, 2, 0)
+    entries[second_codes] = np.where(second_codes < 0x100, 2, 0)
     return entries
 
 
@@ -146,18 +149,19 @@ def has_one_code_each(charset: str) -> bool:
 
 def _by_codec(codec: str) -> dict[int, str]:
     """Every code that Python decodes to a single character. A byte that is a code does not begin a longer code."""
-    found = _characters(codec, 1, range(0x100))
-    leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in found]
-    found |= _characters(codec, 2, (lead + byte for lead in leads for byte in range(0x100)))
-    return found | (_characters(codec, 3, range(0x8F8080, 0x900000)) if codec == _EUC else {})
+    characters = _characters(codec, 1, range(0x100))
+    leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in characters]
+    characters |= _characters(codec, 2, (lead + byte for lead in leads for byte in range(0x100)))
+    return characters | (_characters(codec, 3, range(0x8F8080, 0x900000)) if codec == _EUC else {})
 
 
 def _characters(codec: str, size: int, codes: Iterable[int]) -> dict[int, str]:
-    found = {code: code.to_bytes(size).decode(codec, "replace") for code in codes}
-    return {code: text for code, text in found.items() if len(text) == 1 and text != _NONE}
+    decoded = {code: code.to_bytes(size).decode(codec, "replace") for code in codes}
+    return {code: text for code, text in decoded.items() if len(text) == 1 and text != _NONE}
 
 
 def _otherwise(charset: str) -> Iterator[tuple[int, str]]:
+    """Yield the codes of a charset that Python's codec lacks or reads differently, each with its character."""
     for first, characters in _OTHERWISE.get(charset, {}).items():
         yield from enumerate(characters, first)
     if charset in {"ujis", "eucjpms"}:  # rows for the user's own characters

@@ -46,7 +46,7 @@ _COLLATIONS = {
     "utf8mb3": "33 76 83 192-215 223 576-578 2048-2215 2232-2247",
     "utf8mb4": "45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-610 2304-2471 2488-2503",
 }
-_NO_PAD = range(1024, 1280)  # MariaDB: the collation of 1024 less, without padding
+_NO_PAD = range(1024, 1280)  # MariaDB: each is the collation whose id is less by 1024, without padding
 
 CHARSETS = frozenset(_COLLATIONS) - {"binary"}
 """The charsets of text; `wire.charsets` reads each exactly."""
@@ -58,11 +58,11 @@ class UnknownCharset(ValueError):
 
 @functools.cache
 def charset_of(collation: int) -> str:
-    """The charset of a collation id, `binary` for bytes; UnknownCharset."""
-    found = collation - _NO_PAD.start if collation in _NO_PAD else collation
+    """The charset of a collation id; `binary` for bytes. Raises UnknownCharset for an id that is not in the table."""
+    padded = collation - _NO_PAD.start if collation in _NO_PAD else collation
     for charset, runs in _COLLATIONS.items():
         for run in runs.split():
             first, _, last = run.partition("-")
-            if int(first) <= found <= int(last or first):
+            if int(first) <= padded <= int(last or first):
                 return charset
     raise UnknownCharset(f"a text of the unknown collation {collation}; report it to the lakeingest project")

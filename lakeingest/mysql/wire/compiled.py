@@ -20,7 +20,7 @@ from lakeingest.mysql.wire import cache
 
 _WORD = ir.IntType(64)
 
-SLACK = 16  # unused bytes at the end of an array: every number is loaded as eight bytes, whatever its width
+SLACK = 16  # unused bytes at the end of an array: a number of any width is loaded as eight bytes
 
 _NO_CALLBACK = {"no_cfunc_wrapper": True}  # an entry for C takes as long to compile as a small kernel
 
@@ -36,17 +36,17 @@ def kernel(function: F) -> F:
 
 
 def step(function: F) -> F:
-    """Inline a function into each kernel that calls it, before that is compiled."""
+    """Inline a function into each kernel that calls it, before the kernel is compiled."""
     return _inlined(function, inline="always")
 
 
 def compiled_step(function: F) -> F:
-    """As `step`, but compiled first and inlined by LLVM: numba's own inlining of nested steps makes slow code."""
+    """Compile a function, and let LLVM inline it: numba's own inlining (`step`) of nested steps makes slow code."""
     return _inlined(function, forceinline=True)
 
 
 def _inlined(function: F, **how: Any) -> F:
-    how |= _NO_CALLBACK | {"no_cpython_wrapper": True}  # only kernels call it
+    how |= _NO_CALLBACK | {"no_cpython_wrapper": True}  # only kernels call the function
     how["_nrt"] = False  # do not count references to arrays; an option without a public name
     compiled: Any = numba.njit(error_model="numpy", **how)(function)
     return cast(F, compiled)
@@ -127,7 +127,7 @@ int64: Callable[[Any], int] = cast(Any, np.int64)
 
 @step
 def big_number(data: np.ndarray, at: int, size: int) -> int:
-    """The unsigned number of 1 to 8 bytes, greatest byte first (of 8 bytes: as a signed one)."""
+    """The unsigned number of `size` bytes, greatest byte first; a number of 8 bytes is signed."""
     value = int64(0)
     for i in range(size):
         value = value << 8 | int64(data[at + i])
@@ -136,6 +136,6 @@ def big_number(data: np.ndarray, at: int, size: int) -> int:
 
 @step
 def copy(target: np.ndarray, to: int, source: np.ndarray, at: int, size: int) -> None:
-    """Copy bytes, eight at a time: up to seven more than `size` are read and written."""
+    """Copy `size` bytes, eight at a time. Up to seven more bytes are read and written."""
     for i in range(0, size, 8):
         store64(target, to + i, load64(source, at + i))

@@ -1,8 +1,8 @@
-"""Which copied tables a DDL statement may change: their rows, columns or key. Pure.
+"""Decides whether a DDL statement may change copied tables: their rows, columns or key. Pure.
 
-Fail closed. A statement passes only where no table that it changes is copied, or where each of its actions is known to
-leave the rows, columns and key of a copied table as they are. This module has only the part of the grammar that this
-needs. A full SQL parser would not do: sqlglot does not read RENAME TABLE, and takes `/*!50000 … */` for a comment.
+Fail closed. A statement passes only if it changes no copied table, or if each of its actions is known to leave the
+rows, columns and key of a copied table as they are. This module has only the part of the grammar that this needs. A
+full SQL parser would not do: sqlglot does not read RENAME TABLE, and takes `/*!50000 … */` for a comment.
 Sources: MySQL manual, "Data Definition Statements"; MariaDB documentation, "Data Definition Statements".
 """
 
@@ -33,8 +33,7 @@ Tables = Mapping[TableId, TableSchema]
 def may_change(query: Query, copied: Tables) -> bool:
     """Whether a DDL statement may change a copied table; in doubt, True.
 
-    A statement that cannot be parsed may change one where its default database has copied tables, or where it names
-    such a database.
+    If the statement cannot be parsed: whether its default database, or a database that it names, has copied tables.
     """
     try:
         return any(DdlReader(tokens, query.database, copied).may_change() for tokens in readings(query))
@@ -43,7 +42,7 @@ def may_change(query: Query, copied: Tables) -> bool:
 
 
 class DdlReader:
-    """Reads the tokens of a statement from its start; Unclear where they are not as expected."""
+    """Reads the tokens of a statement from its start. Its methods raise Unclear for tokens that are not expected."""
 
     def __init__(self, tokens: Sequence[Token], database: str, copied: Tables) -> None:
         self._tokens, self._at = tokens, 0
@@ -52,7 +51,7 @@ class DdlReader:
         self._database, self._copied = database, copied
 
     def may_change(self) -> bool:
-        """Whether it may change a copied table."""
+        """Whether the statement may change a copied table."""
         match self._word():
             case "CREATE":
                 return self._create()
@@ -73,6 +72,7 @@ class DdlReader:
         raise Unclear("it is not DDL of a table")
 
     def _create(self) -> bool:
+        """Whether a CREATE may change a copied table: by OR REPLACE, or by an index."""
         replaces = self._skip("OR")
         if replaces:
             self._expect("REPLACE")
@@ -98,6 +98,7 @@ class DdlReader:
         )
 
     def _drop(self) -> bool:
+        """Whether a DROP may change a copied table: the table itself, its database, or the index of its key."""
         if self._skip("DATABASE", "SCHEMA"):
             self._skip_all("IF", "EXISTS")
             return self._is_copied_from(self._name())
@@ -114,6 +115,7 @@ class DdlReader:
         return changes
 
     def _rename(self) -> bool:
+        """Whether a RENAME TABLE has a copied table on either side of a TO."""
         self._skip_all("IF", "EXISTS")
         changes = False
         while True:
@@ -126,22 +128,23 @@ class DdlReader:
             self._sign(",")
 
     def _alter(self) -> bool:
+        """Whether an ALTER may change a copied table: the altered one, or one that gives it its name or rows."""
         if self._skip("DATABASE", "SCHEMA"):  # it changes only the defaults of new tables
             return self._has("UPGRADE") and bool(self._copied)
         self._skip("ONLINE")
         ignores = self._skip("IGNORE")
         self._expect("TABLE")
         self._skip_all("IF", "EXISTS")
-        found = self._table()
+        altered = self._table()
         self._skip_wait()
         if Action(self._tokens[self._at :], self._database, self._copied).maintains_partitions():
             return False
         actions = [Action(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
-        if not found:
+        if not altered:  # another table, but an action may name a copied one
             return any(action.may_change_another() for action in actions)
-        if ignores or any(schema.bound for schema in found):
+        if ignores or any(schema.bound for schema in altered):
             return True
-        return not all(action.is_harmless(schema) for action in actions for schema in found)
+        return not all(action.is_harmless(schema) for action in actions for schema in altered)
 
     def _any_of_list(self) -> bool:
         changes = bool(self._table())
@@ -152,16 +155,16 @@ class DdlReader:
 
     def _table(self) -> list[TableSchema]:
         """The copied tables with the name that comes next, compared without case and accents."""
-        named = self._table_id()
+        table_id = self._table_id()
         return [
             schema
             for table, schema in self._copied.items()
-            if folded(table.name) == folded(named.name)
-            and (folded(table.database) == folded(named.database) or not named.database)
+            if folded(table.name) == folded(table_id.name)
+            and (folded(table.database) == folded(table_id.database) or not table_id.database)
         ]
 
     def _table_id(self) -> TableId:
-        """The table whose name comes next; it is in the default database unless the name has one."""
+        """The table whose name comes next, in the default database unless the name has its own."""
         name = self._name()
         if not self._is_sign("."):
             return TableId(self._database, name)
@@ -181,17 +184,17 @@ class DdlReader:
         return token.text.upper() if token and token.sort is Sort.WORD else ""
 
     def _word(self) -> str:
-        found = self._peek()
-        if found:
+        word = self._peek()
+        if word:
             self._at += 1
-        return found
+        return word
 
     def _skip(self, *words: str) -> bool:
-        """Skip the next word if it is one of `words`; whether it was."""
-        found = self._peek() in words
-        if found:
+        """Skip the next word if it is one of `words`. Returns whether it was."""
+        is_next = self._peek() in words
+        if is_next:
             self._at += 1
-        return found
+        return is_next
 
     def _skip_all(self, *words: str) -> None:
         if self._skip(words[0]):
@@ -226,12 +229,13 @@ class DdlReader:
     def _may_hide(self, schema: TableSchema) -> bool:
         """Whether MariaDB may keep a unique key on the columns that are named next as a hash, in a hidden column.
 
-        It does so where they take more bytes than an index may have. A column with a length behind its name takes few.
+        MariaDB does so if the columns take more bytes than an index may have. A column with a length behind its name,
+        in parentheses, takes few bytes and does not count.
         """
         rest = self._tokens[self._at :]
-        named = [one for one, then in zip_longest(rest, rest[1:]) if then != Token(Sort.SIGN, "(")]
-        names = {folded(one.text) for one in named if one.sort in {Sort.WORD, Sort.NAME}}
-        size = sum(_bytes(one) for one in schema.columns if folded(one.name) in names)
+        whole = [token for token, following in zip_longest(rest, rest[1:]) if following != Token(Sort.SIGN, "(")]
+        names = {folded(token.text) for token in whole if token.sort in {Sort.WORD, Sort.NAME}}
+        size = sum(_bytes(column) for column in schema.columns if folded(column.name) in names)
         return size > _INDEX_BYTES or self._has("HASH")
 
     def _has(self, *words: str) -> bool:
@@ -242,22 +246,22 @@ class Action(DdlReader):
     """Reads one action of an ALTER TABLE."""
 
     def maintains_partitions(self) -> bool:
-        """Whether it only maintains partitions, of which it may have a list."""
+        """Whether the action only maintains partitions. It may list several of them."""
         maintains = self._skip(*_MAINTAINED)
         self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
         return maintains and self._skip("PARTITION")
 
     def others(self) -> list[TableSchema] | None:
-        """The copied tables whose name or rows it gives to the altered table; None where it does nothing of that."""
+        """The copied tables whose name or rows the action gives to the altered table; None for any other action."""
         if self._skip("RENAME"):
             if self._peek() in {*_INDEX, "COLUMN"}:
                 return None
             if not self._skip("TO", "AS") and self._is_sign("="):
                 self._at += 1
-            found = self._table()
+            renamed_to = self._table()
             if not self._is_over:
                 raise Unclear("it does more than rename a table")
-            return found
+            return renamed_to
         if self._skip("EXCHANGE"):
             self._expect("PARTITION")
             self._name()
@@ -270,15 +274,15 @@ class Action(DdlReader):
         return self._table() if self._skip("TABLE") else None
 
     def may_change_another(self) -> bool:
-        """Whether it may change a copied table although the altered table is not copied."""
-        others = self.others()
-        if others is not None:
-            return bool(others)
+        """Whether the action may change a copied table although the altered table is not copied."""
+        other_tables = self.others()
+        if other_tables is not None:
+            return bool(other_tables)
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         return self._has("TABLE", "UNION") and not names.isdisjoint(folded(table.name) for table in self._copied)
 
     def is_harmless(self, schema: TableSchema) -> bool:
-        """Whether it leaves the rows, columns and key of this table as they are."""
+        """Whether the action leaves the rows, columns and key of this table as they are."""
         if self._skip("ADD"):
             return self._adds_nothing(schema)
         if self._skip("DROP"):
@@ -316,7 +320,7 @@ class Action(DdlReader):
         return self._name()
 
     def _is_option(self) -> bool:
-        """Skip a table option that changes no row; whether one was skipped."""
+        """Skip a table option that changes no row. Returns whether one was skipped."""
         option = self._word()
         if option not in _OPTIONS:
             return False
@@ -330,13 +334,13 @@ class Action(DdlReader):
 
 
 def folded(name: str) -> str:
-    """A name without case and accents: names that a server may take for the same have the same result."""
+    """A name without case and accents. Two names that a server may treat as equal have the same result."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return "".join(part for part in parts if not unicodedata.combining(part))
 
 
 def _bytes(column: Column) -> int:
-    """The most bytes that a value of a column takes in an index; for those without an end more than it may have."""
+    """The most bytes that a value of a column takes in an index; more than an index may have for an unbounded type."""
     source = column.source_type
     if source.name in {"varchar", "char"}:
         return source.size * _CHARACTER_BYTES

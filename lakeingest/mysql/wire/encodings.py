@@ -1,7 +1,7 @@
-"""How each MySQL type is encoded in result sets and in row images, and which reader decodes it to an Arrow column.
+"""The encoding of each MySQL type in result sets and in row images, and the reader that decodes it to an Arrow column.
 
-A width says how many bytes a value takes: for the walk. A reader decodes the values that the walk found. Where both
-paths have the same bytes, they have the same reader.
+A width tells the walk how many bytes a value takes. A reader decodes the values that the walk found. A type that has
+the same bytes in result sets and in row images has one reader for both.
 """
 
 import enum
@@ -58,8 +58,8 @@ class FieldType(enum.IntEnum):
 class Sent:
     """The server's description of a column that it sends: from a column definition or a TABLE_MAP event.
 
-    `size` is the number of bytes of a value in a row image, or of the length before it. `charset` is that of the values
-    as sent; `members` are those of an ENUM or SET.
+    `size` is the number of bytes of a value in a row image, or of the length before it. `charset` is the charset in
+    which values are sent; `members` are those of an ENUM or SET.
     """
 
     type: FieldType
@@ -74,9 +74,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How the values of a column are encoded: `width` is for the walk, `array` decodes the values that it found.
+    """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
-    In a key column, different keys of MySQL never become the same: ValueError for a value that would.
+    In a key column, different keys of MySQL never become equal: a value that would is a ValueError.
     """
 
     column: Column
@@ -87,16 +87,19 @@ class Encoding:
 
     @property
     def may_null(self) -> bool:
-        """Whether the user chose NULL for some of its values."""
+        """Whether the user chose NULL for some values of the column."""
         return self.column.choice == NULL_DATES
 
     def nulled(self, values: Values, array: pa.Array) -> np.ndarray:
-        """By row, whether the value is NULL only because the user chose so."""
+        """Whether the value is NULL only because the user chose so, for each row."""
         made: np.ndarray = array.is_null().to_numpy(zero_copy_only=False) & (values.start >= 0)
         return made
 
     def array(self, values: Values) -> pa.Array:
-        """The values as a column of type `rows.arrow_type`; Damaged, NotADay, or ValueError for an invalid value."""
+        """The values as a column of type `rows.arrow_type`.
+
+        Raises Damaged, NotADay, or ValueError for an invalid value.
+        """
         return self.reader(values, self)
 
 
@@ -124,7 +127,7 @@ _RESULT_WIDTHS: dict[FieldType, int] = {
     FieldType.DATETIME: -1,
     FieldType.TIMESTAMP: -1,
     FieldType.TIME: -1,
-}  # all others: PACKED
+}  # all other types: PACKED
 
 # type → bytes in a row image
 _EVENT_WIDTHS: dict[FieldType, Callable[[Sent], int]] = {
@@ -140,7 +143,7 @@ _EVENT_WIDTHS: dict[FieldType, Callable[[Sent], int]] = {
     FieldType.BIT: lambda sent: sent.size,
     FieldType.ENUM: lambda sent: sent.size,
     FieldType.SET: lambda sent: sent.size,
-}  # all others: a length of `size` bytes precedes the value
+}  # all other types: a length of `size` bytes precedes the value
 
 
 def _integers(values: Values, encoding: Encoding) -> pa.Array:
@@ -163,7 +166,7 @@ def _wkb(values: Values, of: Encoding) -> pa.Array:
 
 
 def _ewkb(raw: bytes) -> bytes:
-    """PostGIS's form of a geometry: a bit of its type marks that the SRID follows. An SRID of 0 is omitted."""
+    """A geometry in PostGIS's form: a bit of the type says that the SRID follows. An SRID of 0 is omitted."""
     srid, wkb = raw[:SRID_BYTES], raw[SRID_BYTES:]
     if srid == bytes(SRID_BYTES):
         return wkb
@@ -175,7 +178,7 @@ def _all(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
     return dict.fromkeys(((kind, sent) for kind in kinds), reader)
 
 
-# Types that have the same bytes on both paths.
+# Types that have the same bytes in result sets and in row images.
 _SHARED: Readers = {
     **{(kind, sent): _integers for kind in _INTEGER_TYPES for sent in _INTEGER_BYTES},
     **{(Kind.STRING, sent): _texts for sent in _TEXTS},
@@ -188,7 +191,7 @@ _SHARED: Readers = {
     (Kind.BINARY, FieldType.GEOMETRY): _wkb,
     **{
         (Kind.VECTOR, sent): lambda values, _: numbers.vectors(values)
-        for sent in (FieldType.VECTOR, FieldType.VARCHAR, FieldType.VAR_STRING)  # the others: MariaDB's
+        for sent in (FieldType.VECTOR, FieldType.VARCHAR, FieldType.VAR_STRING)  # the last two: MariaDB's
     },
 }
 
@@ -229,12 +232,12 @@ _EVENT_READERS: Readers = {
 
 
 def of_result(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
-    """The encoding of a column in a result set of the binary protocol; Mismatch for another type."""
+    """The encoding of a column in a result set of the binary protocol. Raises Mismatch for another type."""
     return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
 
 
 def of_event(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
-    """The encoding of a column in the row images of the binlog; Mismatch for another type."""
+    """The encoding of a column in the row images of the binlog. Raises Mismatch for another type."""
     return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
 
 
@@ -244,6 +247,7 @@ def event_width(sent: Sent) -> int:
 
 
 def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_key: bool) -> Encoding:
+    """The encoding of a column. Raises Mismatch if no reader reads the sent type into the column's kind."""
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):

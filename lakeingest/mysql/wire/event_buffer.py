@@ -1,4 +1,4 @@
-"""Row events and transactions that were followed in the binlog, buffered until they are decoded to Arrow batches."""
+"""Buffers the row events and transactions that `follow` and `segment` have read, and decodes them to Arrow batches."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _NUMBER_MAX = int(np.iinfo(np.int64).max)
 
 
 class GtidPrefixes:
-    """What GTIDs have before their number (server and tag, or domain and server), each with a number of its own.
+    """Numbers the prefixes of GTIDs: the part before a GTID's number (server and tag, or domain and server).
 
     `table` (`follow.Prefix`) is for `follow`, which knows no tags: each GTID with a tag is left to `segment`.
     """
@@ -47,6 +47,7 @@ class GtidPrefixes:
         return self._prefixes.index(prefix)
 
     def _add(self, gtid: Gtid | DomainGtid) -> None:
+        """Add the prefix of a GTID to the names and to the table of `follow`."""
         if isinstance(gtid, DomainGtid):
             self._names.append((None, None))
             self.table = np.vstack([self.table, [gtid.domain, gtid.server, *_NO_NUMBERS]])
@@ -64,7 +65,7 @@ class GtidPrefixes:
         return None if prefix < 0 else f"{self._prefixes[prefix]}{number}"
 
     def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """The UUID, the tag and the text of each prefix; null for −1, UUID and tag also for MariaDB's."""
+        """The UUID, the tag and the text of each prefix. All are null for −1; MariaDB's have null as UUID and tag."""
         chosen = pa.array(numbers, mask=numbers < 0)
         uuids, tags = ([name[part] for name in self._names] for part in (0, 1))
         uuid_, tag, prefix = (pa.array(texts, pa.string()).take(chosen) for texts in (uuids, tags, self._prefixes))
@@ -74,7 +75,7 @@ class GtidPrefixes:
 class EventBuffer:
     """Row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in order.
 
-    With `stamp`, all rows are those of this transaction.
+    With `stamp`, all rows belong to the transaction `stamp`.
     """
 
     def __init__(self, segment: Segment, schemas: Iterable[TableSchema], stamp: Stamp | None = None) -> None:
@@ -85,10 +86,13 @@ class EventBuffer:
         self.reader = RowReader()
         self.rows = np.empty((_ROW_EVENTS, len(Row)), np.int64)
         self.transactions = np.empty((_TRANSACTIONS, len(Transaction)), np.int64)
-        self._halves = 0  # of the open transaction, returned before
+        self._halves = 0  # the number of the open transaction's halves that earlier batches have
 
     def add_table(self, schema: TableSchema, event: Event, at: FilePosition, *, is_mariadb: bool) -> int:
-        """The row reader's number of a copied table, as this TABLE_MAP event describes it, which begins at `at`."""
+        """The row reader's number of a copied table, as a TABLE_MAP event describes it. The event begins at `at`.
+
+        Raises SchemaChanged if the event's columns are not the schema's, UnsupportedEvent for an unknown charset.
+        """
         with concerning(schema.table):
             try:
                 return self.reader.add(schema, read_table_map(event, is_mariadb=is_mariadb), f"at {at}")
@@ -99,24 +103,24 @@ class EventBuffer:
     def parts(
         self, data: np.ndarray, rows: int, transactions: int, file: FilePosition, *, is_open: bool
     ) -> Iterator[Part]:
-        """Decode the buffered row events and transactions: the batches of change rows, then that of the transactions.
+        """Decode the buffered row events and transactions: yield the batches of change rows, then the log's batch.
 
         `rows` and `transactions` are their counts. With `is_open`, the last transaction is not complete: it stays in
         the buffer as the first.
         """
-        found = self.rows[:rows]
-        halves = list(self.reader.read(data, found, file.file))
-        first = self._ordinals(found, halves, transactions, is_open=is_open)
+        row_events = self.rows[:rows]
+        halves = list(self.reader.read(data, row_events, file.file))
+        first = self._ordinals(row_events, halves, transactions, is_open=is_open)
         uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
         place, stamp = file.number, self._stamp
-        if stamp is not None:
+        if stamp is not None:  # all rows are those of the transaction that commits them
             place, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
         for table_halves in halves:
-            yield self._changes(table_halves, found, first, gtids, place)
+            yield self._changes(table_halves, row_events, first, gtids, place)
         complete = transactions - 1 if is_open else transactions
         if complete:
             yield None, self._log(uuids[:complete], tags[:complete], file.number)
@@ -124,30 +128,34 @@ class EventBuffer:
             self.transactions[0] = self.transactions[transactions - 1]
 
     def stamp(self, transactions: int, file: FilePosition) -> Stamp:
-        """The last transaction, which is open; `transactions` is their count."""
+        """The stamp of the open transaction, which is the last one; `transactions` is the count of all."""
         gtid, committed_at = self.last(transactions)
         return Stamp(file.number, int(self.transactions[transactions - 1, Transaction.POS]), committed_at, gtid)
 
     def last(self, transactions: int) -> tuple[str | None, int]:
-        """The GTID and the commit time, in µs, of the last transaction; `transactions` is their count."""
+        """The GTID and the commit time, in µs, of the last transaction; `transactions` is the count of all."""
         prefix, number, _, committed_at = self.transactions[transactions - 1].tolist()
         return self.prefixes.gtid(prefix, number), committed_at
 
     def _ordinals(self, rows: np.ndarray, halves: list[Halves], transactions: int, *, is_open: bool) -> np.ndarray:
-        """The ordinal of the first half of each row event within its transaction."""
+        """The ordinal of the first half of each row event within its transaction.
+
+        The first transaction may have halves in earlier batches; those of the last one are kept for later batches.
+        """
         counts = np.zeros(len(rows), np.int64)
         for table_halves in halves:
             counts += np.bincount(table_halves.event, minlength=len(rows))
-        before = np.cumsum(counts) - counts
+        halves_before = np.cumsum(counts) - counts
         transaction = rows[:, Row.TRANSACTION]
-        begins = before[np.searchsorted(transaction, transaction)]
-        first = before - begins + np.where(transaction == 0, self._halves, 0)
+        before_transaction = halves_before[np.searchsorted(transaction, transaction)]
+        first = halves_before - before_transaction + np.where(transaction == 0, self._halves, 0)
         last = transactions - 1
         of_last = int(counts[transaction == last].sum()) + (self._halves if last == 0 else 0)
         self._halves = of_last if is_open else 0
         return first
 
     def _changes(self, halves: Halves, rows: np.ndarray, first: np.ndarray, gtids: pa.Array, file: int) -> Part:
+        """A batch of change rows: each half with its kind, its place, and its transaction's time and GTID."""
         schema = self.reader.schema(halves.table)
         transaction = rows[halves.event, Row.TRANSACTION]
         count = len(halves.kind)
@@ -163,6 +171,7 @@ class EventBuffer:
         return schema.table, pa.RecordBatch.from_arrays([*origin, *halves.columns], schema=self._types[schema.table])
 
     def _log(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
+        """The batch of log rows of the complete transactions."""
         complete = self.transactions[: len(uuids)]
         numbers = complete[:, Transaction.NUMBER]
         columns = [

@@ -1,4 +1,4 @@
-"""The bytes of binlog events: headers, checksums, and what the decoder does with each type of event. Pure.
+"""Reads the bytes of binlog events: headers and checksums, and decides the action for each type of event. Pure.
 
 This module reads only the fields that decide about positions and transactions. A type that is not in `ACTIONS` is
 refused by name before anything else reads the event: an event that is skipped by mistake is a lost row.
@@ -23,8 +23,8 @@ _SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
 # Flags of a DOMAIN_GTID event: the transaction is a single statement, without BEGIN; it is prepared (XA)
 STANDALONE, PREPARED = 1, 0x40
-# In the flags of a row event, after its table id: MySQL 9.6 and newer set it where they, and not the storage engine,
-# carry out foreign keys (measured; it is also on events that a replica has applied)
+# A flag of a row event, after its table id: MySQL 9.6 and newer set it if the server, and not the storage engine,
+# carries out foreign keys (measured; it is also on events that a replica has applied)
 ROW_FLAGS, LOGS_CASCADES = 6, 0x10
 _CRC32 = 1
 _BINLOG_VERSION = 4
@@ -36,7 +36,7 @@ _MARIADB = 160  # the first type of MariaDB
 
 
 class Damaged(ValueError):
-    """The bytes are not as the server writes them."""
+    """The bytes are not in the form in which the server writes them."""
 
 
 class Type(enum.IntEnum):
@@ -78,9 +78,9 @@ HEARTBEATS = frozenset({Type.HEARTBEAT, Type.HEARTBEAT_V2})
 
 
 class Action(enum.Enum):
-    """What the decoder does with an event."""
+    """The decoder's action for an event."""
 
-    FILE = enum.auto()  # occurs between transactions, and has nothing that we need
+    FILE = enum.auto()  # occurs between transactions, and is skipped
     GTID = enum.auto()
     QUERY = enum.auto()
     TABLE = enum.auto()
@@ -117,7 +117,7 @@ ACTIONS: dict[int, Action] = {
     Type.ANNOTATE_ROWS: Action.PASS,
     Type.TRANSACTION_CONTEXT: Action.PASS,
     Type.VIEW_CHANGE: Action.PASS,
-    # they come before a change in statement format, which decides
+    # these come before a change in statement format, and that statement decides
     Type.INTVAR: Action.PASS,
     Type.RAND: Action.PASS,
     Type.USER_VAR: Action.PASS,
@@ -126,7 +126,7 @@ ACTIONS: dict[int, Action] = {
 _STATEMENT = "set binlog_format=ROW in every session of the source"
 _COMPRESSED = ("a compressed event", "set log_bin_compress=OFF on the source")
 
-# type -> (its name, what to change on the source so that it does not come again)
+# type -> (its name, the change on the source that avoids it)
 REFUSED: dict[int, tuple[str, str]] = {
     17: ("a BEGIN_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),
     18: ("an EXECUTE_LOAD_QUERY event (LOAD DATA in statement format)", _STATEMENT),
@@ -138,7 +138,7 @@ REFUSED: dict[int, tuple[str, str]] = {
 
 
 def refusal(event_type: int) -> tuple[str, str]:
-    """For a type that is not in ACTIONS: its name, and what to change on the source."""
+    """The name of a type that is not in ACTIONS, and the change on the source that avoids it."""
     if event_type in REFUSED:
         return REFUSED[event_type]
     whose = "MariaDB's" if event_type >= _MARIADB else "unknown"
@@ -147,7 +147,7 @@ def refusal(event_type: int) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. `data` is its bytes with the header, without the checksum; `size` and `end` are those in its file.
+    """An event. `data` has its bytes with the header, without the checksum; `size` and `end` are those in its file.
 
     `end` has only the lowest 32 bits. A made-up event is in no file: the server generates it for the reader.
     """
@@ -176,7 +176,7 @@ class Event:
 
     @classmethod
     def parse(cls, raw: bytes, *, checksums: bool) -> Self:
-        """Read an event as the server sends it, and prove its checksum; Damaged when it is cut or altered."""
+        """Read an event as the server sends it, and prove its checksum. Raises Damaged if it is cut or altered."""
         if len(raw) < _HEADER.size:
             raise Damaged(f"an event of {len(raw)} bytes")
         seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)
@@ -192,13 +192,13 @@ class Event:
 
     @classmethod
     def from_data(cls, data: bytes) -> Self:
-        """An event, from the `data` of an event that was parsed before."""
+        """Read an event from bytes like its `data`, which were proved before."""
         seconds, event_type, _, size, end, _ = _HEADER.unpack_from(data)
         return cls(event_type, seconds, size, end, is_made_up=False, data=data)
 
 
 class Cursor:
-    """Reads numbers and strings from bytes, in order; Damaged when they end too early."""
+    """Reads numbers and strings from bytes, in order. Its methods raise Damaged if the bytes end too early."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data, self._at = data, at
@@ -212,7 +212,7 @@ class Cursor:
         return taken
 
     def number(self, size: int) -> int:
-        """An unsigned number of fixed size, least byte first."""
+        """An unsigned number of `size` bytes, least byte first."""
         return int.from_bytes(self.take(size), "little")
 
     def packed(self) -> int:
@@ -222,14 +222,14 @@ class Cursor:
         return self.number(sizes[first]) if first in sizes else first
 
     def variable(self) -> int:
-        """An unsigned number of 1 to 9 bytes: as many of the lowest bits are ones as bytes follow the first."""
+        """An unsigned number of 1 to 9 bytes: the ones at the low end of the first byte count the bytes that follow."""
         first = self.number(1)
         more = (~first & (first + 1)).bit_length() - 1
         value = first | self.number(more) << 8 if more else first
         return value >> 8 if more == 8 else value >> (more + 1)
 
     def text(self, size: int) -> str:
-        """A string of that many bytes."""
+        """A string of `size` bytes."""
         try:
             return self.take(size).decode()
         except UnicodeDecodeError as error:
@@ -242,7 +242,7 @@ class Cursor:
 
 
 def is_proved(raw: bytes) -> bool:
-    """Whether an event's last four bytes are the checksum of those before them."""
+    """Whether an event's last four bytes are the checksum of its other bytes."""
     body = raw[: -_CHECKSUM.size]
     return bool(zlib.crc32(body) == int.from_bytes(raw[len(body) :], "little"))
 
@@ -253,7 +253,7 @@ def digest(raw: bytes) -> str:
 
 
 def has_checksums(raw: bytes) -> bool:
-    """Whether this FORMAT_DESCRIPTION event and those after it have checksums; Damaged for an unknown format."""
+    """Whether this FORMAT_DESCRIPTION event says that its file has checksums. Raises Damaged for an unknown format."""
     algorithm = raw[-1 - _CHECKSUM.size]
     version = Cursor(raw, _HEADER.size).number(2)
     if algorithm not in {0, _CRC32} or version != _BINLOG_VERSION:
@@ -262,7 +262,7 @@ def has_checksums(raw: bytes) -> bool:
 
 
 def read_rotate(event: Event) -> tuple[str, int]:
-    """The next file, and the position in it."""
+    """The file that a ROTATE event names, and the position in it."""
     body = event.body
     pos = body.number(8)
     file = body.text(body.left)
@@ -277,11 +277,11 @@ def read_rotate(event: Event) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a GTID event says of its transaction; `gtid` is None where the source has none."""
+    """The fields of a GTID event about its transaction; `gtid` is None if the source has no GTIDs."""
 
     gtid: Gtid | DomainGtid | None
-    committed_at: int  # microseconds since 1970, at the original server where that is known
-    length: int  # bytes from this event to the transaction's end, 0 when unknown
+    committed_at: int  # microseconds since 1970, by the clock of the original server if that is known
+    length: int  # bytes from this event to the transaction's end, 0 if unknown
     is_begin: bool = False  # the event also is the BEGIN
     is_xa_start: bool = False  # the event also is the XA START
 
@@ -292,25 +292,25 @@ class Beginning:
 
 
 def read_gtid(event: Event) -> Beginning:
-    """Read a GTID event of any kind; where it has no commit time, the second of its header is used."""
+    """Read a GTID event of any kind. If it has no commit time, the second in its header is used."""
     if event.type == Type.GTID_TAGGED:
         return _read_tagged_gtid(event)
     if event.type == Type.DOMAIN_GTID:
         return _read_domain_gtid(event)
     body = event.body
-    body.take(1)
+    body.take(1)  # flags
     source, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
     gtid = Gtid(source, number) if event.type == Type.GTID else None
     body.take(17)  # the logical clock
     if not body.left:
         return Beginning(gtid, event.seconds * 1_000_000, 0)
     local = body.number(7)
-    original = body.number(7) if local & HAS_ORIGINAL else 0  # 0 also where the original server did not know it
+    original = body.number(7) if local & HAS_ORIGINAL else 0  # also 0 if the original server did not know it
     return Beginning(gtid, original or local & ~HAS_ORIGINAL, body.packed())
 
 
 class _Tagged(enum.IntEnum):
-    """The fields of a GTID_TAGGED event that we read, and those before them."""
+    """The fields of a GTID_TAGGED event up to the last one that is read."""
 
     FLAGS = 0
     UUID = 1
@@ -324,7 +324,10 @@ class _Tagged(enum.IntEnum):
 
 
 def _read_tagged_gtid(event: Event) -> Beginning:
-    """Source: MySQL's source documentation, "mysql::serialization" and "Gtid_log_event"."""
+    """Read a GTID_TAGGED event.
+
+    Source: MySQL's source documentation, "mysql::serialization" and "Gtid_log_event".
+    """
     body = event.body
     for _ in range(3):  # version, size, the last field that must not be ignored
         body.variable()
@@ -332,23 +335,23 @@ def _read_tagged_gtid(event: Event) -> Beginning:
         _Tagged.UUID: lambda: bytes(body.variable() for _ in range(16)),
         _Tagged.TAG: lambda: body.text(body.variable()),
     }
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     try:
-        while body.left and len(found) < len(_Tagged):
+        while body.left and len(fields) < len(_Tagged):
             field = body.variable()
             if field > _Tagged.LENGTH:
                 break
-            found[field] = read.get(field, body.variable)()
-        number = found[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
-        gtid = Gtid(str(uuid.UUID(bytes=found[_Tagged.UUID])), number, found[_Tagged.TAG])
-        local = found[_Tagged.COMMITTED_AT]
-        return Beginning(gtid, found.get(_Tagged.ORIGINAL_COMMITTED_AT) or local, found[_Tagged.LENGTH])
+            fields[field] = read.get(field, body.variable)()
+        number = fields[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
+        gtid = Gtid(str(uuid.UUID(bytes=fields[_Tagged.UUID])), number, fields[_Tagged.TAG])
+        local = fields[_Tagged.COMMITTED_AT]
+        return Beginning(gtid, fields.get(_Tagged.ORIGINAL_COMMITTED_AT) or local, fields[_Tagged.LENGTH])
     except (KeyError, ValueError) as error:
         raise Damaged(f"a GTID_TAGGED event that lacks or garbles a field: {error}") from error
 
 
 def _read_domain_gtid(event: Event) -> Beginning:
-    """Source: MariaDB's documentation, "GTID_EVENT"."""
+    """Read a GTID event of MariaDB. Source: MariaDB's documentation, "GTID_EVENT"."""
     body = event.body
     number, domain, flags = body.number(8), body.number(4), body.number(1)
     gtid = DomainGtid(domain, Cursor(event.data, _SERVER_AT).number(4), number)
@@ -358,7 +361,7 @@ def _read_domain_gtid(event: Event) -> Beginning:
 
 
 def logs_cascades(event: Event) -> bool:
-    """Whether a row event has the sign that changes by foreign keys are row events, too."""
+    """Whether a row event has the flag which says that changes by foreign keys are row events, too."""
     return any(flags & LOGS_CASCADES for flags in event.payload[ROW_FLAGS : ROW_FLAGS + 1])
 
 

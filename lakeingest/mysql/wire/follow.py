@@ -1,7 +1,7 @@
 """Follows the events of a binlog from transaction to transaction: the fast path for the usual events.
 
 The kernel knows five signs of `grammar.NEXT`: a GTID, BEGIN, the TABLE_MAP of a table that was seen before, rows,
-and the XID that commits. It leaves every other event, and every event that seems wrong, to `segment`, which has the
+and the XID that commits. It leaves every other event, and every event that seems wrong, to `segment`, which knows the
 whole grammar and raises the errors.
 """
 
@@ -42,7 +42,7 @@ class ReaderState(enum.IntEnum):
     HAS_ROWS = 8  # whether the transaction has rows of a copied table
     COUNT = 9  # all transactions so far
     GTIDS = 10  # whether each transaction must have a GTID
-    UNMARKED = 11  # whether a row event lacks the sign that changes by foreign keys are row events, too
+    UNMARKED = 11  # whether a row event lacks the flag which says that changes by foreign keys are row events, too
 
 
 class Row(enum.IntEnum):
@@ -65,7 +65,7 @@ class Transaction(enum.IntEnum):
 
 
 class Prefix(enum.IntEnum):
-    """Columns of the array of GTID prefixes: what a GTID has before its number."""
+    """Columns of the array of GTID prefixes; a prefix is the part of a GTID before its number."""
 
     FIRST = 0  # the first half of the UUID; MariaDB: the domain
     SECOND = 1  # the second half of the UUID; MariaDB: the server id
@@ -148,11 +148,12 @@ def follow(
             flags = data[start + 17]
             declared = number(data, start + 13, 4)
             is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0  # as in `segment`
+            # an event that ends elsewhere than it says, one that the server made up, or one before the segment's start
             if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event
             if end >= reader[_STOP]:
                 return event
-        if reader[_STATE] == _PASSING:
+        if reader[_STATE] == _PASSING:  # a skipped transaction: only its end counts
             if end > reader[_ENDS]:
                 return event
             if end == reader[_ENDS]:
@@ -161,24 +162,24 @@ def follow(
             continue
         code = _CODE[data[start + 4]]
         if code == _ROW:
-            known = _row(data, start, stop, reader, maps, rows)
+            is_followed = _row(data, start, stop, reader, maps, rows)
         elif code == _TABLE:
-            known = reader[_STATE] == _OPEN and _table(data, start, stop, reader, maps, map_bytes)
+            is_followed = reader[_STATE] == _OPEN and _table(data, start, stop, reader, maps, map_bytes)
         elif code == _COMMIT:
-            known = reader[_STATE] == _OPEN and (inner != 0 or end == reader[_ENDS] or reader[_ENDS] == 0)
-            if known:
+            is_followed = reader[_STATE] == _OPEN and (inner != 0 or end == reader[_ENDS] or reader[_ENDS] == 0)
+            if is_followed:
                 reader[_STATE] = _OUTSIDE
         elif code == _QUERY:
-            known = reader[_STATE] == _AFTER_GTID and _is_begin(data, start + HEADER, stop)
-            if known:
+            is_followed = reader[_STATE] == _AFTER_GTID and _is_begin(data, start + HEADER, stop)
+            if is_followed:
                 reader[_STATE] = _OPEN
         elif code == _GTID:
-            known = inner == 0 and _gtid(data, start, stop, reader, prefixes, transactions)
+            is_followed = inner == 0 and _gtid(data, start, stop, reader, prefixes, transactions)
         elif code == _DOMAIN_GTID:
-            known = inner == 0 and _domain_gtid(data, start, stop, reader, prefixes, transactions)
+            is_followed = inner == 0 and _domain_gtid(data, start, stop, reader, prefixes, transactions)
         else:
-            known = code == _PASS
-        if not known:
+            is_followed = code == _PASS
+        if not is_followed:
             return event
         reader[_POS] = end
     return last
@@ -188,6 +189,7 @@ def follow(
 def _gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
+    """Begin a transaction at MySQL's GTID event. False if the event is left to `segment`."""
     if reader[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix, is_skipped = -1, False
@@ -227,6 +229,7 @@ def _gtid(
 def _domain_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
+    """Begin a transaction at MariaDB's GTID event. False if the event is left to `segment`."""
     body = start + HEADER
     if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
@@ -241,19 +244,19 @@ def _domain_gtid(
 
 @step
 def _known(prefixes: np.ndarray, first: int, second: int) -> int:
-    """The number of the prefix with these two halves, −1 when it is new."""
-    found = -1
+    """The number of the prefix with these two halves; −1 if it is new."""
+    index = -1
     for candidate in range(len(prefixes)):
         if prefixes[candidate, _FIRST] == first and prefixes[candidate, _SECOND] == second:
-            found = candidate
-    return found
+            index = candidate
+    return index
 
 
 @step
 def _begin(
     reader: np.ndarray, transactions: np.ndarray, prefix: int, number_: int, pos: int, committed_at: int
 ) -> None:
-    """Add a transaction that begins here."""
+    """Add a transaction that begins at the reader's position; `pos` is its place (`Transaction.POS`)."""
     index = reader[_TRANSACTIONS]
     transactions[index, _PREFIX] = prefix
     transactions[index, _NUMBER] = number_
@@ -294,13 +297,13 @@ def _table(
     place = map_place(maps, number(data, body, 6))
     if maps[place, _MAP_SIZE] != stop - body:
         return False
-    known = maps[place, _MAP_START]
+    seen_at = maps[place, _MAP_START]
     for i in range(0, stop - body, 8):
-        left = stop - body - i
-        if left >= 8:
-            if load64(data, body + i) != load64(map_bytes, known + i):
+        bytes_left = stop - body - i
+        if bytes_left >= 8:
+            if load64(data, body + i) != load64(map_bytes, seen_at + i):
                 return False
-        elif number(data, body + i, left) != number(map_bytes, known + i, left):
+        elif number(data, body + i, bytes_left) != number(map_bytes, seen_at + i, bytes_left):
             return False
     maps[place, _MAP_SEEN] = reader[_COUNT]
     return True
@@ -308,6 +311,7 @@ def _table(
 
 @step
 def _row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
+    """Add a row event to `rows`, if its table is copied. False if the event is left to `segment`."""
     if reader[_STATE] != _OPEN or stop - start < HEADER + 8:
         return False
     place = map_place(maps, number(data, start + HEADER, 6))

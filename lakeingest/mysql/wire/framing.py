@@ -1,4 +1,4 @@
-"""Packets and events: finds each in the bytes that a server sent, and proves that it is whole and in order.
+"""Finds packets and events in the bytes that a server sent, and proves that each is whole and in order.
 
 Sources: MySQL's protocol documentation, "MySQL Packets" (a payload of 16 MB or more comes in several packets) and
 "Binlog Event Header".
@@ -13,13 +13,13 @@ from lakeingest.mysql.wire.events import Damaged, Type
 
 
 class Status(enum.IntEnum):
-    """Why a kernel returned."""
+    """The reason why a kernel returned."""
 
     MORE = 0  # the bytes end within a packet, or exactly after one
     FULL = 1  # the arrays have no room for more results
     EOF = 2  # an EOF packet follows
     ERROR = 3  # an ERR packet follows
-    LOOK = 4  # the last event says how the next ones are encoded
+    LOOK = 4  # the last event says whether the next ones have checksums
     DISORDERED = 5  # a packet whose number is not the expected one
     MALFORMED = 6  # a packet of unknown form
     SHORT = 7  # an event that is shorter than its header
@@ -88,10 +88,10 @@ def crc32(data: np.ndarray, at: int, end: int) -> int:
 
 @step
 def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int, int, int, int, int]:
-    """The next payload: a status, where it begins and ends, where the next packet begins, and its number of packets.
+    """Find the next payload: a status, its begin and end, the begin of the next packet, and the count of its packets.
 
-    `sequence` is the number that its first packet must have. A payload in several packets is made contiguous in place,
-    over the headers in between, so it can be read only once.
+    `sequence` is the number that the payload's first packet must have. A payload in several packets is made contiguous
+    in place, over the headers in between, so it can be read only once.
     """
     start = at + PACKET_HEADER
     size = int64(_PACKET_MAX)
@@ -137,50 +137,54 @@ def frame_events(
 ) -> tuple[int, int, int, int]:
     """Find the complete events, each the payload of a packet, and check their checksums.
 
-    Fills in `offset`, where each event's header begins, and `size`, its bytes with header and checksum. Returns a
-    status, where the next packet begins, its number, and the number of events. The status is LOOK after a
-    FORMAT_DESCRIPTION event, which says whether the next events have checksums; its own checksum is not checked.
+    Fills `offset` with the begins of the events' headers, and `size` with the events' sizes, header and checksum
+    included. Returns a status, the begin of the next packet, its number, and the number of events. The status is LOOK
+    after a FORMAT_DESCRIPTION event, which says whether the next events have checksums; its own checksum is not
+    checked.
     """
-    found = 0
-    while found < len(offset):
+    count = 0
+    while count < len(offset):
         status, start, stop, after, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, start, stop)
         if status == _FULL:
             status = event_status(data, start + 1, stop, checksums)
         if status != _FULL and status != _LOOK:
-            return status, at, sequence, found
-        offset[found], size[found] = start + 1, stop - start - 1
-        found += 1
+            return status, at, sequence, count
+        offset[count], size[count] = start + 1, stop - start - 1
+        count += 1
         at, sequence = after, sequence + packets
         if status == _LOOK:
-            return _LOOK, at, sequence, found
-    return _FULL, at, sequence, found
+            return _LOOK, at, sequence, count
+    return _FULL, at, sequence, count
 
 
 @kernel
 def frame_bare_events(
     data: np.ndarray, at: int, end: int, offset: np.ndarray, size: np.ndarray
 ) -> tuple[int, int, int]:
-    """As `frame_events`, for events that follow one another without packets or checksums, as in a payload event."""
-    found = 0
-    while found < len(offset):
+    """Find the complete events that follow one another without packets or checksums, as in a payload event.
+
+    Fills `offset` and `size`. Returns a status, the index after the last event, and the number of events.
+    """
+    count = 0
+    while count < len(offset):
         if end - at < HEADER:
-            return _MORE, at, found
+            return _MORE, at, count
         declared = number(data, at + _SIZE, 4)
         if declared < HEADER:
-            return _SHORT, at, found
+            return _SHORT, at, count
         if end - at < declared:
-            return _MORE, at, found
-        offset[found], size[found] = at, declared
-        found += 1
+            return _MORE, at, count
+        offset[count], size[count] = at, declared
+        count += 1
         at += declared
-    return _FULL, at, found
+    return _FULL, at, count
 
 
 @step
 def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> int:
-    """FULL or LOOK for a valid event; else what is wrong with it."""
+    """FULL or LOOK for a valid event; else the status of its fault."""
     if stop - start < HEADER + (CHECKSUM_BYTES if checksums else 0):
         return _SHORT
     if number(data, start + _SIZE, 4) != stop - start:
@@ -200,6 +204,6 @@ def payload_at(data: np.ndarray, at: int) -> bytes:
 
 
 def require_undamaged(status: int) -> None:
-    """Damaged for a status that says so."""
+    """Raise Damaged for a status in DAMAGES."""
     if status in DAMAGES:
         raise Damaged(DAMAGES[Status(status)])

@@ -1,4 +1,4 @@
-"""The grammar of a binlog: which event may follow which, as a table, and the messages of refusals."""
+"""The grammar of a binlog: a table of the events that may follow each other, and the messages of refusals."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -56,7 +56,7 @@ class Sign(enum.Enum):
     XA_PREPARE = enum.auto()
     XA_COMMIT = enum.auto()
     XA_ROLLBACK = enum.auto()
-    PASSED = enum.auto()  # a statement that is refused where tables are read
+    PASSED = enum.auto()  # a statement that a reader of tables refuses; a reader without tables passes over it
 
 
 # A transaction ends where the state becomes OUTSIDE again.
@@ -82,7 +82,7 @@ NEXT: dict[tuple[State, Sign], State] = {
     (State.PREPARING, Sign.PASSED): State.PREPARING,
 }
 
-# What the signs of a prepared transaction mean where it is read again, since it is committed.
+# The meaning of a prepared transaction's signs when it is read again, because it is committed by then.
 ONCE_COMMITTED = {Sign.XA_START: Sign.BEGIN, Sign.XA_END: Sign.SAVEPOINT, Sign.XA_PREPARE: Sign.COMMIT}
 _ROW_FORMAT = "set binlog_format=ROW in every session of the source"
 NO_XA = ("an XA transaction", "use none on the source: this server does not let them be copied exactly")
@@ -105,27 +105,27 @@ SIGNS: dict[Statement, Sign] = {
 
 
 def begun_with(beginning: Beginning) -> Sign | None:
-    """The sign of a statement that the GTID event also is, if any."""
+    """The sign of the statement that is part of the GTID event, BEGIN or XA START; None if there is none."""
     if beginning.is_xa_start:
         return Sign.XA_START
     return Sign.BEGIN if beginning.is_begin else None
 
 
 def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
-    """The state after a sign; UnsupportedEvent where the grammar does not allow it."""
+    """The state after a sign. Raises UnsupportedEvent if the grammar does not allow the sign in this state."""
     if (state, sign) not in NEXT:
         raise misplaced(f"an event of type {event_type} ({sign.name}) {state.in_words}", at)
     return NEXT[state, sign]
 
 
 def not_asked(_: Change) -> str:
-    """The reach of a statement where the source cannot be asked."""
+    """The `Reach` of a reader that cannot ask the source."""
     return "the source cannot be asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables whose changes count. Of those that are `waiting` only DDL counts.
+    """The tables whose changes count. For tables in `waiting` only DDL counts.
 
     `reach` says why a change in statement format may change other tables than its own.
     """
@@ -144,11 +144,12 @@ def sign_of(
     begun: FilePosition | None = None,
     is_mariadb: bool = False,
 ) -> Sign:
-    """The sign of a QUERY event; UnsupportedEvent, with the tables that stop, for a statement that cannot be replayed.
+    """The sign of a QUERY event, which begins at `begins`.
 
-    Without `schemas`, no table can have the changes of a statement: it is passed over.
-    `has_rows`: whether rows of a copied table came before it in its transaction. `begun`: where the transaction begins
-    that is this statement alone; then the error for DDL of a copied table has its place.
+    `has_rows`: whether rows of a copied table came before it in its transaction. `begun`: where its transaction begins,
+    if the statement is the whole transaction; then the error for DDL of a copied table has the place of the DDL. If no
+    `schemas` are watched, a statement that may change rows is passed over. Raises UnsupportedEvent, with the tables
+    that stop, for a statement that cannot be replayed.
     """
     schemas, tables = watched.schemas, {**watched.schemas, **watched.waiting}
     query = read_query(event, is_mariadb=is_mariadb)
@@ -176,7 +177,7 @@ def sign_of(
 
 
 def _require_elsewhere(query: Query, watched: Watched, at: FilePosition) -> None:
-    """UnsupportedEvent unless a change in statement format leaves the rows of all watched tables as they are."""
+    """Raise UnsupportedEvent unless a change in statement format leaves the rows of all watched tables as they are."""
     schemas = watched.schemas
     copied = {folded(table.database) for table in schemas}
     if query.databases is not None and copied.isdisjoint(map(folded, query.databases)):
@@ -185,7 +186,8 @@ def _require_elsewhere(query: Query, watched: Watched, at: FilePosition) -> None
     why = watched.reach(change) if change is not None else "it may change several tables"
     if change is None or why:
         raise _unclear(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
-    changed = [one for one in schemas if (folded(one.database), folded(one.name)) == (change.database, change.table)]
+    target = change.database, change.table
+    changed = [table for table in schemas if (folded(table.database), folded(table.name)) == target]
     if changed:
         raise _unclear(query, "a change in statement format", _ROW_FORMAT, changed, at)
 
@@ -199,20 +201,20 @@ def _unclear(query: Query, what: str, fix: str, tables: Iterable[TableId], at: F
 
 
 def _unread(query: Query) -> str:
-    """What of the event this version cannot read, for a message; empty if there is nothing."""
+    """A message's words about the event's unknown status variable; empty if all are known."""
     return "" if query.unknown is None else f", with the unknown status variable {query.unknown}"
 
 
 def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: str) -> dict[TableId, Alteration]:
-    """What the statement does to each table; a barrier where that is not certain, or it changes several."""
-    found = [alteration_of(query, schema) for schema in schemas.values()]
-    if len(found) != 1 or found[0] is None:
+    """The statement's alteration of each table: a barrier if it is unclear, or changes several tables."""
+    alterations = [alteration_of(query, schema) for schema in schemas.values()]
+    if len(alterations) != 1 or alterations[0] is None:
         return {
             table: Alteration(names_in(query, schema), is_barrier=True, statement=excerpt)
             for table, schema in schemas.items()
         }
     text = query.text.encode(errors="backslashreplace").decode()  # a statement may have any bytes
-    return dict.fromkeys(schemas, replace(found[0], statement=excerpt, text=text))
+    return dict.fromkeys(schemas, replace(alterations[0], statement=excerpt, text=text))
 
 
 def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
@@ -222,12 +224,12 @@ def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
 
 
 def misplaced(what: str, at: FilePosition) -> UnsupportedEvent:
-    """The error for an event that may not stand where it does."""
+    """The error for an event at a place where it is not allowed."""
     return refusal(f"{what}, where it is not allowed", "report it to the lakeingest project", at)
 
 
 def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_length: bool) -> None:
-    """UnsupportedEvent for a transaction without a GTID where each has one, or without its length where each has it."""
+    """Raise UnsupportedEvent for a transaction without a GTID, if `gtids`, or without a length, if `has_length`."""
     if beginning.gtid is None and gtids:
         raise refusal("a transaction without a GTID, although gtid_mode is ON", "leave gtid_mode as it is", at)
     if not beginning.length and has_length:
@@ -251,13 +253,13 @@ def no_end(stop: FilePosition) -> BinlogGone:
 def not_sent(stop: FilePosition) -> SourceAway:
     """The error for a dump that ends before a position that is written.
 
-    Between flush and sync, the end of a commit group is written, and the server does not send it yet.
+    Between flush and sync the end of a commit group is written, but the server does not send it yet.
     """
     return SourceAway(f"the source does not send {stop} yet; run the same command again")
 
 
 def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
-    """The error for bytes that are not as the server writes them."""
+    """The error for bytes that the server cannot have written in this form."""
     return UnsupportedEvent(
         f"the binlog is damaged at {at}: {damage}; run again; if the error stays, restore the source's binlog or copy "
         "the tables again"
@@ -265,7 +267,7 @@ def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
 
 
 def other_history(at: FilePosition, what: str) -> BinlogGone:
-    """The error for another binlog than that of the position `at`; `what` is the difference."""
+    """The error for a binlog that is not the one of the position `at`; `what` is the difference."""
     return BinlogGone(
         f"the source's binlog is not the one that our position {at} was read from: {what}; it was reset, or the server "
         "was restored from a backup: copy the tables again"
@@ -273,16 +275,16 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 
 
 def prove_file(segment: Segment, file: str, began: int) -> None:
-    """BinlogGone when a file that was begun in this second (since 1970) is not the file of the segment's start."""
+    """Raise BinlogGone if the file of the segment's start was begun in another second than `began` (since 1970)."""
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:
         raise other_history(segment.start, f"{file} was begun at another time")
 
 
-def prove_start(segment: Segment, found: LastEvent, end: int) -> None:
-    """BinlogGone when this event, which ends at `end`, is not the event that ended at the segment's start."""
+def prove_start(segment: Segment, event: LastEvent, end: int) -> None:
+    """Raise BinlogGone if this event, which ends at `end`, is not the event that ended at the segment's start."""
     if end != segment.start.pos:
         raise other_history(segment.start, "no event ends there")
     history = segment.history
-    if history and history.event not in {None, found}:
+    if history and history.event not in {None, event}:
         raise other_history(segment.start, "another event ends there")

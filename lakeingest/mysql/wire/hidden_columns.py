@@ -1,7 +1,7 @@
 """Hidden columns, which MariaDB adds to a table for each unique key that it keeps as a hash.
 
-It does so for keys that are too long for an index, or were declared USING HASH. Rows in the binlog have these columns,
-behind all others; no question about the table shows them.
+MariaDB keeps keys as hashes that are too long for an index, or were declared USING HASH. Rows in the binlog have the
+hidden columns, behind all others; no query about the table shows them.
 Source: MariaDB, "Getting Started with Indexes", unique index; sql/sql_table.cc, make_unique_invisible_field_name.
 """
 
@@ -22,5 +22,5 @@ def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a column with this name, which the table's definition does not have, is a hidden one."""
+    """Whether a column with this name is a hidden one, if the table's definition does not have it."""
     return _NAME.fullmatch(name) is not None

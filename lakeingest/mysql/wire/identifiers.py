@@ -1,6 +1,6 @@
-"""MariaDB's UUID, INET6 and INET4 of row images as text, as a result set has them.
+"""Decodes MariaDB's UUID, INET6 and INET4 in row images to the text that a result set has.
 
-In a row image they are bytes without trailing zeros. Source: MariaDB's documentation, "UUID Data Type", "INET6".
+A row image has their bytes without trailing zeros. Source: MariaDB's documentation, "UUID Data Type", "INET6".
 """
 
 import socket
@@ -20,7 +20,7 @@ _FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
 
 
 def uuids(values: Values) -> pa.Array:
-    """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`; ValueError for one of more than 16 bytes."""
+    """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`. Raises ValueError for one of more than 16 bytes."""
     raw = charsets.binary(values, _UUID_BYTES)
     data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
     present = values.start >= 0
@@ -34,16 +34,16 @@ def uuids(values: Values) -> pa.Array:
 
 
 def addresses(values: Values, size: int) -> pa.Array:
-    """Addresses of 16 or 4 bytes; ValueError for a longer one."""
+    """The texts of addresses of `size` bytes, 16 or 4. Raises ValueError for a longer one."""
     family = _FAMILIES[size]
     raw = charsets.binary(values, size)
     return pa.array([None if value is None else _address(family, value) for value in raw.to_pylist()], pa.string())
 
 
 def _address(family: socket.AddressFamily, raw: bytes) -> str:
-    """As the C library writes it, except that MariaDB also shortens a single group of zeros."""
+    """The text that the C library writes, but MariaDB also shortens a single group of zeros."""
     text = socket.inet_ntop(family, raw)
     if family is socket.AF_INET or "::" in text:
         return text
-    before, zero, after = f":{text}:".partition(":0:")
-    return f"{before[1:]}::{after[:-1]}" if zero else text
+    head, zero, tail = f":{text}:".partition(":0:")
+    return f"{head[1:]}::{tail[:-1]}" if zero else text

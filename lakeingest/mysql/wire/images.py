@@ -1,4 +1,4 @@
-"""Row images: which columns the images of a row event have, and the message for an image that lacks some.
+"""Finds the columns that the row images of a row event lack, and has the message for such an image.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -19,8 +19,8 @@ LEAVE_OUT = "leave generated columns out with types: {generated: skip} in tables
 def missing(event: bytes, names: Sequence[str]) -> frozenset[str]:
     """The columns that a row event's image lacks; `names` are all columns of its table, in order.
 
-    `event` begins with its header. Of an update, the columns that either of its two images lacks. Damaged when it is
-    cut.
+    `event` begins with its header. An update has two images: a column counts if either of them lacks it. Raises Damaged
+    if the event is cut.
     """
     body = Cursor(event, _HEADER)
     body.take(_POST_HEADER)
@@ -33,7 +33,7 @@ def missing(event: bytes, names: Sequence[str]) -> frozenset[str]:
 
 def not_full(schema: TableSchema, lacking: frozenset[str]) -> str:
     """The message for a row image that lacks required columns, with the fix."""
-    named = ", ".join(name for name in schema.generated if name in lacking)
+    generated = ", ".join(name for name in schema.generated if name in lacking)
     if lacking <= {*schema.generated, *schema.skipped}:
-        return f"the row image lacks the generated columns {named}; {LEAVE_OUT}, then copy the table again"
+        return f"the row image lacks the generated columns {generated}; {LEAVE_OUT}, then copy the table again"
     return "row image not FULL; set binlog_row_image=FULL in every session, then copy the table again"

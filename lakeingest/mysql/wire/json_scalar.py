@@ -1,4 +1,4 @@
-"""The text of JSON scalars: steps of a kernel for most, Python for long doubles and MySQL's other types.
+"""Writes the text of JSON scalars: most by steps of a kernel, long doubles and MySQL's other types in Python.
 
 Sources: MySQL's `json_dom.cc` (`wrapper_to_string`), `dtoa.cc` (`my_gcvt`), `decimal.cc` (`bin2decimal`), `my_time.cc`
 (packed times). A value that the server cannot have written raises Damaged.
@@ -14,10 +14,10 @@ import numpy as np
 from lakeingest.mysql.wire.compiled import compiled_step, load64, store64
 from lakeingest.mysql.wire.events import Damaged
 
-# A kernel returns these instead of an offset into the text: invalid bytes, no more room for text or for holes, a scalar
-# that it does not print.
+# A kernel returns these instead of an offset into the text, for: invalid bytes, no more room for text, no more room for
+# holes, a scalar that it does not print.
 DAMAGED, FULL, CROWDED, HOLE = -1, -2, -3, -4
-ROOM = 256  # more than is written between two checks of the room that is left
+ROOM = 256  # bytes: more than a kernel writes between two checks of the free room
 
 _QUOTE, _BACKSLASH, _SPACE, _MINUS, _POINT, _ZERO = b'"\\ -.0'
 _LITERALS = np.frombuffer(b"null\0\0\0\0true\0\0\0\0false\0\0\0", np.int64)
@@ -51,7 +51,7 @@ _YEAR_MAX, _HOUR_MAX, _HOURS_MAX, _SIXTIETH_MAX, _MICRO_MAX = 9999, 23, 838, 59,
 
 @compiled_step
 def write_literal(value: int, text: np.ndarray, to: int) -> int:
-    """Write null, true or false: where it ends, or DAMAGED."""
+    """Write null, true or false. Returns the end of the text, or DAMAGED."""
     if value >= len(_LITERALS):
         return DAMAGED
     store64(text, to, _LITERALS[value])
@@ -61,7 +61,7 @@ def write_literal(value: int, text: np.ndarray, to: int) -> int:
 
 @compiled_step
 def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -> int:
-    """Write an integer of type `kind`, given as an unsigned number: where it ends."""
+    """Write an integer of type `kind`; `value` has its bits as an unsigned number. Returns the end of the text."""
     if kind & 1:
         unused = 64 - 8 * size
         value = value << unused >> unused
@@ -74,7 +74,7 @@ def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -
 
 @compiled_step
 def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
-    """Write a double that is a decimal of up to 15 digits without an exponent: where it ends, or HOLE.
+    """Write a double that is a decimal of up to 15 digits without an exponent. Returns the end of the text, or HOLE.
 
     Digits and power of ten are exact doubles, so their quotient is the double nearest to the decimal.
     """
@@ -98,7 +98,7 @@ def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
 
 @compiled_step
 def _write_number(value: np.uint64, text: np.ndarray, to: int) -> int:
-    """Write an unsigned number: where it ends."""
+    """Write an unsigned number. Returns the end of the text."""
     count = 1
     while count < len(_POWERS) and value >= _POWERS[count]:
         count += 1
@@ -107,7 +107,7 @@ def _write_number(value: np.uint64, text: np.ndarray, to: int) -> int:
 
 @compiled_step
 def _write_digits(value: np.uint64, count: int, text: np.ndarray, to: int) -> int:
-    """Write the last `count` digits of an unsigned number: where they end."""
+    """Write the last `count` digits of an unsigned number. Returns the end of the text."""
     for i in range(count - 1, -1, -1):
         text[to + i] = _ZERO + np.uint8(value % np.uint64(10))
         value //= np.uint64(10)
@@ -116,7 +116,7 @@ def _write_digits(value: np.uint64, count: int, text: np.ndarray, to: int) -> in
 
 @compiled_step
 def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int) -> int:
-    """Write a string in quotes, with JSON's escapes: where it ends, or FULL."""
+    """Write a string in quotes, with JSON's escapes. Returns the end of the text, or FULL."""
     text[to] = _QUOTE
     to += 1
     stop = at + size
@@ -143,13 +143,13 @@ def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int
 def _has_escapes(word: int) -> bool:
     """Whether one of eight bytes is a sign below the space, a quote or a backslash."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-    found = (word - _SPACES) & ~word | (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
-    return found & _HIGH_BITS != 0
+    marks = (word - _SPACES) & ~word | (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
+    return marks & _HIGH_BITS != 0
 
 
 @compiled_step
 def _write_sign(sign: int, text: np.ndarray, to: int) -> int:
-    """Write a byte of a string, escaped if necessary: where it ends."""
+    """Write a byte of a string, escaped if necessary. Returns the end of the text."""
     letter = _ESCAPES[sign]
     if letter == 0:
         text[to] = sign
@@ -162,9 +162,10 @@ def _write_sign(sign: int, text: np.ndarray, to: int) -> int:
 
 
 def double_text(content: bytes) -> str:
-    """The text of a double from its eight bytes; Damaged where it is not finite.
+    """The text of a double from its eight bytes. Raises Damaged if it is not finite.
 
-    The fewest digits that read as the same double, with an exponent below 1e-15 and for whole numbers from 1e15 on.
+    The text has the fewest digits that read as the same double, with an exponent below 1e-15 and for whole numbers from
+    1e15 on.
     """
     (double,) = struct.unpack("<d", content)
     if not isfinite(double):
@@ -184,7 +185,7 @@ def double_text(content: bytes) -> str:
 
 
 def opaque_text(kind: int, content: bytes) -> str:
-    """The text of an opaque value of a MySQL type; Damaged where the type has no such value."""
+    """The text of an opaque value of the MySQL type `kind`. Raises Damaged if the type has no such value."""
     if kind == _DECIMAL:
         return _decimal(content)
     if kind in _TIMES:
@@ -196,7 +197,10 @@ def opaque_text(kind: int, content: bytes) -> str:
 
 
 def _decimal(content: bytes) -> str:
-    """From precision, scale, and groups of up to nine digits, most of four bytes; a negative decimal is inverted."""
+    """The text of a decimal: `content` has precision, scale, and groups of up to nine digits in four bytes or fewer.
+
+    The bits of a negative decimal are inverted.
+    """
     precision, scale = content[:2] if content[2:] else (0, 0)
     whole_groups, fraction_groups = divmod(precision - scale, 9), divmod(scale, 9)
     counts = [whole_groups[1], *[9] * whole_groups[0], *[9] * fraction_groups[0], fraction_groups[1]]

@@ -1,8 +1,9 @@
-"""MySQL's binary JSON as MySQL's own text: byte for byte the result of a SELECT.
+"""Writes MySQL's binary JSON as MySQL's own text: byte for byte the result of a SELECT.
 
-Sources: MySQL's `json_binary.h` and `json_binary.cc` (the binary form), `json_dom.cc` (`wrapper_to_string`). A value of
-0 bytes is stored where NULL is forced into a NOT NULL column (INSERT IGNORE, a sql_mode that is not strict); the server
-reads it as the literal null (`Field_json::val_json`), and so does this module. SQL NULL is in the row's null bits.
+Sources: MySQL's `json_binary.h` and `json_binary.cc` (the binary form), `json_dom.cc` (`wrapper_to_string`). A NULL
+that is forced into a NOT NULL column (INSERT IGNORE, a sql_mode that is not strict) is stored as a value of 0 bytes;
+the server reads it as the literal null (`Field_json::val_json`), and so does this module. SQL NULL is in the row's null
+bits.
 
 A kernel walks the values and writes their text. It leaves holes for the scalars that it does not print: opaque values,
 and doubles that are not short decimals. `json_scalar` prints these, and the pieces are joined.
@@ -50,11 +51,11 @@ _PACKED_MORE = 0x80
 _DEPTH_MAX = 100
 _VAR_STRING = 253  # a type of MySQL's columns; its opaque values are printed as strings
 
-# Columns of an open container: where it begins and ends, its width, the entry of its next key (0 in an array), the
-# entry of its next value, and where its entries end.
+# Columns of an open container: its begin and end, its width, the entry of its next key (0 in an array), the entry of
+# its next value, and the end of its entries.
 _BASE, _END, _WIDTH, _KEY, _VALUE, _ENTRIES_END = range(6)
 
-# Columns of a hole: its row, its offset in the text, where its content begins, its size, and the opaque value's type.
+# Columns of a hole: its row, its offset in the text, the begin of its content, its size, and the opaque value's type.
 _ROW, _PLACE, _START, _SIZE, _TYPE = range(5)
 _IS_DOUBLE = -1  # instead of a type
 
@@ -76,7 +77,7 @@ class _Output(NamedTuple):
 def json_texts(values: Values) -> pa.Array:
     """The text of each value, of type string.
 
-    Damaged, with the row's number, for bytes that the server does not write. UnsupportedValue above 2 GiB.
+    Raises Damaged, with the row's number, for bytes that the server does not write, UnsupportedValue above 2 GiB.
     """
     text, offsets, holes = _write(values)
     if len(holes):
@@ -90,7 +91,7 @@ def json_texts(values: Values) -> pa.Array:
 
 
 def _write(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All texts with holes, the offsets of their begins and of the last end, and the holes."""
+    """All texts with holes in one array, the offset of each text and of the end of the last one, and the holes."""
     size = min(2 * int(values.size.sum(dtype=np.int64)) + ROOM, _TEXT_MAX)
     text, holes = np.empty(size, np.uint8), np.empty((len(values) + 1, 5), np.int64)
     frames = np.empty((_DEPTH_MAX, 6), np.int64)
@@ -118,7 +119,7 @@ def _grown(array: np.ndarray, used: int) -> np.ndarray:
 
 
 def _fill(data: np.ndarray, text: np.ndarray, offsets: np.ndarray, holes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The texts with the holes filled, and the offsets of their begins and of the last end."""
+    """The texts with the holes filled in one array, and the offset of each text and of the end of the last one."""
     pieces: list[memoryview | bytes] = []
     sizes = [0]
     whole, at = memoryview(text), 0  # type: ignore[arg-type]
@@ -156,7 +157,7 @@ def _first_bad(texts: pa.Array) -> int:
 def _write_rows(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, row: int, output: _Output, offsets: np.ndarray, held: int
 ) -> tuple[int, int, int]:
-    """Write the texts of the rows from `row` on: a status, the row it belongs to, and the number of holes before it."""
+    """Write the texts of the rows from `row` on. Returns a status, its row, and the number of holes before this row."""
     to = int64(offsets[row])
     while row < len(start):
         if start[row] >= 0:
@@ -171,7 +172,7 @@ def _write_rows(
 
 @compiled_step
 def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, held: int, row: int) -> tuple[int, int]:
-    """Write the text of a row's value: where it ends, or a negative status; and the number of holes."""
+    """Write the text of a row's value. Returns the end of the text, or a negative status; and the number of holes."""
     text, holes, frames = output
     budget = 2 * (end - at)
     kind = data[at] if at < end else _NOTHING
@@ -204,7 +205,7 @@ def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, 
 def _open(
     data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int]:
-    """Enter a container: where the text goes on, or DAMAGED; and the size of its header."""
+    """Enter a container. Returns the end of the text, or DAMAGED; and the size of the container's header."""
     width = _LARGE if kind & 1 else _SMALL
     if level == _DEPTH_MAX or end - at < 2 * width:
         return DAMAGED, 0
@@ -225,7 +226,7 @@ def _open(
 
 @compiled_step
 def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
-    """Leave the containers that have no more values: where the text goes on, and the number of open containers."""
+    """Leave the containers that have no more values. Returns the end of the text, and the number of open containers."""
     while depth > 0 and frames[depth - 1, _VALUE] == frames[depth - 1, _ENTRIES_END]:
         depth -= 1
         text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES
@@ -239,8 +240,8 @@ def _next(
 ) -> tuple[int, int, int, int, int]:
     """Go to the next value of a container, and write the comma and key before it.
 
-    Returns where the text goes on, or a negative status; the size of the value's key; the value's type, where it begins
-    and where it must end.
+    Returns the end of the text, or a negative status; the size of the value's key; the value's type, its begin, and the
+    end that it must not exceed.
     """
     base, end, width = frames[level, _BASE], frames[level, _END], frames[level, _WIDTH]
     key, value, entries_end = frames[level, _KEY], frames[level, _VALUE], frames[level, _ENTRIES_END]
@@ -270,7 +271,7 @@ def _next(
 
 @compiled_step
 def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int) -> tuple[int, int]:
-    """Write a scalar: where the text goes on, or a negative status; and the size of the scalar."""
+    """Write a scalar. Returns the end of the text, or a negative status; and the size of the scalar in bytes."""
     if kind == _NOTHING:
         return write_literal(int64(0), text, to), 0
     start, size = _content(data, kind, at, end)
@@ -293,7 +294,7 @@ def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarr
 def _leave_hole(
     data: np.ndarray, kind: int, at: int, end: int, to: int, holes: np.ndarray, held: int, row: int
 ) -> tuple[int, int]:
-    """Leave a hole for a scalar: where the text goes on, or CROWDED; and the number of holes."""
+    """Leave a hole for a scalar. Returns the end of the text, or CROWDED; and the number of holes."""
     if held == len(holes):
         return CROWDED, held
     start, size = _content(data, kind, at, end)
@@ -304,7 +305,7 @@ def _leave_hole(
 
 @compiled_step
 def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
-    """Where a scalar's content begins, and its size: negative where it is cut, or the type is not a scalar."""
+    """The begin of a scalar's content, and its size: negative if it is cut, or if the type is not a scalar."""
     size = _SIZES[kind] if kind <= _OPAQUE else -1
     if size == 0:
         at, size = _packed(data, at + 1 if kind == _OPAQUE else at, end)
@@ -313,7 +314,7 @@ def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
 
 @compiled_step
 def _packed(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """Where a packed size ends, and the size: negative where it is cut."""
+    """The end of a packed size, and the size: negative if it is cut."""
     size = 0
     for shift in range(0, _PACKED_BITS, 7):
         if at >= end:

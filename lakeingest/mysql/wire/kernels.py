@@ -1,4 +1,4 @@
-"""Compiles all kernels ahead of time: runs each part of the decoder on empty input.
+"""Compiles all kernels ahead of time: it runs each part of the decoder on empty input.
 
 `python -m lakeingest.mysql.wire.kernels` compiles them, unless the cache has them, and prints the files of the cache.
 """
@@ -27,13 +27,17 @@ _TIME = Column("time", Kind.TIME, SourceType("time", "time"))
 
 
 def compile_kernels() -> None:
-    """Compile every kernel for the types that it is called with, or load it from the cache; a first copy's first."""
+    """Compile every kernel for the types that it is called with, or load it from the cache.
+
+    The kernels that a first copy needs come first.
+    """
     _compile_result_sets()
     _compile_segments()
     cache.mark_complete()
 
 
 def _compile_result_sets() -> None:
+    """Compile the kernels that read result sets."""
     table = TableSchema(TableId("", ""), (_ID,), ("id",))
     list(ResultSet(table, (Sent(FieldType.LONGLONG),), 1).take(0))
     numbers.integers(_ANY, 8, pa.int64(), signed=True)
@@ -45,6 +49,7 @@ def _compile_result_sets() -> None:
 
 
 def _compile_segments() -> None:
+    """Compile the kernels that read the binlog, beside those of result sets."""
     start = FilePosition("binlog.000001", 4)
     list(SegmentDecoder(Segment("", 1, start, start, GtidSet()), start, {}, gtids=True).take(0))
     Maps().table(0, 0)

@@ -1,8 +1,9 @@
-"""Whether a DDL statement had a copied table for itself. Pure.
+"""Decides whether a DDL statement locked out all other transactions of a copied table. Pure.
 
-ALTER, DROP, RENAME and TRUNCATE TABLE, CREATE and DROP INDEX, and DROP DATABASE take an exclusive metadata lock, which
-waits for the end of each transaction that has changed the table, and is kept until the statement is in force. So do
-they where the table gets its name, or exchanges its rows with a partition. Source: MySQL manual, "Metadata Locking".
+ALTER, DROP, RENAME and TRUNCATE TABLE, CREATE and DROP INDEX, and DROP DATABASE take an exclusive metadata lock. The
+lock waits for the end of each transaction that has changed the table, and is kept until the statement is in force. The
+same holds if the copied table gets its name from the statement, or exchanges its rows with a partition. Source: MySQL
+manual, "Metadata Locking".
 """
 
 from lakeingest.core.schema import TableSchema
@@ -14,7 +15,7 @@ _SHARED = ("ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")  # partitions, while others
 
 
 def has_alone(query: Query, schema: TableSchema) -> bool:
-    """Whether a DDL statement certainly had the table for itself before it was in the binlog; in doubt, False."""
+    """Whether all transactions that changed the table had certainly ended before a DDL statement; in doubt, False."""
     try:
         return all(_ExactReader(tokens, query.database, {schema.table: schema}).locks() for tokens in readings(query))
     except Unclear:
@@ -22,10 +23,10 @@ def has_alone(query: Query, schema: TableSchema) -> bool:
 
 
 class _ExactReader(DdlReader):
-    """Takes no table of another spelling for a copied one: it may be another table."""
+    """A reader for which a name in another spelling is no copied table: it may be another table."""
 
     def locks(self) -> bool:
-        """Whether the statement is one that locks the copied table."""
+        """Whether the statement locks the copied table."""
         match self._word():
             case "ALTER":
                 self._expect("TABLE")
@@ -54,7 +55,7 @@ class _ExactReader(DdlReader):
         return False
 
     def _index(self) -> bool:
-        """Whether the index that comes next is of the copied table."""
+        """Whether the index whose name comes next belongs to the copied table."""
         self._expect("INDEX")
         self._name()
         if self._skip("USING", "TYPE"):
@@ -63,9 +64,9 @@ class _ExactReader(DdlReader):
         return bool(self._table())
 
     def _table(self) -> list[TableSchema]:
-        named = self._table_id()
-        return [schema for table, schema in self._copied.items() if table == named]
+        table_id = self._table_id()
+        return [schema for table, schema in self._copied.items() if table == table_id]
 
 
 class _ExactAction(_ExactReader, Action):
-    """Reads one action of an ALTER TABLE, with names as `_ExactReader` takes them."""
+    """Reads one action of an ALTER TABLE, with exact names as `_ExactReader`."""

@@ -1,4 +1,4 @@
-"""The TABLE_MAP events that were seen, with all their bytes: most transactions repeat earlier ones."""
+"""Keeps the TABLE_MAP events that were seen, with all their bytes: most transactions repeat earlier ones."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ class Maps:
         self._most = _IDS_MAX  # the maps of the current transaction stay, even if they are more
 
     def met_by(self, event: Event) -> TableId:
-        """The table of a TABLE_MAP event; it is met from now on."""
+        """The table of a TABLE_MAP event, which is added to `met`."""
         table = read_table_name(event)
         self.met.add(table)
         return table
@@ -51,16 +51,16 @@ class Maps:
 
     def _forget(self, seen: int) -> None:
         """Forget all maps but those of the current transaction."""
-        left = self.places[(self.places[:, Map.SIZE] > 0) & (self.places[:, Map.SEEN] == seen)]
-        left = left[np.argsort(left[:, Map.START])]
+        current = self.places[(self.places[:, Map.SIZE] > 0) & (self.places[:, Map.SEEN] == seen)]
+        current = current[np.argsort(current[:, Map.START])]
         self._used = 0
-        for entry in left:  # each moves to the front, over forgotten bytes
+        for entry in current:  # in order of their bytes, which move to the front over forgotten bytes
             start, size = int(entry[Map.START]), int(entry[Map.SIZE])
             self.data[self._used : self._used + size] = self.data[start : start + size]
             entry[Map.START] = self._used
             self._used += size
-        self._rebuild(left, max(_PLACES, 1 << (4 * len(left)).bit_length()))
-        self._most = max(_IDS_MAX, 2 * len(left))
+        self._rebuild(current, max(_PLACES, 1 << (4 * len(current)).bit_length()))
+        self._most = max(_IDS_MAX, 2 * len(current))
 
     def _rebuild(self, entries: np.ndarray, size: int) -> None:
         self.places = np.zeros((size, len(Map)), np.int64)

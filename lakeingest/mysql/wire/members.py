@@ -1,4 +1,4 @@
-"""ENUM and SET in a row image: numbers of members, whose texts are in the TABLE_MAP event."""
+"""Decodes ENUM and SET in row images: they hold numbers of members, whose texts are in the TABLE_MAP event."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,25 +9,25 @@ from lakeingest.mysql.wire.values import Values
 
 
 def enums(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """ENUM: the member of each number, from 1; 0 is the empty string that MySQL stores for an invalid value."""
-    found = unsigned(values, width)
-    if len(found) and int(found.max()) > len(members):
-        raise Damaged(f"an ENUM with the number {int(found.max())} of {len(members)} members")
-    return _texts(values, found, ["", *members])
+    """ENUM: the member of each number, from 1 on; 0 is the empty string that MySQL stores for an invalid value."""
+    numbers = unsigned(values, width)
+    if len(numbers) and int(numbers.max()) > len(members):
+        raise Damaged(f"an ENUM with the number {int(numbers.max())} of {len(members)} members")
+    return _texts(values, numbers, ["", *members])
 
 
 def sets(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
     """SET: the members of the set bits, joined by commas; the first member is the lowest bit."""
-    bits, found = np.unique(unsigned(values, width), return_inverse=True)
+    bits, indexes = np.unique(unsigned(values, width), return_inverse=True)
     texts = []
     for mask in bits.astype(np.uint64).tolist():
         if mask >> len(members):
             raise Damaged(f"a SET with bits that none of its {len(members)} members has")
         texts.append(",".join(member for bit, member in enumerate(members) if mask >> bit & 1))
-    return _texts(values, found, texts)
+    return _texts(values, indexes, texts)
 
 
-def _texts(values: Values, found: np.ndarray, texts: list[str]) -> pa.Array:
-    """The text of each number, NULL where the values are."""
-    numbers = values.column(pa.int64(), found.astype(np.int64, copy=False))
-    return pa.array(texts, pa.string()).take(numbers)
+def _texts(values: Values, indexes: np.ndarray, texts: list[str]) -> pa.Array:
+    """The text at each index of `texts`; NULL in the rows whose values are NULL."""
+    column = values.column(pa.int64(), indexes.astype(np.int64, copy=False))
+    return pa.array(texts, pa.string()).take(column)

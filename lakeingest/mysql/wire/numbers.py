@@ -1,4 +1,4 @@
-"""Numbers of both paths to Arrow: integers, floats, years, bits, and decimals packed or as text.
+"""Decodes numbers of result sets and row images: integers, floats, years, bits, and decimals packed or as text.
 
 Sources: MySQL's protocol documentation, "Binary Protocol Value"; MySQL manual, "Precision Math: DECIMAL Data Type
 Characteristics" (nine digits in four bytes).
@@ -69,15 +69,15 @@ def booleans(values: Values) -> pa.Array:
 
 
 def flags(values: Values) -> pa.Array:
-    """TINYINT(1) as a boolean; ValueError for a value that is neither 0 nor 1."""
-    found = _integers(values, 1, signed=True)
-    if np.any((found != 0) & (found != 1) & (values.start >= 0)):
+    """TINYINT(1) as a boolean. Raises ValueError for a value that is neither 0 nor 1."""
+    numbers = _integers(values, 1, signed=True)
+    if np.any((numbers != 0) & (numbers != 1) & (values.start >= 0)):
         raise ValueError("a TINYINT(1) is neither 0 nor 1, so it is not a boolean; set tinyint1 to int")
-    return pa.array(found == 1, mask=values.start < 0)
+    return pa.array(numbers == 1, mask=values.start < 0)
 
 
 def unsigned(values: Values, width: int) -> np.ndarray:
-    """Numbers of `width` bytes (of 8 bytes: as signed numbers), 0 for NULL."""
+    """Unsigned numbers of `width` bytes as int64, 0 for NULL; the upper half of 8-byte numbers is negative."""
     return _integers(values, width, signed=False)
 
 
@@ -87,7 +87,7 @@ def decimal_bytes(precision: int, scale: int) -> int:
 
 
 def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
-    """DECIMAL of up to 38 digits in a row image. Damaged for invalid digits."""
+    """DECIMAL of up to 38 digits in a row image. Raises Damaged for invalid digits."""
     groups = np.array(_groups(precision, scale), np.int64)
     wide = np.empty((len(values), 2), np.int64)
     _refuse(_packed_decimals(values.data, values.start, groups, wide))
@@ -95,7 +95,7 @@ def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
 
 
 def decimal_texts(values: Values, precision: int, scale: int) -> pa.Array:
-    """DECIMAL of up to 38 digits from its text. Damaged unless it has exactly `scale` digits after the point."""
+    """DECIMAL of up to 38 digits from its text. Raises Damaged unless it has exactly `scale` digits after the point."""
     wide = np.empty((len(values), 2), np.int64)
     _refuse(_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
     return values.column(pa.decimal128(precision, scale), wide)
@@ -108,11 +108,12 @@ def numerals(values: Values, precision: int, scale: int) -> pa.Array:
 
 
 def numeral_texts(values: Values) -> pa.Array:
-    """The same in a result set, without the leading zeros of ZEROFILL."""
+    """DECIMAL of more than 38 digits in a result set, as MySQL's text without the leading zeros of ZEROFILL."""
     return pc.replace_substring_regex(charsets.texts(values, "ascii"), r"^0+(\d)", r"\1")
 
 
 def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
+    """The text of a packed decimal. Raises Damaged for invalid digits."""
     is_negative = not raw[0] & 0x80
     digits = int.from_bytes(raw[:1]) ^ 0x80
     plain = bytes([digits, *raw[1:]])
@@ -130,7 +131,7 @@ def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
 
 
 def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
-    """The bytes of each group of digits in a packed decimal, and ten to the power of its digits."""
+    """The size in bytes of each group of digits in a packed decimal, and ten to the power of its number of digits."""
     whole = precision - scale
     digits = [whole % _GROUP, *[_GROUP] * (whole // _GROUP), *[_GROUP] * (scale // _GROUP), scale % _GROUP]
     return [(_GROUP_BYTES[count], 10**count) for count in digits if count]
@@ -149,6 +150,7 @@ def _integers(values: Values, width: int, *, signed: bool) -> np.ndarray:
 
 @kernel
 def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int, numbers: np.ndarray) -> None:
+    """Fill `numbers` with the value of each row, 0 for NULL."""
     unused = (8 - width) * 8 if signed else 0
     for row in range(len(start)):
         if start[row] < 0:
@@ -159,7 +161,7 @@ def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int,
 
 @step
 def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
-    """A number of 128 bits, as low and high half, times `power` plus `part`; both have less than 31 bits."""
+    """A 128-bit number (low and high half) times `power` plus `part`, which both have less than 31 bits."""
     first = (low & _LOW) * power + part
     second = (low >> 32 & _LOW) * power + (first >> 32)
     return first & _LOW | second << 32, high * power + (second >> 32)
@@ -174,7 +176,7 @@ def _put(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> Non
 
 @kernel
 def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
-    """Fill `wide` (rows × low and high half); the first row with an invalid decimal, or −1."""
+    """Fill `wide` (rows × low and high half). Returns the first row with an invalid decimal, or −1."""
     for row in range(len(start)):
         at = int64(start[row])
         low = high = int64(0)
@@ -201,7 +203,7 @@ def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wi
 def _decimal_texts(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, whole: int, scale: int, wide: np.ndarray
 ) -> int:
-    """As `_packed_decimals`, from text."""
+    """Fill `wide` from texts, as `_packed_decimals` does. Returns the first row with an invalid decimal, or −1."""
     for row in range(len(start)):
         at = int64(start[row])
         end = at + size[row]
@@ -210,8 +212,8 @@ def _decimal_texts(
         if at >= 0:
             negative = data[at] == _MINUS
             at += negative
-            before = end - at - (scale + 1 if scale else 0)  # digits before the point: at least one
-            if before < 1 or before > max(whole, 1) or (whole == 0 and data[at] != _ZERO):
+            whole_digits = end - at - (scale + 1 if scale else 0)  # at least one
+            if whole_digits < 1 or whole_digits > max(whole, 1) or (whole == 0 and data[at] != _ZERO):
                 return row
             if scale and data[end - scale - 1] != _POINT:
                 return row

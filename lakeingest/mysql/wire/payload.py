@@ -22,7 +22,7 @@ _ZSTD, _PLAIN = 0, 255
 
 
 def open_payload(event: Event) -> Any:
-    """A stream of the bytes of the events in it. Damaged for an unknown compression."""
+    """A stream of the bytes of the events in a TRANSACTION_PAYLOAD event. Raises Damaged for an unknown compression."""
     body = event.body
     fields: dict[int, int] = {}
     while (field := body.packed()) != _Field.END:
@@ -36,7 +36,10 @@ def open_payload(event: Event) -> Any:
 
 
 def read_payload(stream: Any, room: memoryview) -> int:
-    """Read the next bytes of a payload into `room`: their number, 0 at the end. Damaged for invalid bytes."""
+    """Read the next bytes of a payload into `room`; return their number, 0 at the end.
+
+    Raises Damaged for invalid bytes.
+    """
     try:
         return int(stream.readinto(room))
     except (pa.ArrowException, OSError) as error:

@@ -1,4 +1,4 @@
-"""QUERY events: a statement, and the settings that decide how its session read it. Pure.
+"""Reads QUERY events: a statement, and the settings by which its session read it. Pure.
 
 The status variables are those that MySQL 8.0 to 9.7 and MariaDB 10.11 to 12.3 write. Sources: MySQL's source,
 "statement_events.cpp"; MariaDB's source, "log_event.cc" and "lex_charset.h".
@@ -60,7 +60,7 @@ _BYTES: dict[int, int] = {
     _Status.XID: 8,
 }
 _CLIENT_BYTES = 2  # the client's collation is the first of three
-_DATABASES_MAX = 16  # a greater number stands for databases that the server could not tell
+_DATABASES_MAX = 16  # a greater number means that the server did not list the databases
 _ALTER_ENDS = 4 | 8  # of the GTID flags: a sequence number follows
 
 
@@ -68,10 +68,10 @@ _ALTER_ENDS = 4 | 8  # of the GTID flags: a sequence number follows
 class Query:
     """A statement with its default database; bytes that are not UTF-8 become lone surrogates in both.
 
-    `sql_mode` is that of the session, `collation` that of its client; None where the event has none. `databases` are
-    those of all tables that the statement has opened, as MySQL writes them for its parallel replicas; None where it
-    could not tell, as for the parents of foreign keys, and on MariaDB. `unknown` is the status variable of the event
-    that is not known, or is cut: the settings after it are not read.
+    `sql_mode` is the session's, `collation` its client's; each is None if the event does not have it. `databases` are
+    the databases of all tables that the statement has opened, as MySQL writes them for its parallel replicas. They are
+    None on MariaDB, and if MySQL did not list them, as for the parents of foreign keys. `unknown` is the first status
+    variable of the event that is not known or is cut: the settings after it are not read.
     """
 
     database: str
@@ -84,14 +84,14 @@ class Query:
 
 
 def read_query(event: Event, *, is_mariadb: bool = False) -> Query:
-    """The statement of a QUERY event; Damaged where it is cut."""
+    """The statement of a QUERY event. Raises Damaged if the event is cut."""
     body = event.body
-    body.take(8)
+    body.take(8)  # the thread's id and the seconds of execution
     database_length = body.number(1)
-    body.take(2)
+    body.take(2)  # the error code
     variables, unknown = _read_variables(body.take(body.number(2)))
     database = body.take(database_length).decode(errors="surrogateescape")
-    body.take(1)
+    body.take(1)  # a NUL
     text = body.take(body.left).decode(errors="surrogateescape")
     mode, charset = variables.get(_Status.SQL_MODE), variables.get(_Status.CHARSET)
     return Query(
@@ -106,20 +106,20 @@ def read_query(event: Event, *, is_mariadb: bool = False) -> Query:
 
 
 def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
-    """The status variables, up to the first that is cut or unknown, which is named."""
-    found: dict[int, bytes] = {}
+    """The values of the status variables up to one that is cut or unknown; and the number of that one, or None."""
+    values: dict[int, bytes] = {}
     at = 0
     while at < len(data):
         variable, at = data[at], at + 1
         size = _size(variable, data[at:])
         if size is None or size > len(data) - at:
-            return found, variable
-        found[variable], at = data[at : at + size], at + size
-    return found, None
+            return values, variable
+        values[variable], at = data[at : at + size], at + size
+    return values, None
 
 
 def _size(variable: int, data: bytes) -> int | None:
-    """How many of these bytes the value of a status variable takes; None where that is not known."""
+    """The number of bytes that the value of a status variable takes from the start of `data`; None if unknown."""
     size = _SIZES.get(variable)
     if size is None:
         return _BYTES.get(variable)
@@ -127,13 +127,13 @@ def _size(variable: int, data: bytes) -> int | None:
 
 
 def _invoker(data: bytes) -> int:
-    """A user and a host, each with its length before it."""
+    """The size of a user and a host, each with its length in front."""
     host = 1 + data[0]
     return host + 1 + (data[host] if host < len(data) else 0)
 
 
 def _named_databases(data: bytes) -> int:
-    """A number of names, each with a NUL at its end."""
+    """The size of a count and so many names, each with a NUL at its end; more than `data` has if a name is cut."""
     if data[0] > _DATABASES_MAX:
         return 1
     end = 0

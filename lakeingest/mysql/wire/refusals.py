@@ -1,6 +1,6 @@
-"""Why a value cannot be copied: the errors that name its column and say what to do.
+"""The errors for values that cannot be copied. Each names the column and says what to do.
 
-A value that its Arrow type cannot hold exactly is refused by name, never rounded or replaced.
+A value that its Arrow type cannot hold exactly is refused by its column's name, never rounded or replaced.
 """
 
 from lakeingest.core.schema import Column, Kind
@@ -32,6 +32,6 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 
 
 def is_chosen(column: Column) -> bool:
-    """Whether the user chose another mapping than the default; only the fast decoders know it."""
+    """Whether the user chose another mapping than the default. Only the fast decoders know such mappings."""
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
     return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}

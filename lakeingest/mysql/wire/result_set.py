@@ -1,4 +1,4 @@
-"""A result set of the binary protocol, from its first row packet on, to Arrow batches. Pure: it reads no socket.
+"""Decodes a result set of the binary protocol, from its first row packet on, to Arrow batches. Pure: no socket is read.
 
 Source: MySQL's protocol documentation, "COM_STMT_EXECUTE Response".
 """
@@ -33,25 +33,25 @@ def read_definition(payload: bytes) -> Sent:
     body = Cursor(payload)
     for _ in range(_DEFINITION_STRINGS):
         body.take(body.packed())
-    body.take(1)
+    body.take(1)  # the length of the next fields
     collation, length, number, flags, decimals = struct.unpack("<HIBHB", body.take(10))
     try:
-        found = FieldType(number)
+        type_ = FieldType(number)
     except ValueError as error:
         raise Damaged(f"a column of the unknown type {number}") from error
     unsigned = bool(flags & _UNSIGNED)
-    # the length of a decimal is that of its text, with a point and a sign
+    # the length of a decimal is the length of its text, with a point and a sign
     precision = 0
-    if found is FieldType.NEWDECIMAL:
+    if type_ is FieldType.NEWDECIMAL:
         precision = length - (1 if decimals else 0) - (0 if unsigned else 1)
-    return Sent(found, unsigned=unsigned, precision=precision, scale=decimals, charset=charset_of(collation))
+    return Sent(type_, unsigned=unsigned, precision=precision, scale=decimals, charset=charset_of(collation))
 
 
 class ResultSet:
     """Decodes the bytes of the rows, as they arrive, to batches of the table's columns.
 
     `definitions` are the columns as the server describes them, `sequence` is the number of the first row's packet.
-    SchemaChanged when the definitions do not match `schema`.
+    Raises SchemaChanged if the definitions do not match `schema`.
     """
 
     def __init__(self, schema: TableSchema, definitions: Sequence[Sent], sequence: int) -> None:
@@ -79,7 +79,10 @@ class ResultSet:
         return self._buffer.room()
 
     def take(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Use the next `count` bytes, which are in `room`; the batches that they complete."""
+        """Use the next `count` bytes, which are in `room`; yield the batches that they complete.
+
+        Raises ProtocolBroken for bytes that break the protocol, UnsupportedValue for a value that cannot be copied.
+        """
         buffer = self._buffer
         buffer.end += count
         while not self.is_done:
@@ -105,15 +108,16 @@ class ResultSet:
             raise ProtocolBroken(f"{self._schema.table}: the source sends {damage}") from damage
 
     def _batch(self) -> pa.RecordBatch:
+        """The batch of the rows whose values the walk has found."""
         rows, self._rows = self._rows, 0
-        found = zip(self._encodings, self._start, self._size, strict=True)
         arrays = [
             self._array(encoding, Values(self._buffer.data, start[:rows], size[:rows]))
-            for encoding, start, size in found
+            for encoding, start, size in zip(self._encodings, self._start, self._size, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
 
     def _array(self, encoding: Encoding, values: Values) -> pa.Array:
+        """The column of these values. Raises UnsupportedValue, with the column's name, if one cannot be copied."""
         column = encoding.column
         try:
             array = encoding.array(values)

@@ -1,4 +1,4 @@
-"""Row events to row halves: the walk through the write, update and delete events of a table.
+"""Decodes row events to row halves: the walk through the write, update and delete events of a table.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -50,7 +50,7 @@ _POST_HEADER = 8  # table id, flags
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Row halves of a table: their columns, and by half its kind, its event, and its number within the event."""
+    """Row halves of a table: their columns, and for each half its kind, its event, and its number within the event."""
 
     table: int
     columns: list[pa.Array]
@@ -60,11 +60,11 @@ class Halves:
 
 
 class RowReader:
-    """Decodes row events. A table, as a TABLE_MAP event describes it, is known by the number that `add` returns."""
+    """Decodes row events. `add` numbers the tables: a table has a number for each description by a TABLE_MAP event."""
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
-        self._known: list[TableMap] = []  # by table, as its event was
+        self._known: list[TableMap] = []  # by table: its TABLE_MAP event as it was sent
         self.nulled: Counter[TableId] = Counter()  # values of new rows that are NULL only because the user chose so
         self._encodings: list[list[tuple[int, Encoding]]] = []  # by table: each copied column, with its place
         self._widths: list[np.ndarray] = []  # by table, of all columns
@@ -79,35 +79,35 @@ class RowReader:
         """The schema of a table, by its number."""
         return self._tables[table][0]
 
-    def add(self, schema: TableSchema, found: TableMap, where: str) -> int:
-        """The number of the table as `found` describes it.
+    def add(self, schema: TableSchema, sent: TableMap, where: str) -> int:
+        """The number of the table as the TABLE_MAP event `sent` describes it; `where` completes messages.
 
-        SchemaChanged when its columns are not those of the schema.
+        Raises SchemaChanged if the event's columns are not the schema's.
         """
-        for number_, ((known, _), event) in enumerate(zip(self._tables, self._known, strict=True)):
-            if known is schema and replace(event, id=found.id) == found:
+        for number_, ((known_schema, _), earlier) in enumerate(zip(self._tables, self._known, strict=True)):
+            if known_schema is schema and replace(earlier, id=sent.id) == sent:
                 return number_
-        where, event = f"{schema.table} {where}", found
-        found, places = bound(found, schema, where)
+        where = f"{schema.table} {where}"
+        table_map, places = bound(sent, schema, where)
         try:
             encodings = [
-                (place, of_event(column, found.columns[place], is_key=column.name in schema.key))
+                (place, of_event(column, table_map.columns[place], is_key=column.name in schema.key))
                 for column, place in zip(schema.columns, places, strict=True)
             ]
         except Mismatch as error:
             raise SchemaChanged(f"{where}: {error}; copy the table again") from error
-        self._tables.append((schema, found))
-        self._known.append(event)
+        self._tables.append((schema, table_map))
+        self._known.append(sent)
         self._encodings.append(encodings)
-        self._widths.append(np.array([event_width(sent) for sent in found.columns], np.int64))
-        self._optional.append(np.array([name in schema.skipped for name in found.names], np.uint8))
+        self._widths.append(np.array([event_width(column) for column in table_map.columns], np.int64))
+        self._optional.append(np.array([name in schema.skipped for name in table_map.names], np.uint8))
         return len(self._tables) - 1
 
     def read(self, data: np.ndarray, rows: np.ndarray, file: str) -> Iterator[Halves]:
-        """The halves of row events (`follow.Row`), table by table, in order within each.
+        """Yield the halves of row events (`follow.Row`), table by table, in binlog order within a table.
 
-        UnsupportedEvent when a row image lacks a copied column or the bytes are damaged, UnsupportedValue for a value
-        that cannot be copied exactly; both name the place.
+        Raises UnsupportedEvent if a row image lacks a copied column or the bytes are damaged, UnsupportedValue for a
+        value that cannot be copied exactly. Both name the place.
         """
         for table in np.unique(rows[:, Row.TABLE]).tolist():
             chosen = np.flatnonzero(rows[:, Row.TABLE] == table)
@@ -115,6 +115,7 @@ class RowReader:
                 yield from self._read(data, rows, chosen, table, file)
 
     def _read(self, data: np.ndarray, rows: np.ndarray, chosen: np.ndarray, table: int, file: str) -> Iterator[Halves]:
+        """Yield the halves of the chosen row events, which are all of one table."""
         widths = self._widths[table]
         capacity = min(_CELLS // len(widths), _ROWS_MAX)
         shape = (len(widths), capacity)
@@ -123,7 +124,7 @@ class RowReader:
         place = np.zeros(3, np.int64)
         status = _FULL
         while status == _FULL:
-            status, found = walk_rows(
+            status, count = walk_rows(
                 data,
                 rows,
                 chosen,
@@ -141,20 +142,21 @@ class RowReader:
                 raise self._refused(
                     _Status(status), table, data[event[Row.START] : event[Row.STOP]], f"{file}:{event[Row.POS]}"
                 )
-            if found:
-                event = self._event[:found].copy()
+            if count:
+                event = self._event[:count].copy()
                 columns = []
                 for place_, encoding in self._encodings[table]:
-                    values = Values(data, start[place_, :found], size[place_, :found])
+                    values = Values(data, start[place_, :count], size[place_, :count])
                     columns.append(self._array(encoding, values, table, f"{file}:{{}}", rows, event))
                     if encoding.may_null:
-                        nulled = encoding.nulled(values, columns[-1]) & np.isin(self._kind[:found], _NEW)
+                        nulled = encoding.nulled(values, columns[-1]) & np.isin(self._kind[:count], _NEW)
                         self.nulled[self.schema(table).table] += int(nulled.sum())
-                yield Halves(table, columns, self._kind[:found].copy(), event, self._within[:found].copy())
+                yield Halves(table, columns, self._kind[:count].copy(), event, self._within[:count].copy())
 
     def _array(
         self, encoding: Encoding, values: Values, table: int, where: str, rows: np.ndarray, event: np.ndarray
     ) -> pa.Array:
+        """The column of these values. Raises UnsupportedValue, with the event's place, if one cannot be copied."""
         try:
             return encoding.array(values)
         except NotADay as error:
@@ -167,10 +169,11 @@ class RowReader:
             raise UnsupportedValue(f"{self.schema(table).table} from {at} on: {refused}") from error
 
     def _refused(self, status: _Status, table: int, event: np.ndarray, at: str) -> UnsupportedEvent:
-        schema, found = self._tables[table]
+        """The error for a row event that the walk could not read."""
+        schema, table_map = self._tables[table]
         where = f"{schema.table} at {at}"
         if status is _Status.IMAGE:
-            return UnsupportedEvent(f"{where}: {not_full(schema, missing(event.tobytes(), found.names))}")
+            return UnsupportedEvent(f"{where}: {not_full(schema, missing(event.tobytes(), table_map.names))}")
         what = "has another number of columns than its table" if status is _Status.WIDTH else "ends within a row"
         return UnsupportedEvent(
             f"{where}: the binlog is damaged, a row event {what}; run again; if the error stays, copy the table again"
@@ -205,11 +208,11 @@ def walk_rows(
 ) -> tuple[int, int]:
     """Find the values of the row halves of the chosen row events, as many as the arrays have room for.
 
-    Returns a status and the number of halves. `place` says where to go on, and is changed: the event (its index in
-    `chosen`), the offset (0: the event's beginning), and the number of its halves that were found before. A row image
-    may lack columns that are `optional`.
+    Returns a status and the number of halves. `place` says where the walk goes on, and is updated: the index of the
+    event in `chosen`, the offset in the buffer (0: the event's beginning), and the number of the event's halves that
+    were found already. A row image may lack columns that are `optional`.
     """
-    found = 0
+    halves = 0
     while place[0] < len(chosen):
         event = chosen[place[0]]
         begin, stop = rows[event, _START], rows[event, _STOP]
@@ -219,42 +222,42 @@ def walk_rows(
         if version == _V2:
             extra = number(data, at, 2)  # including these two bytes
             if extra < 2 or extra > stop - at:
-                return _CUT, found
+                return _CUT, halves
             at += extra
         if at >= stop:
-            return _CUT, found
+            return _CUT, halves
         taken, columns = packed(data, at)
         at += taken
         bitmap = (len(widths) + 7) >> 3
         images = 2 if type_ == version + _UPDATE else 1
         if at + bitmap * images > stop or columns != len(widths):
-            return _WIDTH, found
+            return _WIDTH, halves
         first = _present(data, at, optional)
         second = _present(data, at + bitmap, optional) if images == 2 else first
         if first < 0 or second < 0:
-            return _IMAGE, found
+            return _IMAGE, halves
         present = at
         at += bitmap * images
         if place[1]:
             at = place[1]
         while at < stop:
-            if found + images > len(event_of):
+            if halves + images > len(event_of):
                 place[1] = at
-                return _FULL, found
+                return _FULL, halves
             for image in range(images):
                 columns = second if image else first
                 present_at = -1 if columns == len(widths) else present + image * bitmap
-                at = walk_row(data, at, stop, 0, columns, present_at, widths, start, size, found)
+                at = walk_row(data, at, stop, 0, columns, present_at, widths, start, size, halves)
                 if at < 0:
-                    return _CUT, found
-                event_of[found] = event
-                within[found] = place[2]
+                    return _CUT, halves
+                event_of[halves] = event
+                within[halves] = place[2]
                 if images == 2:
-                    kind[found] = _AFTER if image else _BEFORE
+                    kind[halves] = _AFTER if image else _BEFORE
                 else:
-                    kind[found] = _INSERT if type_ == version else _DELETE
-                found += 1
+                    kind[halves] = _INSERT if type_ == version else _DELETE
+                halves += 1
                 place[2] += 1
         place[0] += 1
         place[1] = place[2] = 0
-    return _DONE, found
+    return _DONE, halves

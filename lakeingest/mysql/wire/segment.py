@@ -1,8 +1,8 @@
-"""A segment of the binlog, from the bytes of a dump to Arrow batches. Pure: it reads no socket.
+"""Decodes a segment of the binlog, from the bytes of a dump to Arrow batches. Pure: it reads no socket.
 
 `framing` finds the events. `follow` handles the usual ones and leaves all others to this class. Row events are
-buffered, and decoded when the buffer is full. A transaction's place is known from its beginning: its GTID event says
-how long it is, which is proved at its end. MariaDB's does not say how long: the place is the transaction's beginning.
+buffered, and decoded when the buffer is full. MySQL's GTID event tells the length of its transaction. So the place of a
+transaction, its end, is known from its beginning, and proved at its end. MariaDB's place is the beginning: no length.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
 from lakeingest.rows import Part
 
-_BUFFER_BYTES, _MOST = 4 << 20, (SENT_MAX, UNPACKED_MAX, UNPACKED_MAX)  # of what is sent, and unpacked here
+_BUFFER_BYTES, _MOST = 4 << 20, (SENT_MAX, UNPACKED_MAX, UNPACKED_MAX)  # bytes of each buffer: at first, at most
 _EVENTS = 16_384  # that are framed at a time
 _FAR = int(np.iinfo(np.int64).max)
 
@@ -38,10 +38,10 @@ class SegmentDecoder:
 
     `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
     Rows of the tables in `waiting` are not decoded, but their DDL is refused, too. With `gtids`, a transaction without
-    a GTID is refused. A transaction's rows count only when the segment `is_done`. `reach` judges statements.
+    a GTID is refused. `reach` judges statements. Rows count only when the segment `is_done`.
 
-    The rows of a prepared transaction come from `replay`, where it is committed; without it XA is refused, unless there
-    are no schemas. With `stamp`, the segment is such a transaction: its rows are those of the transaction `stamp`.
+    `replay` reads a prepared transaction's rows when the segment commits it; without it XA is refused, unless there are
+    no schemas. With `stamp`, the segment itself is a prepared transaction: its rows belong to the transaction `stamp`.
     """
 
     def __init__(
@@ -65,19 +65,18 @@ class SegmentDecoder:
         self._event_before: LastEvent | None = None
         self._enter(begin)
         self._checksums = True  # as requested from the server; then as each file says
-        self._is_doubted = False  # the file says that it has none, and no event has proved it yet
+        self._is_doubted = False  # the file says that it has no checksums, and no event has proved it yet
         self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES, most) for most in _MOST)
         self._read_from = self._outer  # the buffer that the offsets of the row events refer to
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
-        self.maps = Maps()
-        self._events = EventBuffer(segment, schemas.values(), stamp)
+        self.maps, self._events = Maps(), EventBuffer(segment, schemas.values(), stamp)
         self.is_done = False
         self.error: bytes | None = None  # the payload of the error packet, if the server sent it
 
     @property
     def nulled(self) -> Counter[TableId]:
-        """By table, the number of values of new rows that are NULL only because the user chose so."""
+        """The number of values of new rows that are NULL only because the user chose so, by table."""
         return self._events.reader.nulled
 
     @property
@@ -95,7 +94,7 @@ class SegmentDecoder:
         return self._outer.room()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes, which are in `room`; the batches that they complete.
+        """Use the next `count` bytes, which are in `room`; yield the batches that they complete.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.
@@ -107,10 +106,10 @@ class SegmentDecoder:
         outer.end += count
         try:
             while True:
-                status, outer.at, self._sequence, found = framing.frame_events(
+                status, outer.at, self._sequence, framed = framing.frame_events(
                     outer.data, outer.at, outer.end, self._sequence, self._checksums, self._offset, self._size
                 )
-                yield from self._follow(outer, self._offset, self._size, found)
+                yield from self._follow(outer, self._offset, self._size, framed)
                 if self.is_done:
                     yield from self._flush()
                     return
@@ -128,9 +127,9 @@ class SegmentDecoder:
         except Damaged as damage:
             raise grammar.damaged(damage, self.at) from damage
 
-    def _follow(self, buffer: Buffer, offset: np.ndarray, size: np.ndarray, found: int) -> Iterator[Part]:
-        """Handle the `found` events that were framed in `buffer`."""
-        if self._is_doubted and found:
+    def _follow(self, buffer: Buffer, offset: np.ndarray, size: np.ndarray, framed: int) -> Iterator[Part]:
+        """Handle the events that were framed in `buffer`; `framed` is their number."""
+        if self._is_doubted and framed:
             self._is_doubted = False
             if events.is_proved(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
                 raise Damaged("a file whose events have checksums although it says that they have none")
@@ -142,7 +141,7 @@ class SegmentDecoder:
                 offset,
                 size,
                 done,
-                found,
+                framed,
                 checksum,
                 int(buffer is not self._outer),
                 self.reader,
@@ -152,7 +151,7 @@ class SegmentDecoder:
                 self._events.rows[: self._room_for_rows(buffer)],
                 self._events.transactions,
             )
-            if done == found:
+            if done == framed:
                 return
             start = int(offset[done])
             raw = buffer.data[start : start + int(size[done])].tobytes()
@@ -163,13 +162,13 @@ class SegmentDecoder:
             done += 1
 
     def _room_for_rows(self, buffer: Buffer) -> int:
-        """The number of row events that may be buffered: all must be of the same `buffer`."""
+        """The number of row events that the array may hold now. All of them must be in one buffer."""
         if not self.reader[ReaderState.ROWS]:
             self._read_from = buffer
         return len(self._events.rows) if self._read_from is buffer else int(self.reader[ReaderState.ROWS])
 
     def _event(self, raw: bytes, start: int) -> Iterator[Part]:
-        """Handle an event of the binlog, or an event that the server made up."""
+        """Handle an event of the binlog, or one that the server made up. Only after that does the position move."""
         event = Event.parse(raw, checksums=self._checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             self._checksums = events.has_checksums(raw)
@@ -183,22 +182,22 @@ class SegmentDecoder:
         end = int(self.reader[ReaderState.POS]) + event.size
         if end & 0xFFFFFFFF != event.end and not is_inside:  # four bytes only: a file may be longer
             raise Damaged(f"an event that should end at {end} says {event.end}")
-        before, begins = self._state, int(self.reader[ReaderState.POS])
+        state_before, begins = self._state, int(self.reader[ReaderState.POS])
         if end > self.reader[ReaderState.START]:
-            yield from self._act(event, self._outer, start)
+            yield from self._act(event, self._outer, start)  # the position is still the event's beginning
         if begins < self.reader[ReaderState.START] <= end:
             grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
         self.reader[ReaderState.POS] = end
-        if before is not State.OUTSIDE:
+        if state_before is not State.OUTSIDE:
             self._prove(end)
         if end >= self.reader[ReaderState.STOP]:
             self._event_before = LastEvent(begins, events.digest(raw))
             self._stop(end)
 
     def _is_inside(self, event: Event) -> bool:
-        """Whether it is an event of the file that does not say where it ends.
+        """Whether the event is in the file although it does not say where it ends.
 
-        In MariaDB 11 only the last event of a transaction says so, which proves the events before it.
+        In MariaDB 11 only the last event of a transaction says where it ends, which proves the events before it.
         """
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
@@ -230,7 +229,7 @@ class SegmentDecoder:
         self.reader[ReaderState.STOP] = stop.pos if file.number == stop.number else beyond
 
     def _act(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
-        """Act on an event, which begins at `start` in the buffer; the position is still that of its beginning."""
+        """Act on an event, which begins at `start` in the buffer. The position `at` is still the event's beginning."""
         if self._state is State.PASSING:
             return
         match ACTIONS.get(event.type):
@@ -277,11 +276,11 @@ class SegmentDecoder:
         self._move(Sign.XA_PREPARE, event)
 
     def _rows_of(self, committed: xa.Committed | None) -> Iterator[Part]:
-        """The rows of a prepared transaction, as those of the transaction that is open here and commits it."""
-        if committed and committed.events is not None:
-            before, self.reader[ReaderState.STATE] = self._state, State.OPEN
+        """Yield the rows of a prepared transaction as rows of the open transaction, which commits it."""
+        if committed and committed.events is not None:  # its events were kept in memory
+            outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
             yield from self._read(self._again, pa.BufferReader(committed.events))
-            self.reader[ReaderState.STATE] = before
+            self.reader[ReaderState.STATE] = outer_state
         elif committed and self._replay:
             yield from self._flush()
             stamp = self._events.stamp(int(self.reader[ReaderState.TRANSACTIONS]), self._file)
@@ -289,7 +288,7 @@ class SegmentDecoder:
 
     @property
     def _begun(self) -> FilePosition:
-        """Where the open transaction begins."""
+        """The place where the open transaction begins."""
         return FilePosition(self._file.file, int(self.reader[ReaderState.BEGUN]))
 
     def _move(self, sign: Sign, event: Event) -> None:
@@ -302,6 +301,7 @@ class SegmentDecoder:
         self.reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
 
     def _begin(self, event: Event) -> Iterator[Part]:
+        """Begin a transaction at its GTID event, or begin to skip it."""
         beginning, reader = events.read_gtid(event), self.reader
         gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
         grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)
@@ -367,8 +367,8 @@ class SegmentDecoder:
             inner.end += count
             status = int(framing.Status.FULL)
             while status == framing.Status.FULL:
-                status, inner.at, found = framing.frame_bare_events(inner.data, inner.at, inner.end, offset, size)
-                yield from self._follow(inner, offset, size, found)
+                status, inner.at, framed = framing.frame_bare_events(inner.data, inner.at, inner.end, offset, size)
+                yield from self._follow(inner, offset, size, framed)
             framing.require_undamaged(status)
         if inner.at != inner.end:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
@@ -389,7 +389,7 @@ class SegmentDecoder:
         self.is_done = True
 
     def _flush(self) -> Iterator[Part]:
-        """Decode what is buffered; then the bytes that it refers to are free."""
+        """Decode the row events in the arrays, and empty these. After that, the bytes in the buffer may be replaced."""
         reader = self.reader
         is_open = self._state in {State.BEGUN, State.OPEN, State.PREPARING}
         rows, transactions = int(reader[ReaderState.ROWS]), int(reader[ReaderState.TRANSACTIONS])

@@ -1,4 +1,4 @@
-"""What a segment of the binlog says as a whole, beside its rows."""
+"""Facts of a segment of the binlog, which its reader returns beside the rows."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,9 +12,10 @@ from lakeingest.core.schema import TableId
 class SegmentFacts:
     """Facts of a segment as a whole.
 
-    `nulled` counts the values of new rows that are NULL only because the user chose so; `history` is the evidence of
-    the binlog's history at the segment's stop; `pending` is what the segment leaves prepared (XA), and what ends in it;
-    `met` are the tables with rows in it. `lacks_cascades`: the source could log changes by foreign keys, and did not.
+    `nulled` counts the values of new rows that are NULL only because the user chose so. `history` is the evidence of
+    the binlog's history at the segment's stop. `pending` has the XA transactions that are prepared at the stop, and
+    those that ended in the segment. `met` are the tables with rows in the segment. `lacks_cascades`: the source could
+    log changes by foreign keys, and did not.
     """
 
     nulled: Counter[TableId] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""The kind of a statement in the binlog, by its beginning. Pure.
+"""Recognises the kind of a statement in the binlog by its beginning. Pure.
 
 Fail closed: a statement whose beginning is not in the table is UNKNOWN. `wire.ddl` says which tables DDL changes.
 """
@@ -29,13 +29,13 @@ class Statement(enum.Enum):
     UNKNOWN = enum.auto()
 
 
-# Statements that are always refused: the name, and what to change on the source.
+# Statements that are always refused: the name, and the change on the source that avoids them.
 REFUSED: dict[Statement, tuple[str, str]] = {
     Statement.ROLLBACK_TO: ("a ROLLBACK TO", "use no savepoints across storage engines"),
     Statement.UNKNOWN: ("a statement of unknown meaning", "report it to the lakeingest project"),
 }
 
-_COMMENT = re.compile(r"/\*(?!M?!)|--[ \t][^\n]*|#[^\n]*")  # what it begins with, or up to the end of the line
+_COMMENT = re.compile(r"/\*(?!M?!)|--[ \t][^\n]*|#[^\n]*")  # the start of a comment, or a comment up to the line's end
 _MARIADB_COMMENT = re.compile(r"/\*M!")  # to MySQL it is a comment
 _EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # the marks around text that the server executes
 _SETTINGS = re.compile(r"set\s+statement\b", re.IGNORECASE)
@@ -47,7 +47,7 @@ _XID = r"x'[0-9a-f]*',x'[0-9a-f]*',-?\d+"  # as a server writes it
 _OBJECT = r"""(?:view|trigger|event|procedure|function|server|resource\s+group|library|tablespace
     |logfile\s+group|spatial\s+reference\s+system|user|role|sequence|package)"""
 
-# The first pattern that matches the beginning decides.
+# The first pattern that matches the beginning of a statement decides.
 _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"begin\s*$", Statement.BEGIN),
     (r"commit\s*$", Statement.COMMIT),
@@ -77,15 +77,15 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 
 
 def classify(query: Query) -> Statement:
-    """The kind of a statement, by its beginning, as the server that wrote it has read it."""
+    """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog."""
     plain = _plain(query.text if query.is_mariadb else _without(_MARIADB_COMMENT, query.text))
     if not (query.is_mariadb and _SETTINGS.match(plain)):
         return _of(plain)
     try:
-        found = {_of(" ".join(map(_written, tokens))) for tokens in readings(query)}
+        kinds = {_of(" ".join(map(_written, tokens))) for tokens in readings(query)}
     except Unclear:
         return Statement.UNKNOWN
-    return found.pop() if len(found) == 1 else Statement.UNKNOWN
+    return kinds.pop() if len(kinds) == 1 else Statement.UNKNOWN
 
 
 def _of(beginning: str) -> Statement:
@@ -93,29 +93,29 @@ def _of(beginning: str) -> Statement:
 
 
 def _plain(text: str) -> str:
-    """The text without comments. It also cuts comments out of strings, so only its beginning is reliable."""
+    """The text without comments. Comments are also cut out of strings, so only the beginning of it is reliable."""
     return _EXECUTED.sub(" ", _without(_COMMENT, text)).strip().removesuffix(";")
 
 
 def _without(comment: re.Pattern[str], text: str) -> str:
-    """The text with a blank for each comment; one that does not end is none.
+    """The text with a blank for each comment. A comment without an end is kept as text.
 
-    Its time grows with the length of the text: an end that is not there is not looked for from each beginning.
+    The time is linear in the length of the text: behind the last `*/`, no end is searched for any beginning.
     """
-    kept, begin, at, last = [], 0, 0, text.rfind("*/")
-    while found := comment.search(text, at):
-        at = found.end()
-        if found[0].startswith("/*"):
-            if at > last:
+    kept, begin, at, last_end = [], 0, 0, text.rfind("*/")
+    while beginning := comment.search(text, at):
+        at = beginning.end()
+        if beginning[0].startswith("/*"):
+            if at > last_end:
                 continue
             at = text.index("*/", at) + 2
-        kept.append(text[begin : found.start()])
+        kept.append(text[begin : beginning.start()])
         begin = at
     return " ".join((*kept, text[begin:]))
 
 
 def _written(token: Token) -> str:
-    """A token as a statement has it; a text without its quotes inside, since only the beginning counts."""
+    """A token as it stands in a statement. A text loses the quotes inside it: only a statement's beginning counts."""
     match token.sort:
         case Sort.NAME:
             return f"`{token.text.replace('`', '``')}`"

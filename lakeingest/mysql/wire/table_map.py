@@ -1,4 +1,4 @@
-"""TABLE_MAP events: the table whose rows follow, and the types of its columns.
+"""Reads TABLE_MAP events: the table whose rows follow, and the types of its columns.
 
 Source: MySQL's source documentation, "Table_map_event" (metadata of types; optional metadata fields).
 """
@@ -56,8 +56,8 @@ _PRECISION_MAX, _FRACTION_MAX = 65, 6
 class TableMap:
     """The content of a TABLE_MAP event. Without FULL metadata `names` is empty, and members are not known.
 
-    `has_signs`, `has_charsets`: it says which numbers are unsigned, and which charset each text has (not those of ENUM
-    and SET, without FULL metadata).
+    `has_signs`: the event says which numbers are unsigned. `has_charsets`: the event has the charset of each text, but
+    without FULL metadata not those of ENUM and SET.
     """
 
     id: int
@@ -69,20 +69,20 @@ class TableMap:
 
 
 def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
-    """Read a TABLE_MAP event. Damaged when it is cut, and for an unknown type or charset.
+    """Read a TABLE_MAP event. With `is_mariadb`, geometries have a charset, too.
 
-    With `is_mariadb`, geometries have a charset too.
+    Raises Damaged if the event is cut or has an unknown type, UnknownCharset for an unknown charset.
     """
     body = event.body
     table_id = body.number(6)
-    body.take(2)
-    body.take(body.number(1) + 1)
-    body.take(body.number(1) + 1)
+    body.take(2)  # flags
+    body.take(body.number(1) + 1)  # the database's name and a NUL
+    body.take(body.number(1) + 1)  # the table's name and a NUL
     count = body.packed()
     types = body.take(count)
     metadata = Cursor(body.take(body.packed()))
     columns = [_validated(_column(type_, metadata)) for type_ in types]
-    body.take((count + 7) // 8)
+    body.take((count + 7) // 8)  # which columns may be NULL
     fields: dict[int, bytes] = {}
     while body.left:
         field = body.number(1)
@@ -103,40 +103,40 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
 
 
 def _column(type_: int, metadata: Cursor) -> Sent:
-    """A column by its type and the metadata of its type."""
+    """The description of a column, from its type and the type's metadata."""
     try:
-        found = FieldType(type_)
+        field_type = FieldType(type_)
     except ValueError as error:
         raise Damaged(f"a column of the unknown type {type_}") from error
-    match found:
+    match field_type:
         case FieldType.FLOAT | FieldType.DOUBLE:
             metadata.take(1)
-            return Sent(found)
+            return Sent(field_type)
         case FieldType.BLOB | FieldType.JSON | FieldType.GEOMETRY | FieldType.VECTOR:
-            return Sent(found, size=metadata.number(1))
+            return Sent(field_type, size=metadata.number(1))
         case FieldType.VARCHAR | FieldType.VAR_STRING:
-            return Sent(found, size=_length_bytes(metadata.number(2)))
+            return Sent(field_type, size=_length_bytes(metadata.number(2)))
         case FieldType.NEWDECIMAL:
-            return Sent(found, precision=metadata.number(1), scale=metadata.number(1))
+            return Sent(field_type, precision=metadata.number(1), scale=metadata.number(1))
         case FieldType.STRING:
             first, second = metadata.number(1), metadata.number(1)
             if first in _WITH_MEMBERS:
                 return Sent(FieldType(first), size=second)
             # two more bits of the length are stored inverted in the type
-            return Sent(found, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
+            return Sent(field_type, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
         case FieldType.BIT:
             bits, size = metadata.number(1), metadata.number(1)
-            return Sent(found, size=size + 1 if bits else size)
+            return Sent(field_type, size=size + 1 if bits else size)
         case FieldType.DATETIME2 | FieldType.TIMESTAMP2 | FieldType.TIME2:
-            return Sent(found, digits=metadata.number(1))
+            return Sent(field_type, digits=metadata.number(1))
         case FieldType.TIMESTAMP | FieldType.DATETIME | FieldType.TIME:
-            raise Damaged(f"a column of type {found.name} in its form before MySQL 5.6")
+            raise Damaged(f"a column of type {field_type.name} in its form before MySQL 5.6")
         case _:
-            return Sent(found)
+            return Sent(field_type)
 
 
 def _validated(sent: Sent) -> Sent:
-    """The column; Damaged for impossible sizes and digits: the walk and the readers rely on them."""
+    """The column itself. Raises Damaged for impossible sizes and digits, because the walk and the readers use them."""
     sizes = _SIZES.get(sent.type)
     least = int(sent.type is FieldType.NEWDECIMAL)
     if (
@@ -153,7 +153,7 @@ def _length_bytes(most: int) -> int:
 
 
 def _sign(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
-    """Complete the numbers: which are unsigned."""
+    """Complete the columns of numbers: mark the unsigned ones."""
     signs = fields.get(_Field.SIGNEDNESS, b"")
     for order, i in enumerate(i for i, column in enumerate(columns) if column.type in _NUMERIC):
         if order // 8 >= len(signs):
@@ -163,8 +163,8 @@ def _sign(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
 
 def _set_charsets(columns: list[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None) -> None:
     """Complete the columns of these types with their charsets."""
-    found = [i for i, column in enumerate(columns) if column.type in types]
-    for i, collation in zip(found, _collations(len(found), default, each), strict=True):
+    places = [i for i, column in enumerate(columns) if column.type in types]
+    for i, collation in zip(places, _collations(len(places), default, each), strict=True):
         columns[i] = replace(columns[i], charset=charsets.charset_of(collation))
 
 
@@ -197,6 +197,7 @@ def _collations(count: int, default: bytes | None, each: bytes | None) -> list[i
 
 
 def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
+    """The members of an ENUM or SET as texts. Raises Damaged for a member that is no text."""
     try:
         return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
     except charsets.UnknownCharset:
@@ -206,7 +207,7 @@ def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
 
 
 def _names(body: Cursor) -> tuple[str, ...]:
-    found = []
+    names = []
     while body.left:
-        found.append(body.text(body.packed()))
-    return tuple(found)
+        names.append(body.text(body.packed()))
+    return tuple(names)

@@ -1,9 +1,9 @@
-"""Dates and times of both paths to Arrow.
+"""Decodes dates and times of result sets and row images.
 
 Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
 Protocol Value" (result sets). Both store fields, which may be an impossible date: zero and partial dates, and the 30th
-of February under ALLOW_INVALID_DATES. These, and the year 0, which some readers do not know, are refused, unless the
-user chose that they become NULL, or that all dates are texts.
+of February under ALLOW_INVALID_DATES. These dates, and the year 0, which some readers do not know, are refused, unless
+the user chose that they become NULL, or that all dates are texts.
 """
 
 import struct
@@ -45,84 +45,87 @@ def fraction_bytes(digits: int) -> int:
 
 def dates(values: Values, column: Column) -> pa.Array:
     """DATE in a row image: day, month and year in three bytes."""
-    found = np.empty(len(values), np.int64)
-    _read_dates(values.data, values.start, found)
-    return _days(values, found, column, _date_text)
+    instants = np.empty(len(values), np.int64)
+    _read_dates(values.data, values.start, instants)
+    return _days(values, instants, column, _date_text)
 
 
 def datetimes(values: Values, digits: int, column: Column) -> pa.Array:
     """DATETIME in a row image: 40 bits of fields, and the fraction."""
-    found = np.empty(len(values), np.int64)
-    _read_datetimes(values.data, values.start, fraction_bytes(digits), found)
-    return _days(values, found, column, _datetime_text)
+    instants = np.empty(len(values), np.int64)
+    _read_datetimes(values.data, values.start, fraction_bytes(digits), instants)
+    return _days(values, instants, column, _datetime_text)
 
 
 def timestamps(values: Values, digits: int, column: Column) -> pa.Array:
     """TIMESTAMP in a row image: seconds since 1970, and the fraction; 0 is the zero date."""
-    found = np.empty(len(values), np.int64)
-    _read_timestamps(values.data, values.start, fraction_bytes(digits), found)
-    return _days(values, found, column, lambda _: _ZERO)
+    instants = np.empty(len(values), np.int64)
+    _read_timestamps(values.data, values.start, fraction_bytes(digits), instants)
+    return _days(values, instants, column, lambda _: _ZERO)
 
 
 def binary_days(values: Values, column: Column) -> pa.Array:
     """DATE, DATETIME or TIMESTAMP (of a session in UTC) in a result set."""
-    found = np.empty(len(values), np.int64)
-    _read_binary_datetimes(values.data, values.start, values.size, found)
-    if not np.isin(values.size[found == _IMPOSSIBLE], _BINARY_SIZES).all():
+    instants = np.empty(len(values), np.int64)
+    _read_binary_datetimes(values.data, values.start, values.size, instants)
+    if not np.isin(values.size[instants == _IMPOSSIBLE], _BINARY_SIZES).all():
         raise Damaged("a date of an impossible length")
-    return _days(values, found, column, _binary_text)
+    return _days(values, instants, column, _binary_text)
 
 
 def times(values: Values, digits: int, column: Column) -> pa.Array:
     """TIME in a row image."""
-    found = np.empty(len(values), np.int64)
-    _read_times(values.data, values.start, fraction_bytes(digits), found)
-    return _durations(values, found, column)
+    durations = np.empty(len(values), np.int64)
+    _read_times(values.data, values.start, fraction_bytes(digits), durations)
+    return _durations(values, durations, column)
 
 
 def binary_times(values: Values, column: Column) -> pa.Array:
     """TIME in a result set."""
-    found = np.empty(len(values), np.int64)
-    _read_binary_times(values.data, values.start, values.size, found)
-    return _durations(values, found, column)
+    durations = np.empty(len(values), np.int64)
+    _read_binary_times(values.data, values.start, values.size, durations)
+    return _durations(values, durations, column)
 
 
-def _durations(values: Values, found: np.ndarray, column: Column) -> pa.Array:
-    """Durations in microseconds as a column: numbers or MySQL's texts, as the column's kind says."""
-    if len(found) and int(found.min()) == _IMPOSSIBLE:
-        raise Damaged(f"an invalid TIME in row {int(found.argmin())}")
+def _durations(values: Values, durations: np.ndarray, column: Column) -> pa.Array:
+    """Durations, in microseconds, as a column of numbers or of MySQL's texts, as the column's kind says."""
+    if len(durations) and int(durations.min()) == _IMPOSSIBLE:
+        raise Damaged(f"an invalid TIME in row {int(durations.argmin())}")
     if column.kind is Kind.MICROS:
-        return values.column(pa.int64(), found)
+        return values.column(pa.int64(), durations)
     offsets = np.zeros(len(values) + 1, np.int32)
     text = np.empty(len(values) * _TIME_BYTES_MAX + SLACK, np.uint8)
-    _write_times(values.start, found, column.fraction, offsets, text)
+    _write_times(values.start, durations, column.fraction, offsets, text)
     return values.column(pa.string(), offsets, text[: offsets[-1]])
 
 
-Text = Callable[[bytes], str]  # the text of an impossible date: its fields as MySQL writes them, with microseconds
+Text = Callable[[bytes], str]  # the text of an impossible date, with its fields as MySQL writes them and microseconds
 
 
-def _days(values: Values, found: np.ndarray, column: Column, text: Text) -> pa.Array:
-    """Microseconds since 1970 as a column; NotADay for an impossible date, unless the user chose NULL or texts."""
-    impossible = found == _IMPOSSIBLE
+def _days(values: Values, instants: np.ndarray, column: Column, text: Text) -> pa.Array:
+    """Instants, in microseconds since 1970, as a column.
+
+    Raises NotADay for an impossible date, unless the user chose NULL or texts.
+    """
+    impossible = instants == _IMPOSSIBLE
     if column.kind is Kind.MOMENT:
-        return _moments(values, np.where(impossible, 0, found), np.flatnonzero(impossible), column, text)
+        return _moments(values, np.where(impossible, 0, instants), np.flatnonzero(impossible), column, text)
     if impossible.any():
         if column.choice != NULL_DATES:
             row = int(impossible.argmax())
             raise NotADay(row, text(_raw(values, row)).partition(" ")[0])
         values = values.without(impossible)
     if column.kind is Kind.DATE:
-        return values.column(pa.date32(), (found // _DAY).astype(np.int32))
-    return values.column(INSTANT if column.kind is Kind.TIMESTAMP else pa.timestamp("us"), found)
+        return values.column(pa.date32(), (instants // _DAY).astype(np.int32))
+    return values.column(INSTANT if column.kind is Kind.TIMESTAMP else pa.timestamp("us"), instants)
 
 
-def _moments(values: Values, found: np.ndarray, impossible: np.ndarray, column: Column, text: Text) -> pa.Array:
-    """MySQL's own text of each date."""
+def _moments(values: Values, instants: np.ndarray, impossible: np.ndarray, column: Column, text: Text) -> pa.Array:
+    """MySQL's own text of each date; `impossible` are the rows whose dates do not exist."""
     letters = _DAY_LETTERS if column.source_type.name == "date" else _SECOND_LETTERS
     if column.fraction:
         letters += 1 + column.fraction
-    texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), found).cast(pa.string()), 0, letters)
+    texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), instants).cast(pa.string()), 0, letters)
     if not len(impossible):
         return texts
     written = texts.to_pylist()
@@ -165,10 +168,10 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= day <= _MONTH_DAYS[month] + (leap and month == 2):
         return _IMPOSSIBLE
-    # years begin in March, so that the leap day is the last: days of 400, 100, 4 years, and of the months before
+    # years begin in March here, so that the leap day is the last one of its year
     march = year - (month <= 2)
-    before = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    days = march * 365 + march // 4 - march // 100 + march // 400 + before - 719_468
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = march * 365 + march // 4 - march // 100 + march // 400 + day_of_year - 719_468
     return days * _DAY + ((hour * 60 + minute) * 60 + second) * _SECOND + micros
 
 
@@ -178,22 +181,24 @@ def _fraction(data: np.ndarray, at: int, size: int) -> int:
 
 
 @kernel
-def _read_dates(data: np.ndarray, start: np.ndarray, found: np.ndarray) -> None:
+def _read_dates(data: np.ndarray, start: np.ndarray, instants: np.ndarray) -> None:
+    """Fill `instants` from DATEs in row images, 0 for NULL."""
     for row in range(len(start)):
-        found[row] = 0
+        instants[row] = 0
         if start[row] >= 0:
             fields = number(data, start[row], 3)
-            found[row] = _microseconds(fields >> 9, fields >> 5 & 15, fields & 31, 0, 0, 0, 0)
+            instants[row] = _microseconds(fields >> 9, fields >> 5 & 15, fields & 31, 0, 0, 0, 0)
 
 
 @kernel
-def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, found: np.ndarray) -> None:
+def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants: np.ndarray) -> None:
+    """Fill `instants` from DATETIMEs in row images, 0 for NULL."""
     for row in range(len(start)):
-        found[row] = 0
+        instants[row] = 0
         if start[row] >= 0:
             fields = big_number(data, start[row], 5) - 0x8000000000
             months = fields >> 22
-            found[row] = _microseconds(
+            instants[row] = _microseconds(
                 months // 13,
                 months % 13,
                 fields >> 17 & 31,
@@ -205,23 +210,25 @@ def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, found: n
 
 
 @kernel
-def _read_timestamps(data: np.ndarray, start: np.ndarray, fraction: int, found: np.ndarray) -> None:
+def _read_timestamps(data: np.ndarray, start: np.ndarray, fraction: int, instants: np.ndarray) -> None:
+    """Fill `instants` from TIMESTAMPs in row images, 0 for NULL."""
     for row in range(len(start)):
-        found[row] = 0
+        instants[row] = 0
         if start[row] >= 0:
             seconds = big_number(data, start[row], 4)
             micros = _fraction(data, start[row] + 4, fraction)
-            found[row] = seconds * _SECOND + micros if seconds and micros < _SECOND else _IMPOSSIBLE
+            instants[row] = seconds * _SECOND + micros if seconds and micros < _SECOND else _IMPOSSIBLE
 
 
 @kernel
-def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, found: np.ndarray) -> None:
+def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, instants: np.ndarray) -> None:
+    """Fill `instants` from a result set, 0 for NULL; a value without a time has 4 bytes, one without a fraction 7."""
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
-        found[row] = 0
+        instants[row] = 0
         if at >= 0:
             if length != 4 and length != 7 and length != 11:
-                found[row] = _IMPOSSIBLE
+                instants[row] = _IMPOSSIBLE
                 continue
             hour = minute = second = micros = int64(0)
             if length > 4:
@@ -229,7 +236,7 @@ def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray
             if length > 7:
                 micros = number(data, at + 7, 4)
             year, month, day = number(data, at, 2), int64(data[at + 2]), int64(data[at + 3])
-            found[row] = _microseconds(year, month, day, hour, minute, second, micros)
+            instants[row] = _microseconds(year, month, day, hour, minute, second, micros)
 
 
 @step
@@ -240,9 +247,10 @@ def _duration(hours: int, minutes: int, seconds: int, micros: int) -> int:
 
 
 @kernel
-def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, found: np.ndarray) -> None:
+def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: np.ndarray) -> None:
+    """Fill `durations` from TIMEs in row images, 0 for NULL."""
     for row in range(len(start)):
-        found[row] = 0
+        durations[row] = 0
         if start[row] >= 0:
             bits = 8 * fraction
             fields = big_number(data, start[row], 3 + fraction) - (int64(0x800000) << bits)
@@ -252,30 +260,32 @@ def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, found: np.nd
             micros = (fields & ((int64(1) << bits) - 1)) * _MICROSECONDS[fraction]
             fields >>= bits
             value = _duration(fields >> 12, fields >> 6 & 63, fields & 63, micros)
-            found[row] = -value if negative else value
+            durations[row] = -value if negative else value
 
 
 @kernel
-def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, found: np.ndarray) -> None:
+def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, durations: np.ndarray) -> None:
+    """Fill `durations` from a result set, 0 for NULL; a value without a fraction has 8 bytes, a zero time none."""
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
-        found[row] = 0
+        durations[row] = 0
         if at >= 0 and length != 0:
             if length != 8 and length != 12:
-                found[row] = _IMPOSSIBLE
+                durations[row] = _IMPOSSIBLE
                 continue
             hours = number(data, at + 1, 4) * 24 + int64(data[at + 5])
             micros = number(data, at + 8, 4) if length > 8 else int64(0)
             value = _duration(hours, int64(data[at + 6]), int64(data[at + 7]), micros)
-            found[row] = -value if data[at] else value
+            durations[row] = -value if data[at] else value
 
 
 @kernel
-def _write_times(start: np.ndarray, found: np.ndarray, digits: int, offsets: np.ndarray, text: np.ndarray) -> None:
+def _write_times(start: np.ndarray, durations: np.ndarray, digits: int, offsets: np.ndarray, text: np.ndarray) -> None:
+    """Write durations as MySQL's texts, `[-]HH:MM:SS[.fraction]`, with `digits` digits of the fraction."""
     at = int64(0)
     for row in range(len(start)):
         if start[row] >= 0:
-            value = found[row]
+            value = durations[row]
             if value < 0:
                 value = -value
                 text[at] = 45

@@ -1,8 +1,8 @@
-"""The tokens of a statement in the binlog: words, quoted names, texts and signs, without comments. Pure.
+"""Splits a statement in the binlog into tokens: words, quoted names, texts and signs, without comments. Pure.
 
 Sources: MySQL manual, "Schema Object Names", "Comments", "String Literals"; MariaDB documentation, "Comment Syntax".
-A version comment (`/*!50000 … */`) in the binlog was executed: the server rewrites the others to plain comments. One of
-MariaDB (`/*M!100300 … */`) is a plain comment to MySQL.
+A version comment (`/*!50000 … */`) in the binlog was executed: the server rewrites a version comment that it does not
+execute to a plain one. MariaDB's own version comments (`/*M!100300 … */`) are plain comments to MySQL.
 """
 
 import enum
@@ -54,9 +54,10 @@ _SINGLE_PLAIN, _DOUBLE_PLAIN = r"[^']|''", r'[^"]|""'
 
 
 def readings(query: Query) -> Iterator[list[Token]]:
-    """The tokens of a statement, for each way in which the server may have read it; Unclear where that is unknown.
+    """Yield the tokens of a statement, for each way in which the server may have read it.
 
-    The ways differ by the session's charset. Of `SET STATEMENT … FOR …` only the statement that follows is answered.
+    The ways differ by the session's charset. `SET STATEMENT … FOR` is left out before a statement of MariaDB. Raises
+    Unclear if the way is unknown.
     """
     for text in _texts(query):
         tokens = list(_tokens(text, query.sql_mode, is_mariadb=query.is_mariadb))
@@ -73,9 +74,10 @@ def is_in_utf8(query: Query) -> bool:
 
 
 def _without_settings(tokens: list[Token], text: str) -> list[Token]:
-    """The tokens after MariaDB's settings for this statement alone.
+    """The tokens after MariaDB's `SET STATEMENT … FOR`, which has settings for this statement only.
 
-    The event has the sql_mode that they set. The session's own one, by which the text was read, is not known then.
+    The event has the sql_mode that these settings set. Then the session's own sql_mode, by which the server read the
+    text, is unknown.
     """
     begin = 0
     while _words(tokens[begin : begin + 2]) == ["SET", "STATEMENT"]:
@@ -90,7 +92,10 @@ def _words(tokens: list[Token]) -> list[str]:
 
 
 def _end_of_settings(tokens: list[Token], begin: int) -> int:
-    """Where the statement begins after the settings that begin at `begin`: after a FOR outside of parentheses."""
+    """The index at which the statement begins: after the FOR, outside of parentheses, that ends the settings.
+
+    The settings begin at `begin`. Raises Unclear if there is no such FOR.
+    """
     depth = 0
     for at in range(begin, len(tokens)):
         token = tokens[at]
@@ -106,21 +111,22 @@ def _texts(query: Query) -> set[str]:
     raw = query.text.encode(errors="surrogateescape")
     if raw.isascii():
         return {query.text}
-    found = set()
+    decoded = set()
     try:
         charset = charset_of(query.collation) if query.collation is not None else ""
         [text] = texts(Values.of([raw]), charset).to_pylist()
-        found.add(text)
+        decoded.add(text)
         if charset not in _UTF8:
-            found.add(raw.decode())
+            decoded.add(raw.decode())
     except UnicodeDecodeError:
         pass
     except (UnknownCharset, ValueError) as error:
         raise Unclear("its text cannot be read in its charset") from error
-    return found
+    return decoded
 
 
 def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[Token]:
+    """The tokens of a text under a sql_mode; None: it is unknown. Raises Unclear if the tokens depend on it."""
     if sql_mode is None and ('"' in text or "\\" in text):
         raise Unclear("its sql_mode, which says how to read quotes, is unknown")
     mode = sql_mode or 0
@@ -130,21 +136,21 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
     pattern = re.compile(_PLAIN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
     at, is_inside = 0, False
     while at < len(text):
-        found = pattern.match(text, at)
-        if found is None:
+        part = pattern.match(text, at)
+        if part is None:
             raise Unclear("it has an unknown sign")
-        at = found.end()
-        match found.lastgroup:
+        at = part.end()
+        match part.lastgroup:
             case "opened" | "closed" as border:
                 if is_inside == (border == "opened"):
                     raise Unclear("it has a comment within a comment")
                 is_inside = not is_inside
             case "quoted":
                 sort = Sort.NAME if has_ansi_quotes else Sort.TEXT
-                yield Token(sort, found["quoted"].replace('""', '"'))
+                yield Token(sort, part["quoted"].replace('""', '"'))
             case "NAME":
-                yield Token(Sort.NAME, found["NAME"].replace("``", "`"))
+                yield Token(Sort.NAME, part["NAME"].replace("``", "`"))
             case "WORD" | "TEXT" | "SIGN" as sort_:
-                yield Token(Sort[sort_], found[sort_])
+                yield Token(Sort[sort_], part[sort_])
     if is_inside:
         raise Unclear("it has a comment that does not end")

@@ -1,4 +1,4 @@
-"""The values of a column, as the walk found them: the offset and size of each."""
+"""The values of a column after the walk: the offset and the size of each in MySQL's bytes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from lakeingest.mysql.wire.compiled import SLACK
 class Values:
     """The values of a column in some rows, still in MySQL's bytes.
 
-    `data` are all bytes (uint8), with `compiled.SLACK` bytes after the last value. `start` (int32) is where each row's
-    value begins, −1 for NULL; `size` (int32) is its number of bytes, 0 for NULL.
+    `data` are all bytes (uint8), with `compiled.SLACK` bytes after the last value. `start` (int32) has the offset of
+    each row's value, −1 for NULL; `size` (int32) has its number of bytes, 0 for NULL.
     """
 
     data: np.ndarray
@@ -34,24 +34,24 @@ class Values:
 
     @property
     def validity(self) -> pa.Buffer | None:
-        """Arrow's validity bitmap; None where no value is NULL."""
+        """Arrow's validity bitmap; None if no value is NULL."""
         if not len(self.start) or int(self.start.min()) >= 0:
             return None
         return pa.py_buffer(np.packbits(self.start >= 0, bitorder="little"))
 
     def column(self, arrow_type: pa.DataType, *buffers: np.ndarray) -> pa.Array:
-        """An Arrow column of these buffers, NULL where the values are NULL."""
+        """An Arrow column of these buffers, NULL in the rows whose values are NULL."""
         return pa.Array.from_buffers(
             arrow_type, len(self), [self.validity, *(pa.py_buffer(np.ascontiguousarray(buffer)) for buffer in buffers)]
         )
 
     def raw(self) -> Iterator[bytes | None]:
-        """The bytes of each value, for rare types that are decoded in Python."""
+        """Yield the bytes of each value, None for NULL; for rare types that are decoded in Python."""
         for start, size in zip(self.start.tolist(), self.size.tolist(), strict=True):
             yield None if start < 0 else self.data[start : start + size].tobytes()
 
     def without(self, rows: np.ndarray) -> "Values":
-        """The values, with NULL in these rows too."""
+        """The values with NULL also in the rows for which `rows` is True."""
         return Values(self.data, np.where(rows, np.int32(-1), self.start), np.where(rows, np.int32(0), self.size))
 
     def without_first(self, count: int) -> "Values":

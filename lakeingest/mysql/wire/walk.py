@@ -1,4 +1,4 @@
-"""The walk: finds each value of each row, and proves that it lies within its packet or event.
+"""The walk: it finds each value of each row, and proves that the value lies within its packet or event.
 
 Rows of a result set in the binary protocol and row images of the binlog have the same form: a bitmap of NULLs, then the
 values that are not NULL, column by column. The `width` of a column says how many bytes its values take; `encodings` has
@@ -32,11 +32,11 @@ def walk_row(
     size: np.ndarray,
     row: int,
 ) -> int:
-    """Find the values of a row that begins at `at` with its bitmap. Returns where it ends, or −1 where it is cut.
+    """Find the values of a row that begins at `at` with its bitmap. Returns the row's end, or −1 if it is cut.
 
-    `first_bit` is the bit of the first column in the bitmap. The row has values for `columns` columns: those
-    whose bits are set in the bitmap at `present`, or all where `present` is −1. Fills in `start` and `size` (columns ×
-    rows): where each value begins and its number of bytes; −1 and 0 for NULL, and for columns that the row lacks.
+    `first_bit` is the bit of the first column in the bitmap. The row has values for `columns` columns: those whose bits
+    are set in the bitmap at `present`, or all if `present` is −1. Fills `start` and `size` (columns × rows) with the
+    offset of each value and its number of bytes: −1 and 0 for NULL, and for columns that the row lacks.
     """
     nulls = at
     at += (columns + first_bit + 7) >> 3
@@ -70,7 +70,7 @@ def walk_row(
 
 @step
 def packed(data: np.ndarray, at: int) -> tuple[int, int]:
-    """The size of a length-encoded number, 1 to 9 bytes, and the number; −1 if it is invalid."""
+    """The size of a length-encoded number, 1 to 9 bytes, and the number, or −1 if it is invalid."""
     first = int64(data[at])
     if first < _NULL:
         return 1, first
@@ -87,7 +87,7 @@ def packed(data: np.ndarray, at: int) -> tuple[int, int]:
 def _is_row(
     data: np.ndarray, at: int, end: int, widths: np.ndarray, start: np.ndarray, size: np.ndarray, row: int
 ) -> bool:
-    """Find the values of a row of a result set; whether the row ends at `end`."""
+    """Find the values of a row of a result set. Returns whether the row ends at `end`."""
     return walk_row(data, at, end, _RESERVED_BITS, len(widths), -1, widths, start, size, row) == end
 
 
@@ -104,7 +104,7 @@ def walk_result(
 ) -> tuple[int, int, int, int]:
     """Find the values of the rows of a result set, each the payload of a packet, as many as the arrays have room for.
 
-    The first gets the number `row`. Returns a status, where the next packet begins, its number, and the next row.
+    The first row gets the number `row`. Returns a status, the begin of the next packet, its number, and the next row.
     """
     while row < start.shape[1]:
         status, begin, stop, after, packets = next_packet(data, at, end, sequence)

@@ -1,9 +1,9 @@
-"""Prepared transactions (XA). Their rows are in the binlog at XA PREPARE, and count where XA COMMIT stands. Pure.
+"""Follows prepared transactions (XA): their rows are in the binlog at XA PREPARE, and count at XA COMMIT. Pure.
 
 In the binlog, XA PREPARE ends one transaction. XA COMMIT or XA ROLLBACK is another transaction, perhaps in another
 file, or after a restart of the server. So the rows are passed over at first. At XA COMMIT they are taken from memory,
-if there are few and they were passed over by the same reader; else they are read again.
-DDL of their tables waits for that: the definition in force at XA COMMIT decodes them.
+if there are few and they were passed over by the same reader; else they are read again. The definition in force at XA
+COMMIT decodes them, since DDL of a table waits for the end of its prepared transactions.
 
 Source: MySQL manual, "XA Transaction SQL Statements"; MySQL's source documentation, "XA_prepare_event".
 """
@@ -23,7 +23,7 @@ from lakeingest.rows import Part
 
 SETTLES = frozenset({Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 KEPT_BYTES = 16 << 20  # of all transactions that are prepared at a time
-_ONE_BYTES = 1 << 20  # of one of them
+_ONE_BYTES = 1 << 20  # of one prepared transaction
 _SIZE_AT, _SIZE_BYTES = 9, 4  # of an event, in its header
 _FORMATS = 1 << 32  # a statement may have the format as a signed number
 _XID = re.compile(r"x'([0-9a-f]*)',x'([0-9a-f]*)',(-?\d+)\s*$", re.IGNORECASE)
@@ -31,7 +31,7 @@ _XID = re.compile(r"x'([0-9a-f]*)',x'([0-9a-f]*)',(-?\d+)\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The transaction whose rows these are: its file's number, its place there, its time in µs since 1970, its GTID."""
+    """The transaction that rows belong to: its file's number, its place there, its time in µs since 1970, its GTID."""
 
     file: int
     pos: int
@@ -41,33 +41,33 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A transaction that was prepared and is committed now: where its rows are, and the events of them if known."""
+    """A prepared transaction that is committed now: `found` is the place of its rows, `events` their events if kept."""
 
     found: Prepared
     events: bytes | None
 
 
 class Replay(Protocol):
-    """Reads prepared transactions, which are elsewhere in the binlog."""
+    """Reads prepared transactions at other places of the binlog."""
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
-        """Where the transaction was prepared that is committed at `at`, and was prepared before the segment.
+        """Where a transaction was prepared: before the segment. The segment commits it at `at`.
 
-        UnsupportedEvent if the binlog does not show it.
+        Raises UnsupportedEvent if the binlog has no XA PREPARE of it.
         """
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
-        """UnsupportedEvent if the transaction that is rolled back at `at` had ended before that."""
+        """Raise UnsupportedEvent if the transaction that is rolled back at `at` had ended before."""
 
-    def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
+    def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
         """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`."""
 
 
 class Preparing:
-    """The prepared transactions of a segment: which are prepared at the end of the last event, and their events.
+    """The transactions that are prepared at the end of the segment's last event, and the events of small ones.
 
-    A transaction that was prepared before the segment is found by `replay`. Without it nothing is committed, and
-    no events are kept.
+    `replay` finds a transaction that was prepared before the segment. Without `replay` nothing is committed, and no
+    events are kept.
     """
 
     def __init__(self, replay: Replay | None, watched: Collection[TableId]) -> None:
@@ -78,7 +78,7 @@ class Preparing:
         self._kept, self._bytes = dict[Xid, bytes](), 0
 
     def begin(self) -> None:
-        """A transaction begins. Where it is one that will be prepared, XA START calls this, or a GTID event does."""
+        """Begin a transaction that will be prepared. XA START and a GTID event that is XA START call it."""
         self._is_doubted = False
 
     def add(self, event: Event) -> None:
@@ -89,9 +89,9 @@ class Preparing:
             self._events += _bare(event)
 
     def state(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
-        """Handle a statement in the transaction that begins at `at`; the prepared transaction that it commits.
+        """Handle a statement in the transaction that begins at `at`; return the prepared transaction that it commits.
 
-        UnsupportedEvent if that is not in the binlog any more.
+        None if it commits none whose rows are read. Raises UnsupportedEvent if the binlog has lost that transaction.
         """
         if sign in SETTLES:
             return self._settle(event, sign, at)
@@ -101,42 +101,47 @@ class Preparing:
         return None
 
     def prepare(self, event: Event, start: FilePosition, stop: FilePosition) -> Committed | None:
-        """Handle an XA_PREPARE event, which ends a transaction; what is committed there (ONE PHASE)."""
+        """Handle an XA_PREPARE event, which ends the transaction from `start` to `stop`.
+
+        Returns the transaction if the event also commits it (ONE PHASE).
+        """
         xid, is_committed = read_prepare(event)
-        found = Prepared(start, stop, None if self._is_doubted else frozenset(self._tables))
+        prepared = Prepared(start, stop, None if self._is_doubted else frozenset(self._tables))
         events = bytes(self._events) if len(self._events) <= _ONE_BYTES and not self._is_doubted else None
         self._events, self._tables = bytearray(), set()
         if is_committed:
-            return self._committed(found, events)
-        self.pending.prepare(xid, found)
-        if events is not None and self._bytes + len(events) <= KEPT_BYTES and self._committed(found, events):
+            return self._committed(prepared, events)
+        self.pending.prepare(xid, prepared)
+        # kept only if they are few and their tables are read
+        if events is not None and self._bytes + len(events) <= KEPT_BYTES and self._committed(prepared, events):
             self._kept[xid] = events
             self._bytes += len(events)
         return None
 
     def _settle(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
+        """End a prepared transaction at XA COMMIT or XA ROLLBACK; return it if it commits rows of read tables."""
         xid = xid_of(event)
-        found, events = self.pending.end(xid), self._kept.pop(xid, None)
+        prepared, events = self.pending.end(xid), self._kept.pop(xid, None)
         self._bytes -= len(events or b"")
         if self._replay is None:
             return None
         if sign is Sign.XA_ROLLBACK:
-            if found is None:
+            if prepared is None:
                 self._replay.prove_prepared(xid, at)
             return None
-        return self._committed(found or self._replay.find(xid, at), events)
+        return self._committed(prepared or self._replay.find(xid, at), events)
 
-    def _committed(self, found: Prepared, events: bytes | None) -> Committed | None:
-        """What is committed, if tables that are read have rows in it."""
-        return Committed(found, events) if self._replay and found.changed(self._watched) else None
+    def _committed(self, prepared: Prepared, events: bytes | None) -> Committed | None:
+        """The transaction to commit; None if it has no rows of tables that are read."""
+        return Committed(prepared, events) if self._replay and prepared.changed(self._watched) else None
 
 
 def xid_of(event: Event) -> Xid:
-    """The transaction that an XA statement is about, in a QUERY event; Damaged for any other statement."""
-    found = _XID.search(read_query(event).text)
-    if found is None:
+    """The transaction that an XA statement in a QUERY event names. Raises Damaged for any other statement."""
+    match = _XID.search(read_query(event).text)
+    if match is None:
         raise Damaged("an XA statement without the name of its transaction")
-    global_part, branch, format_ = found.groups()
+    global_part, branch, format_ = match.groups()
     try:
         return Xid(bytes.fromhex(global_part), bytes.fromhex(branch), int(format_) % _FORMATS)
     except ValueError as error:
@@ -144,7 +149,7 @@ def xid_of(event: Event) -> Xid:
 
 
 def read_prepare(event: Event) -> tuple[Xid, bool]:
-    """The transaction that an XA_PREPARE event ends, and whether it is committed there (ONE PHASE)."""
+    """The transaction that an XA_PREPARE event ends, and whether the event commits it (ONE PHASE)."""
     body = event.body
     is_committed, format_ = bool(body.number(1)), body.number(4)
     sizes = body.number(4), body.number(4)

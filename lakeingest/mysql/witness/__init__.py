@@ -1,11 +1,12 @@
-"""The witness: a second answer to one question, which rows this stretch of the binlog holds.
+"""The witness: a second decoder that answers which rows a stretch of the binlog holds.
 
 It reads row events slowly, by the library mysql-replication, and so it does not share the faults of the fast decoder.
-The tests compare the two; with LAKEINGEST_WIRE=reference, a run goes on where the fast one must not be used. Only
-`mysql.decoders` knows which of them answers.
+The tests compare the two decoders. With LAKEINGEST_WIRE=reference, a run uses the witness if the fast decoder must not
+be used. Only `mysql.decoders` chooses between them.
 
-It refuses by name what the library drops or misreads: XA transactions, compressed transactions, tagged GTIDs, GTIDs of
-MariaDB, row events of version 1, and columns that `values.require_readable` refuses. It lifts no table over DDL.
+The library drops or misreads XA transactions, compressed transactions, tagged GTIDs, GTIDs of MariaDB, row events of
+version 1, and columns that `values.require_readable` refuses. The witness refuses all these by name. It lifts no table
+over DDL.
 """
 
 from lakeingest.mysql.witness.decoder import rows_in

@@ -11,7 +11,7 @@ from lakeingest.errors import concerning
 from lakeingest.mysql.witness.values import column_array
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 
-BATCH_ROWS = 10_000  # that are Python objects at a time
+BATCH_ROWS = 10_000  # rows that are Python objects at a time
 _BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch early
 
 
@@ -24,13 +24,13 @@ class ChangeBatches:
         self._bytes = Counter[TableId | None]()
 
     def add(self, table: TableId | None, row: tuple[Any, ...]) -> Iterator[Part]:
-        """Add a row, with its origin before its values; yields the batch when it is full."""
+        """Add a row, which has its origin before its values; yield the batch if it is full."""
         self._rows[table].append(row)
         if len(self._rows[table]) >= BATCH_ROWS:
             yield self._flush(table)
 
     def count_bytes(self, table: TableId, size: int) -> Iterator[Part]:
-        """Count `size` bytes for the rows just added; yields the batch when it is large."""
+        """Count `size` bytes for the rows that were just added; yield the batch if it is large."""
         self._bytes[table] += size
         if self._rows[table] and self._bytes[table] >= _BATCH_BYTES:
             yield self._flush(table)
@@ -40,17 +40,18 @@ class ChangeBatches:
         yield from (self._flush(table) for table, rows in self._rows.items() if rows)
 
     def _flush(self, table: TableId | None) -> Part:
+        """The collected rows of a table, or of the log, as a batch; they are forgotten."""
         rows = self._rows[table]
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
-        named = () if table is None else self._schemas[table].columns
+        table_columns = () if table is None else self._schemas[table].columns
         columns = list(zip(*rows, strict=True))
-        origins = len(types) - len(named)
+        origins = len(types) - len(table_columns)
         arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origins], strict=False)]
         _, _, file, pos, *_ = rows[-1]
         with concerning(table):
             arrays += [
                 column_array(column, values, f"{table} up to {file}:{pos}")
-                for column, values in zip(named, columns[origins:], strict=True)
+                for column, values in zip(table_columns, columns[origins:], strict=True)
             ]
         rows.clear()
         self._bytes[table] = 0

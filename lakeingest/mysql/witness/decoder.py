@@ -1,6 +1,6 @@
-"""The events of a segment, as bytes, to change rows and transactions. Pure: it reads no socket.
+"""Decodes the events of a segment, from bytes to change rows and transactions. Pure: it reads no socket.
 
-A transaction's row events are buffered until its end, because the end is the place of all its rows. They are bytes, in
+A transaction's row events are buffered until its end, because the end is the place of all its rows. The buffer is in
 memory up to a limit and then in a temporary file, so that a transaction of any size fits.
 """
 
@@ -39,7 +39,7 @@ from lakeingest.mysql.witness.change_batches import ChangeBatches
 from lakeingest.mysql.witness.row_events import RowEvents
 from lakeingest.rows import Part
 
-# The types that `wire` reads, and the library drops or misreads: their names, and what to change on the source
+# The types that `wire` reads, and the library drops or misreads: the name, and the change on the source that avoids it
 BEYOND = {
     **dict.fromkeys((23, 24, 25), ("a row event of version 1", "set log_bin_use_v1_row_events=OFF on the source")),
     38: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
@@ -63,15 +63,15 @@ def rows_in(
     gtids: bool,
     reach: Reach = not_asked,
 ) -> Iterator[Part]:
-    """The change rows and the log rows of a segment, from the events that a server sends for a dump from `begin` on.
+    """Yield the change rows and the log rows of a segment, from the events of a dump that begins at `begin`.
 
     `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
-    DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused, and
-    `reach` judges statements. Rows count only when the iterator ends without an error; then `facts` are the segment's.
+    DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused. `reach`
+    judges statements. Rows count only if the iterator ends without an error; `facts` describe the whole segment then.
 
     Raises:
         BinlogGone: no transaction ends at the segment's stop.
-        SourceAway: the events end before it.
+        SourceAway: the events end before the stop.
         SchemaChanged, UnsupportedEvent, UnsupportedValue: something cannot be replayed exactly, or not by this decoder.
 
     """
@@ -89,7 +89,7 @@ def rows_in(
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """The transaction that is being read; `skipped_to` is where a skipped transaction ends, in the same file."""
+    """The transaction that is being read; `skipped_to` is the end of a skipped transaction, in the same file."""
 
     begins: FilePosition
     beginning: events.Beginning
@@ -97,7 +97,7 @@ class _Transaction:
 
 
 class _Decoder:
-    """Decodes the events of a dump, event by event, to batches. See `rows_in`."""
+    """Decodes the events of a dump to batches, event by event, as `rows_in` describes."""
 
     def __init__(
         self,
@@ -136,14 +136,14 @@ class _Decoder:
 
     @property
     def is_done(self) -> bool:
-        """Whether the segment's stop is reached; BinlogGone when no transaction ends there."""
+        """Whether the segment's stop is reached. Raises BinlogGone if no transaction ends there."""
         at = (self._number, self._pos)
         if at > self._stop or (at == self._stop and self._state is not State.OUTSIDE):
             raise no_end(self._segment.stop)
         return at == self._stop
 
     def take(self, raw: bytes) -> Iterator[Part]:
-        """Decode the next event; yields the batches that it fills."""
+        """Decode the next event; yield the batches that it fills."""
         begins = self.at
         try:
             event = Event.parse(raw, checksums=self._checksums)
@@ -185,6 +185,7 @@ class _Decoder:
         self._pos = end
 
     def _act(self, event: Event, begins: FilePosition) -> Iterator[Part]:
+        """Act on an event, which begins at `begins`."""
         if self._state is State.PASSING:
             self._skip()
             return
@@ -215,6 +216,7 @@ class _Decoder:
         self._state = after(self._state, sign, event.type, begins)
 
     def _begin(self, event: Event, begins: FilePosition) -> None:
+        """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
         require_known(beginning, begins, gtids=self._gtids, has_length=False)
         self._move(Sign.GTID, event, begins)
@@ -243,7 +245,7 @@ class _Decoder:
             self._has_rows = True
 
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
-        """Move by a sign; where it ends the transaction, yield its rows and log it."""
+        """Move the state by a sign. If the sign ends the transaction, yield its rows and log the transaction."""
         if sign in XA:
             raise refusal(*BEYOND[Type.XA_PREPARE], begins)
         self._move(sign, event, begins)
@@ -254,14 +256,15 @@ class _Decoder:
         gtid = None if beginning.gtid is None else str(beginning.gtid)
         if self._has_rows:
             yield from self._decode(end, beginning.committed_at, gtid, f"in the transaction at {transaction.begins}")
-        known = beginning.gtid if isinstance(beginning.gtid, Gtid) else None
-        name = (None, None, None) if known is None else (known.uuid, known.tag, known.number)
+        mysql_gtid = beginning.gtid if isinstance(beginning.gtid, Gtid) else None
+        name = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
         yield from self.batches.add(None, (*name, *end, beginning.committed_at))
         self._last = Committed(transaction.begins.file, transaction.begins.pos, gtid, beginning.committed_at)
         self._transaction = None
         self._is_copied.clear()
 
     def _decode(self, end: _End, committed_at: int, gtid: str | None, where: str) -> Iterator[Part]:
+        """Decode the buffered row events of a transaction, which ends at `end`, and empty the buffer."""
         ordinal = 0
         self._spool.seek(0)
         while size := int.from_bytes(self._spool.read(_LENGTH_BYTES), "little"):

@@ -1,7 +1,7 @@
-"""Row events to values, by the library mysql-replication; no other module knows the library and its faults.
+"""Decodes row events to values by the library mysql-replication. No other module knows the library and its faults.
 
-The library's known faults must stop here and never become a row: dates that it turns into None, strings that it returns
-as bytes or the reverse, long names and enum members that it misreads.
+The library's known faults must stop here and never become a row: it turns dates into None, returns strings as bytes and
+bytes as strings, and misreads long names and enum members.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -77,50 +77,49 @@ class RowEvents:
         self._known: dict[bytes, tuple[TableSchema, TableMap, Any]] = {}  # by the TABLE_MAP's bytes
 
     def add_table(self, event: Event, where: str) -> None:
-        """Add a TABLE_MAP event of a table in `schemas`.
-
-        SchemaChanged when its columns are not those of the schema.
-        """
+        """Add a TABLE_MAP event of a table in `schemas`. Raises SchemaChanged if its columns are not the schema's."""
         # most transactions are small and repeat earlier maps: reading a map costs more than reading a row
         if event.payload not in self._known:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[event.payload] = self._read_table(event, where)
-        schema, found, library_table = self._known[event.payload]
-        self._tables[found.id], self._library_tables[found.id] = (schema, found), library_table
+        schema, table_map, library_table = self._known[event.payload]
+        self._tables[table_map.id], self._library_tables[table_map.id] = (schema, table_map), library_table
 
     def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
-        found = read_table_map(event)
-        schema = self._schemas[found.table]
+        """The schema, the description, and the library's table of a TABLE_MAP event, proved to agree."""
+        table_map = read_table_map(event)
+        schema = self._schemas[table_map.table]
         where = f"{schema.table} {where}"
-        is_named = bool(found.names)
-        found, places = bound(found, schema, where)
-        _require_readable([found.columns[place] for place in places], schema, where)
+        is_named = bool(table_map.names)
+        table_map, places = bound(table_map, schema, where)
+        _require_readable([table_map.columns[place] for place in places], schema, where)
         table = self._library(event, where).table_obj
         if not is_named:
-            _describe(table, found)
+            _describe(table, table_map)
         _same_columns([table.columns[place] for place in places], schema, where)
-        _same_names(found, table.columns, where)
-        return schema, found, table
+        _same_names(table_map, table.columns, where)
+        return schema, table_map, table
 
     def halves(self, event: Event, where: str) -> tuple[TableId, Iterator[Half]]:
         """The table of a row event, and its row halves in order.
 
-        UnsupportedEvent when a row image lacks a copied column; UnsupportedValue for a value that cannot be copied
+        Raises UnsupportedEvent if a row image lacks a copied column, UnsupportedValue for a value that cannot be copied
         exactly.
         """
-        schema, found = self._tables[read_table_id(event)]
-        return schema.table, self._halves(event, schema, found, f"{schema.table} {where}")
+        schema, table_map = self._tables[read_table_id(event)]
+        return schema.table, self._halves(event, schema, table_map, f"{schema.table} {where}")
 
     def forget(self) -> None:
         """Forget all tables: a table id is valid only within its transaction."""
         self._library_tables.clear()
         self._tables.clear()
 
-    def _halves(self, event: Event, schema: TableSchema, found: TableMap, where: str) -> Iterator[Half]:
+    def _halves(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[Half]:
+        """Yield the row halves of a row event."""
         rows = self._library(event, where)
-        lacking = missing(event.data, found.names)
-        if rows.number_of_columns != len(found.names) or not lacking <= set(schema.skipped):
+        lacking = missing(event.data, table_map.names)
+        if rows.number_of_columns != len(table_map.names) or not lacking <= set(schema.skipped):
             raise UnsupportedEvent(f"{where}: {not_full(schema, lacking)}")
         parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _HALVES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
@@ -133,7 +132,7 @@ class RowEvents:
 
     def _library(self, event: Event, where: str) -> Any:
         """The library's object for an event."""
-        # It always takes the last four bytes for a checksum; the real one was checked and cut off.
+        # The library always takes the last four bytes for a checksum; the real checksum was checked and cut off.
         size = (len(event.data) + 4).to_bytes(4, "little")
         packet = MysqlPacket(b"\0" + event.data[:9] + size + event.data[13:] + bytes(4), "utf8mb4")
         wrapped = _decoded(
@@ -176,9 +175,9 @@ def _decoded(decode: Callable[[], Any], where: str) -> Any:
         ) from error
 
 
-def _require_readable(found: Iterable[Sent], schema: TableSchema, where: str) -> None:
-    """UnsupportedValue unless the library reads every column exactly."""
-    for column, sent in zip(schema.columns, found, strict=True):
+def _require_readable(columns: Iterable[Sent], schema: TableSchema, where: str) -> None:
+    """Raise UnsupportedValue unless the library reads every column exactly."""
+    for column, sent in zip(schema.columns, columns, strict=True):
         try:
             require_readable(column, sent.charset if column.kind is Kind.STRING else "ascii")
         except UnsupportedValue as error:
@@ -186,19 +185,19 @@ def _require_readable(found: Iterable[Sent], schema: TableSchema, where: str) ->
 
 
 def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
-    """SchemaChanged unless the library's `columns` have the types of the schema's columns."""
-    for column, other in zip(schema.columns, columns, strict=True):
+    """Raise SchemaChanged unless the library's `columns` have the types of the schema's columns."""
+    for column, read in zip(schema.columns, columns, strict=True):
         types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
-        if not {other.type, (other.type, int(other.unsigned))} & types or (
-            PYTHON[column.kind] is Decimal and (other.precision, other.decimals) != digits
+        if not {read.type, (read.type, int(read.unsigned))} & types or (
+            PYTHON[column.kind] is Decimal and (read.precision, read.decimals) != digits
         ):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
 
-def _describe(table: Any, found: TableMap) -> None:
-    """Tell the library what the event does not say of the columns."""
-    for column, name, sent in zip(table.columns, found.names, found.columns, strict=True):
+def _describe(table: Any, table_map: TableMap) -> None:
+    """Give the library the names and descriptions of the columns that the event itself does not have."""
+    for column, name, sent in zip(table.columns, table_map.names, table_map.columns, strict=True):
         column.name, column.unsigned = name, sent.unsigned
         column.character_set_name = sent.charset
         if sent.type is FieldType.ENUM:
@@ -206,12 +205,12 @@ def _describe(table: Any, found: TableMap) -> None:
     table.column_name_flag = True
 
 
-def _same_names(found: TableMap, columns: list[Any], where: str) -> None:
-    """UnsupportedEvent unless the library read the names of columns and members of enums as they are in the event."""
-    names = tuple(other.name for other in columns)
-    members = tuple(tuple(other.enum_values[1:]) for other in columns if other.type == FIELD_TYPE.ENUM)
-    expected = tuple(sent.members for sent in found.columns if sent.type is FieldType.ENUM)
-    if (names, members) != (found.names, expected):
+def _same_names(table_map: TableMap, columns: list[Any], where: str) -> None:
+    """Raise UnsupportedEvent unless the library read the columns' names and the enums' members as they are sent."""
+    names = tuple(read.name for read in columns)
+    members = tuple(tuple(read.enum_values[1:]) for read in columns if read.type == FIELD_TYPE.ENUM)
+    expected = tuple(sent.members for sent in table_map.columns if sent.type is FieldType.ENUM)
+    if (names, members) != (table_map.names, expected):
         raise UnsupportedEvent(
             f"{where}: mysql-replication misreads names and enum members of more than 127 bytes; leave "
             "the table out with tables.exclude"
@@ -219,7 +218,7 @@ def _same_names(found: TableMap, columns: list[Any], where: str) -> None:
 
 
 def _refuse_lost(sources: Mapping[str, str], schema: TableSchema, where: str) -> None:
-    """UnsupportedValue where None stands for a value that the library could not express."""
+    """Raise UnsupportedValue if a None stands for a value that the library could not express."""
     for column in schema.columns:
         if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:
             raise UnsupportedValue(f"{where}: {no_day(column, 'a zero or partial date')}")

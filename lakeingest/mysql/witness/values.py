@@ -1,4 +1,4 @@
-"""The values of the library mysql-replication as Arrow columns: the same as the fast decoder's, or an error."""
+"""Converts the values of the library mysql-replication to Arrow columns: those of the fast decoder, or an error."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -35,22 +35,22 @@ PYTHON: dict[Kind, type] = {
 
 
 def require_readable(column: Column, charset: str = "utf8mb4") -> None:
-    """UnsupportedValue unless the library reads every value of such a column exactly."""
+    """Raise UnsupportedValue unless the library reads every value of such a column exactly."""
     if column.source_type.name in _MISREAD or is_chosen(column) or charset not in _CHARSETS:
         raise beyond_reference(column)
 
 
 def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
-    """An Arrow column of decoded values; UnsupportedValue, with `where`, for a value that is not exact."""
+    """An Arrow column of decoded values. Raises UnsupportedValue, with `where`, for a value that is not exact."""
     if column.kind is Kind.BINARY:  # the library decodes empty bytes to ''
         values = tuple(b"" if value == "" else value for value in values)
-    wanted = PYTHON[column.kind]
-    wrong = set(map(type, values)) - {wanted, type(None)}
+    expected = PYTHON[column.kind]
+    wrong = set(map(type, values)) - {expected, type(None)}
     if wrong:
         names = ", ".join(sorted(kind.__name__ for kind in wrong))
         raise UnsupportedValue(
             f"{where}: column {column.name} ({column.source_type}) was decoded to {names}, not "
-            f"{wanted.__name__}; leave the table out with tables.exclude"
+            f"{expected.__name__}; leave the table out with tables.exclude"
         )
     try:
         return from_objects(column, values)
@@ -59,10 +59,10 @@ def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
 
 
 def from_objects(column: Column, values: Sequence[Any]) -> pa.Array:
-    """A column from the library's Python values: naive UTC datetimes, Decimals, str, bytes, int.
+    """An Arrow column of the library's Python values: naive UTC datetimes, Decimals, str, bytes, int.
 
-    UnsupportedValue for a value that the type cannot hold. A BINARY(n) is padded with the zero bytes that the binlog
-    omits.
+    A BINARY(n) is padded with the zero bytes that the binlog omits. Raises UnsupportedValue for a value that the type
+    cannot hold.
     """
     require_readable(column)
     if column.kind is Kind.BINARY and column.length:

@@ -69,9 +69,9 @@ class Elsewhere:
         """It was."""
         assert (xid, at) == (X, AT)
 
-    def rows(self, found: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
+    def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
         """None is asked for here."""
-        raise AssertionError(found, at, stamp)
+        raise AssertionError(prepared, at, stamp)
 
 
 def prepared(replay: Replay | None, rows: int = 1, *, one_phase: bool = False) -> tuple[Preparing, Committed | None]:
