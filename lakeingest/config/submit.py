@@ -49,7 +49,7 @@ class Dataproc(Frozen):
 
 
 class DataprocServerless(Frozen):
-    """Where Dataproc runs batches without a cluster."""
+    """Dataproc Serverless, which runs batches without a cluster."""
 
     key: ClassVar = "dataproc-serverless"
 
