@@ -66,7 +66,7 @@ class Storage(Frozen):
         ) | self.known(_HADOOP)
 
     def known(self, names: Mapping[str, str]) -> dict[str, str]:
-        """The values of properties under another client's names; `names` maps each such name to that of the property."""
+        """The values of properties under another client's names, which `names` maps to the names of the properties."""
         return {
             name: self.properties[ours].get_secret_value() for name, ours in names.items() if ours in self.properties
         }
