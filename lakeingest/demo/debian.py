@@ -1,7 +1,7 @@
 """A real server from Debian's packages, unpacked into a cache folder; it needs no root and does not touch the system.
 
-The server's suite may differ from the machine's, and so may its C library. So its libraries are unpacked, too, and their
-loader runs it. apt checks signatures as usual; its state is private.
+The server's suite may differ from the machine's, and so may its C library. So its libraries are unpacked, too, and
+their loader runs it. apt checks signatures as usual; its state is private.
 """
 
 import fcntl
