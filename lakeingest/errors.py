@@ -85,7 +85,7 @@ class SourceReplaced(Retryable):
 
 
 class SourceBehind(Retryable):
-    """The source is another server now, a replica that still lacks transactions which are copied already."""
+    """The source is another server now: a replica that still lacks transactions that the copies have."""
 
 
 class SourceMoved(Retryable):
@@ -131,7 +131,7 @@ class LeaseLost(Retryable):
 
 
 class SplitUnstable(Retryable):
-    """The table's definition, the server, or rows by foreign keys changed while rows were read: read them again."""
+    """The table's definition, its parents by foreign keys, or the server changed while rows were read: read again."""
 
     scope = Scope.TABLE
 
@@ -147,7 +147,7 @@ class BinlogGone(RestartNeeded):
 
 
 class SourceDiverged(RestartNeeded):
-    """The source is another server now, and its history is not the one that the copy of a table was made from."""
+    """The source is another server now, and the copy of a table was made from another history than this server's."""
 
     scope = Scope.TABLE
 
@@ -159,7 +159,7 @@ class SpoolGap(RestartNeeded):
 
 
 class ChangelogGone(RestartNeeded):
-    """A reader of the changelog is behind what is still held of it: the reader has to begin anew."""
+    """A reader of the changelog needs changes that are no longer held: the reader has to begin anew."""
 
 
 class SchemaChanged(RestartNeeded):
@@ -182,15 +182,15 @@ class OperatorNeeded(LakeIngestError):
 
 
 class ServerUnproven(OperatorNeeded):
-    """The source does not prove that it is the right server, or asks for a secret that it gets only if it does."""
+    """The source does not prove that it is the right server, or asks for a secret that only a proven server gets."""
 
 
 class ProtocolBroken(OperatorNeeded):
-    """What answers at the source's address does not speak MySQL's protocol as it is documented, or without end."""
+    """The program at the source's address breaks MySQL's documented protocol, or sends an answer without end."""
 
 
 class ClockBehind(OperatorNeeded):
-    """The clock of the machine is behind the last commit of a copy, and the next commit would be before that one."""
+    """The clock of the machine is behind the last commit of a copy, so the next commit would have an earlier time."""
 
     scope = Scope.TABLE
 

@@ -109,8 +109,8 @@ def warning(condition: str, findings: Iterable[str]) -> Checked:
 def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
     """Returns the conditions of source and lake, and an estimate of the bytes that are still to be copied."""
     existing = source.tables()
-    known = known_tables(config, source, existing)
-    tables = known.tables
+    of_pipeline = known_tables(config, source, existing)
+    tables = of_pipeline.tables
     preflight = Preflight.of(config, source, tables)
     held = preflight.held
     refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
@@ -132,7 +132,7 @@ def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list
         _retained(config, source, progress.values()),
         Checked("statements in the unread binlog", _statements(config, source, schemas), fatal=False),
         _unchanged(changed, follows=config.evolves),
-        _left(known.left),
+        _left(of_pipeline.left),
         suites_of(config, tables),
         *_saved(config, source, schemas, {table: held.staged[table] for table in progress if table not in changed}),
         *(both_paths(source, schemas) if parity else ()),

@@ -192,7 +192,7 @@ def _tls(source: Source) -> str:
 
 
 def _pattern(database: str, name: str | None = None) -> str:
-    """A pattern for a table, or for all tables of a database, whatever characters their names have."""
+    """A pattern that matches exactly this table, or all tables of a database. Names may have any characters."""
     if _PLAIN.fullmatch(database + (name or "")):
         return f"{database}.{name or '*'}"
     return "re:" + re.escape(str(TableId(database, name or ""))) + ("" if name else ".*")

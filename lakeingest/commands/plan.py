@@ -106,7 +106,7 @@ class Plans(Report, tuple[TablePlan, ...]):
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
-    """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
+    """The plans of the given tables, or of all that the config includes. Tables that cannot be copied have one, too."""
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
         target = open_target(config)

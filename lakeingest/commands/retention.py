@@ -51,13 +51,13 @@ class Retention:
         ended = file_began(config.source, later[0]) if later else self.now
         return max(0, ended + self.seconds - self.now)
 
-    def warning(self, left: Collection[int]) -> str | None:
-        """A warning if less than half of the retention is left for one of the tables; `left` are seconds."""
-        if not left or self.seconds is None or min(left) * 2 >= self.seconds:
+    def warning(self, seconds_left: Collection[int]) -> str | None:
+        """A warning if less than half of the retention is left for one of the tables; otherwise None."""
+        if not seconds_left or self.seconds is None or min(seconds_left) * 2 >= self.seconds:
             return None
         return (
-            f"the binlog that the next run needs will be deleted in {spoken(min(left))} (the source keeps it for"
-            f" {spoken(self.seconds)}); run before that, or raise the retention"
+            f"the binlog that the next run needs will be deleted in {spoken(min(seconds_left))} (the source keeps it"
+            f" for {spoken(self.seconds)}); run before that, or raise the retention"
         )
 
 

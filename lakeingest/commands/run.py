@@ -66,10 +66,11 @@ class RunResult(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """How the run ended, and a line for each table that stopped, is paused, or has a copy that is left as it is."""
+        """The end of the run, then a line for each table that stopped, is paused, or has a copy that is not updated."""
+        stopped = (f"{failure.table}: {failure}" for failure in self.stopped)
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
-        left = (f"{table} {reason}" for table, reason in self.left)
-        return [self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused, *left]
+        not_updated = (f"{table} {reason}" for table, reason in self.left)
+        return [self._ending, *stopped, *paused, *not_updated]
 
     @property
     def _ending(self) -> str:

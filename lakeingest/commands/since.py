@@ -20,7 +20,10 @@ _GTIDS = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
 
 
 def parse_since(text: str, now: datetime) -> Since:
-    """A position of the changelog, a GTID set, FILE:POSITION, an ISO 8601 time (UTC without a zone), or a duration."""
+    """A position of the changelog, a GTID set, FILE:POSITION, an ISO 8601 time (UTC without a zone), or a duration.
+
+    A duration is counted back from `now`. Raises UsageError for any other text.
+    """
     if _DURATION.fullmatch(text):
         return now - TypeAdapter(Duration).validate_python(text)
     try:

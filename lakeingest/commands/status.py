@@ -32,7 +32,7 @@ from lakeingest.state.stopped import Stopped, read_stopped
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's state. `rows` and `position` are those of the published copy; before that, of what is copied so far.
+    """A table's state. `rows` and `position` belong to the published copy; before the first publish, to the staged one.
 
     `shown` is the published state with its times; None if nothing is published, or it cannot be read. `staged` is the
     position of staged rows that no reader sees yet, None if there are none. `lag_bytes` is the length of the binlog
@@ -250,13 +250,13 @@ class _Source:
 def _asked(config: Config) -> _Source:
     try:
         with Source.open(config.source) as source:
-            known = known_tables(config, source)
-            tables = [table for table in known.tables if table not in known.hidden]
+            of_pipeline = known_tables(config, source)
+            tables = [table for table in of_pipeline.tables if table not in of_pipeline.hidden]
             without_cascades = [table for table in tables if config.tables.of(table).cascades == "missing"]
             cascades = cascading(Server.of(source.connection, without_cascades)) if without_cascades else {}
             sizes = source.files()
             retention = Retention.asked(source, list(sizes))
-            return _Source(None, tables, source.written(), sizes, cascades, retention, known.hidden)
+            return _Source(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)
     except LakeIngestError as error:
         return _Source(error)
 

@@ -1,4 +1,4 @@
-"""The lake formats as values: what other rooms know about a format.
+"""The lake formats as values: the facts that other rooms know about a format.
 
 A format's package under `lake/` reads and writes its tables; all other facts about it are here.
 """

@@ -63,7 +63,7 @@ class PostgreSql:
 
     @property
     def mode(self) -> str | None:
-        """The `sslmode`: that of the address; without one None for a server on this machine, otherwise verify-full."""
+        """The `sslmode` of the address. If it has none: None for a server on this machine, otherwise verify-full."""
         mode = self.url.query.get(_MODE)
         if mode is not None:
             return str(mode)

@@ -80,7 +80,7 @@ class Target(Frozen):
 
     @property
     def catalog_place(self) -> str:
-        """The catalog as messages name it: its file, or its URI without a password."""
+        """The catalog's name in messages: its file, or its URI without a password."""
         if self.catalog.is_embedded:
             return str(self.catalog_file)
         return self.catalog.without_secrets or f"the catalog of type {self.catalog.type}"

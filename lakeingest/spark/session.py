@@ -225,7 +225,7 @@ def lacking(config: Config, session: "SparkSession | None" = None) -> str | None
 
 
 def java_home() -> Path | None:
-    """The home of a Java 17: JAVA_HOME, None for the Java on PATH, or the Java that is installed with lakeingest."""
+    """The home of a Java 17: JAVA_HOME, else None if PATH has a Java 17, else the one installed with lakeingest."""
     home = os.environ.get("JAVA_HOME")
     if home and _version(Path(home) / "bin" / "java") == JAVA:
         return Path(home)

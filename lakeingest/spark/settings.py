@@ -1,4 +1,4 @@
-"""The settings of a Spark session: those of every session, and those of a Spark on this machine."""
+"""The settings of a Spark session: some for every session, others only for a Spark on this machine."""
 
 import os
 import sys
@@ -52,7 +52,7 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
 
 
 def public_settings(config: Config, session_settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that everyone may see: without those of catalogs and stores, and without names of secrets."""
+    """The settings that everyone may see: no settings of catalogs and stores, and none whose name means a secret."""
     private = spark_properties(config.target)
     return {key: value for key, value in session_settings.items() if key not in private and not is_secret(key)}
 
@@ -100,9 +100,9 @@ def _of_executors(config: Config) -> dict[str, str]:
 
 
 def executors_python(config: Config) -> str:
-    """The Python of the tasks: that of pipeline.yml, else of the environment, else the driver's own on this machine.
+    """The Python of the tasks. pipeline.yml or the environment may set it; else tasks on this machine use the driver's.
 
-    On other machines it is the program of the driver's version on their PATH, such as `python3.12`.
+    On other machines the default is the program of the driver's version on their PATH, such as `python3.12`.
     """
     configured = config.spark.conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON")
     if configured:
