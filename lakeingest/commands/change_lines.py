@@ -96,7 +96,7 @@ def day(value: date) -> str:
 
 
 def moment(digits: int, zone: str = "") -> Encode:
-    """ISO 8601 with so many digits of a second, followed by `zone`."""
+    """A function that writes times in ISO 8601, with `digits` digits of a second, followed by `zone`."""
 
     def encode(value: datetime) -> str:
         fraction = f".{value.microsecond:06d}"[: digits + 1] if digits else ""

@@ -55,6 +55,7 @@ def _altered(part: Altered, name: str) -> pa.RecordBatch:
 
 
 def _batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
+    """The rows of a part, with their kinds and origin; rows of a copy are inserts without an origin."""
     rows, count, schema = part.rows, part.rows.num_rows, batch_schema(part.schema)
     if isinstance(part, Changed):
         ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]

@@ -118,7 +118,7 @@ def _text_or_null(value: str | None) -> str:
 
 
 def encoder(column: Column) -> Encode:
-    """How the values of a column are written."""
+    """The function that writes the values of a column as JSON; it is not called for NULL."""
     if column.kind is Kind.DATETIME:
         return moment(column.fraction)
     if column.kind is Kind.TIMESTAMP:

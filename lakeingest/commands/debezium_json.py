@@ -94,7 +94,10 @@ class DebeziumJson:
     _before: _Row | None = field(default=None, init=False)  # a -U whose +U is still to come
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each insert, delete and whole update, or for DDL; without line ends."""
+        """A line for each insert, delete and whole update, or for DDL; without line ends.
+
+        The old row of an update is kept until its new row comes, which may be in the next part.
+        """
         if isinstance(part, Altered):
             yield self._altered(part)
             return

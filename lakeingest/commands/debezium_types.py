@@ -101,7 +101,7 @@ _TYPES: dict[Kind, Callable[[Column], dict[str, Any]]] = {
 
 
 def encoder(column: Column) -> Encode:
-    """How the values of a column are written."""
+    """The function that writes the values of a column as JSON; it is not called for NULL."""
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
         return _unscaled(column.scale)
     if column.kind is Kind.DATETIME:
@@ -111,7 +111,7 @@ def encoder(column: Column) -> Encode:
     if column.kind is Kind.BINARY and column.is_geometry:
         return _geometry(column)
     if column.kind is Kind.BINARY and column.source_type.name == "bit":
-        return lambda value: binary(value[::-1])  # Debezium's are little endian
+        return lambda value: binary(value[::-1])  # Debezium writes bits as little endian
     return _ENCODERS.get(column.kind, text)
 
 

@@ -248,6 +248,7 @@ class _Source:
 
 
 def _asked(config: Config) -> _Source:
+    """Ask the source for all that `status` shows of it."""
     try:
         with Source.open(config.source) as source:
             of_pipeline = known_tables(config, source)

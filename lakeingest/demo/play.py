@@ -49,7 +49,7 @@ class Tally:
     tables_left: set[str] = field(default_factory=lambda: set(TABLES))
 
     def count(self, event: Event) -> None:
-        """Add one event."""
+        """Count an event. The copy begins with the first plan; its tables are complete with their last waves."""
         match event:
             case Planned() if not self.began:
                 self.began = time.monotonic()

@@ -140,7 +140,7 @@ def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
 
 
 def _read(quality: Quality, path: Path) -> Suite:
-    """The suite in a file. Raises ConfigError if Great Expectations does not know all of it."""
+    """The suite in a file. Raises ConfigError if it cannot be read, or Great Expectations does not know all of it."""
     try:
         text = path.read_text(encoding="utf-8")
         doc = json.loads(text) if path.suffix == ".json" else read_yaml(text)

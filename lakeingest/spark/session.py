@@ -199,6 +199,7 @@ def _classes(required: Mapping[str, str]) -> list[str]:
 
 
 def _loads(session: "SparkSession", name: str) -> bool:
+    """Whether the session's JVM can load a class."""
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way to a class
