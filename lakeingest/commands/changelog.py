@@ -194,6 +194,7 @@ class Changelog:
                     yield from self._changed(reader, changes, changes.rows(), read_to.place)
                     return self._end(changes, read_to), whole
                 if following.place <= changes.end:
+                    # the changes up to the version, a copy of the version, the changes after it
                     yield from self._changed(reader, changes, changes.rows(stop=following.place), read_to.place)
                     yield from self._copy(reader, read_to.place, following)
                     copied_at = ReadTo(following.place, log=self.name)

@@ -140,6 +140,7 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
     target = open_target(config, open_spark)
     results, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, tuple[TableSchema, Staged]]()
+    # Step 1: find the tables that can be compared. This takes no Spark.
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
         for table in chosen:
@@ -148,6 +149,7 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
                 prepared[table] = schema, _published(config, target, schema)
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
         keys = source.unlogged_keys(with_cascades, are_logged=True).keys
+    # Step 2: compare them, each over a connection of its own.
     session = open_spark() if prepared else None
     for table, (schema, staged) in prepared.items():
         with (
