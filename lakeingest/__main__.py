@@ -1,7 +1,8 @@
-"""`python -m lakeingest` is the command `lakeingest`. As the program of a job it finds the archives of the job itself.
+"""`python -m lakeingest` is the command `lakeingest`. As the program of a job, it puts the job's archives on the path.
 
-They are unpacked under their names in the working folder (YARN's and Kubernetes' cluster mode, EMR Serverless), or,
-in client mode, in a folder of Spark that exists only once there is a session. This file is shipped alone, beside them.
+The archives are unpacked under their names in the working folder (cluster mode of YARN and Kubernetes, EMR Serverless),
+or, in client mode, in a folder of Spark that exists only after a session has started. A job ships this file by itself,
+beside the archives.
 """
 
 import os
@@ -9,11 +10,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-ARCHIVES = ("job", "dependencies")  # what `--archives` names them after the #
+ARCHIVES = ("job", "dependencies")  # their names after the # in `--archives`
 
 
 def find_archives() -> None:
-    """Put the archives on the path. In client mode the working folder is then the one in which they are."""
+    """Put the archives on the path. In client mode, also make their folder the working folder."""
     if not _take(Path.cwd()) and find_spec("lakeingest") is None:
         from pyspark import SparkFiles
         from pyspark.sql import SparkSession
@@ -26,10 +27,10 @@ def find_archives() -> None:
 
 
 def _take(folder: Path) -> bool:
-    """Whether the folder has archives; they are on the path then."""
-    found = [str(folder / name) for name in ARCHIVES if (folder / name).is_dir()]
-    if found and Path(found[0], "lakeingest").is_dir():
-        sys.path[:0] = [path for path in found if path not in sys.path]
+    """Put the archives of this folder on the path, and return True; False if it has no archives."""
+    archives = [str(folder / name) for name in ARCHIVES if (folder / name).is_dir()]
+    if archives and Path(archives[0], "lakeingest").is_dir():
+        sys.path[:0] = [path for path in archives if path not in sys.path]
         return True
     return False
 

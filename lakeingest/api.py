@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Pipeline:
     """The tables of a pipeline.yml. Tables are named `database.table`; none means all that the file includes.
 
-    A given session, or a running session, is used unchanged and never stopped; OperatorNeeded if it was started without
-    a setting that lakeingest needs. Otherwise a session is started when it is first needed, and stopped by `close`.
+    A given session, or a running session, is used unchanged and never stopped; OperatorNeeded is raised if it lacks a
+    setting that lakeingest needs. Otherwise a session is started when it is first needed, and `close` stops it.
     """
 
     def __init__(self, config: Config, spark: "SparkSession | None" = None) -> None:
@@ -41,13 +41,13 @@ class Pipeline:
 
     @classmethod
     def from_yaml(cls, path: str | Path, spark: "SparkSession | None" = None) -> Self:
-        """The pipeline of a file; ConfigError names what is wrong in the file."""
+        """The pipeline of a file. Raises ConfigError, which names the mistakes in the file."""
         return cls(load_config(Path(path)), spark)
 
     def check(self, *, parity: bool = False) -> "CheckResult":
         """Check every precondition of a run. Nothing is changed; the result has the conditions that are not met.
 
-        With `parity` rows that were changed lately are read on the snapshot path and on the binlog path, and compared.
+        With `parity`, rows that were changed lately are read on the snapshot path and on the binlog path, and compared.
         """
         from lakeingest.commands.check import check
         from lakeingest.spark.session import active
@@ -55,7 +55,7 @@ class Pipeline:
         return check(self.config, self._given or active(), parity=parity)
 
     def plan(self, *tables: str) -> "Plans":
-        """What a run would do with each table. A chunk of each table is read, nothing is changed."""
+        """Plan what a run would do with each table. One chunk of each table is read, and nothing is changed."""
         from lakeingest.commands.plan import plan
 
         return plan(self.config, tables)
@@ -75,8 +75,8 @@ class Pipeline:
     ) -> "RunResult":
         """Copy new tables, apply the binlog, and publish. `observe` is called with each event.
 
-        With `follow` it does not end by itself. It stops at a commit when `max_minutes` are over. After an error, or
-        Ctrl-C, the same call goes on from the last commit.
+        With `follow`, the run does not end by itself. A run stops at a commit when `max_minutes` are over. After an
+        error or Ctrl-C, the same call continues from the last commit.
         """
         from lakeingest.commands.run import run
         from lakeingest.pipeline.events import unobserved
@@ -93,7 +93,7 @@ class Pipeline:
     def verify(self, *tables: str, repair: bool = False) -> "Verifications":
         """Compare source and target chunk by chunk; differences are in the result. Nobody may write to the source.
 
-        With `repair` the rows that differ are read again, and the result is that of the comparison after that.
+        With `repair`, the rows that differ are read again and compared once more; the result is the last comparison.
         """
         from lakeingest.commands import repair as repairing
         from lakeingest.commands.verify import verify
@@ -114,12 +114,13 @@ class Pipeline:
         wait: bool = True,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Read rows of tables again: all, those that `where` holds for, the listed keys, or the keys in [from_, to).
+        """Read rows of tables again: all, those that `where` selects, the listed keys, or the keys in [from_, to).
 
-        With `gap` all rows of a table whose changes are lost are compared, and those that differ are copied.
-        Keys are those of one table: a value of the key's column, or a list of values in key order. A re-snapshot is a
-        signal for each table: a run that is at work carries it out, else this call does. Returns when readers see it;
-        with `wait=False` at once.
+        With `gap`, all rows of a table whose changes are lost are compared, and the rows that differ are copied. A key
+        is a value of the key's column, or a list of values in key order; all keys are of one table.
+
+        A re-snapshot is a signal for each table. A run that is at work carries it out, otherwise this call does. The
+        call returns when readers see the rows; with `wait=False`, it returns at once.
         """
         from lakeingest.commands.resnapshot import scope_of
 
@@ -132,7 +133,7 @@ class Pipeline:
         return self._ask("pause", tables, wait=wait)
 
     def resume(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Let paused tables go on, from the run that is at work or the next one on."""
+        """Let paused tables go on, in the run that is at work or in the next one."""
         return self._ask("resume", tables, wait=wait)
 
     def cancel(self, *tables: str, wait: bool = True) -> "SignalResults":
@@ -142,27 +143,27 @@ class Pipeline:
     def rollback(self, table: str, *others: str, wait: bool = True) -> "SignalResults":
         """Let readers see the last commit of lakeingest again, after someone else has changed the tables.
 
-        `result` of each signal lists the dropped commits. The tables go on with the run that is at work, or the next.
+        `result` of each signal lists the dropped commits. The tables go on in the run that is at work, or in the next.
         """
         return self._ask("rollback", (table, *others), wait=wait)
 
     def adopt(self, *tables: str, from_: str | None = None) -> "AdoptedTables":
-        """Hand copies of the pipeline named `from_` over to this one; that one is refused from then on."""
+        """Let this pipeline own copies of the pipeline named `from_`, whose runs are then refused for these tables."""
         from lakeingest.commands.adopt import adopt
 
         return adopt(self.config, tables, from_)
 
     def approve(self, table: str, *, wait: bool = True) -> "SignalResults":
-        """Let a table go on after the DDL that it waits before, with `schema: {changes: approve}`.
+        """Let a table follow the DDL at which it waits, with `schema: {changes: approve}`.
 
-        That is the DDL which `status` names; the next one waits again.
+        `status` names this DDL. At the next DDL the table waits again.
         """
         from lakeingest.commands.approve import waiting_ddl
 
         return self._ask("approve", (table,), wait=wait, ddl=waiting_ddl(self.config, table))
 
     def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
-        """Put small files together, remove old snapshots, and what killed tasks left behind."""
+        """Put small files together, and remove old snapshots and the files that killed tasks have left."""
         return self._ask("maintain", tables, wait=wait, observe=observe)
 
     def _ask(
@@ -175,7 +176,7 @@ class Pipeline:
         ddl: str | None = None,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Make the signal; what it failed with is raised."""
+        """Store the signal, and wait for it. Raises the error with which it failed."""
         from lakeingest.commands.signal import ask
         from lakeingest.pipeline.events import unobserved
 
@@ -196,8 +197,8 @@ class Pipeline:
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
-        With `since`, which is given as `lakeingest changelog --since` takes it, the changes after it. With `follow` on
-        and on, as the changes come.
+        With `since`, only the changes after it; its forms are those of `lakeingest changelog --since`. With `follow`,
+        the iterator does not end, and gives changes as they come.
         """
         from lakeingest.commands.changelog import Changelog
         from lakeingest.commands.changelog_arrow import batches
@@ -207,7 +208,7 @@ class Pipeline:
 
     @property
     def spark(self) -> "SparkSession":
-        """The session of this pipeline, to query the tables with."""
+        """The Spark session of this pipeline, for queries of the tables."""
         from lakeingest.spark.session import open_session
 
         with self._session() as session:
@@ -220,7 +221,7 @@ class Pipeline:
         return settings(self.config)
 
     def close(self) -> None:
-        """Stop the session that this pipeline started; a new session is started when it is needed again."""
+        """Stop the session that this pipeline has started. Later calls start a new session if they need one."""
         from lakeingest.spark.session import active
 
         started, running = self._started, active()
@@ -236,7 +237,7 @@ class Pipeline:
 
     @contextmanager
     def _session(self) -> Iterator["SparkSession | None"]:
-        """The given session. If no session is running, the session that the block starts is stopped by `close`."""
+        """The given session, or None. If the block starts a session, `close` will stop it."""
         from lakeingest.spark.session import active
 
         running = self._given or active()

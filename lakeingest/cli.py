@@ -75,7 +75,7 @@ def lakeingest(
 ) -> None:
     """Exact copies of MySQL tables in a lake."""
     if config is not None:
-        os.environ["LAKEINGEST_CONFIG"] = str(config)  # from which each command takes its default
+        os.environ["LAKEINGEST_CONFIG"] = str(config)  # each command takes its default from this variable
 
 
 @app.command()
@@ -141,9 +141,9 @@ def check(
 ) -> None:
     """Check every precondition of a run; exit 1 if one is not met. Changes nothing."""
     if untrusted:
-        from lakeingest.commands.untrusted import untrusted as looked_at
+        from lakeingest.commands.untrusted import untrusted as check_untrusted
 
-        result = looked_at(config, overrides or ())
+        result = check_untrusted(config, overrides or ())
     else:
         loaded = loaded_config(config, overrides)
         _begin(loaded, as_json)
@@ -182,8 +182,8 @@ def run(
 
     loaded = loaded_config(config, overrides)
     committed = console.Committed()
-    names = [override.partition("=")[0] for override in overrides or ()]  # not the values: some are secrets
-    changed: dict[str, Any] = {"set": names} if names else {}
+    names = [override.partition("=")[0] for override in overrides or ()]  # without the values: some are secrets
+    overridden: dict[str, Any] = {"set": names} if names else {}
 
     stopping = drain() if follow else lambda: False
     try:
@@ -191,31 +191,30 @@ def run(
 
             def watch(event: Any) -> None:
                 draw(event)
-                if follow:  # the run may last for weeks
-                    so_far = {"caught_up": committed.caught_up, "tables": console.plain(committed.tables)}
-                    _record(loaded, changed | {"exit": None, "error": None, **so_far})
+                if follow:  # the run may last for weeks, so its state is recorded with each event
+                    progress = {"caught_up": committed.caught_up, "tables": console.plain(committed.tables)}
+                    _record(loaded, overridden | {"exit": None, "error": None, **progress})
 
-            watched = committed.then(watch)
-            result = stage.run(loaded, tables or (), max_minutes, watched, follow=follow, stopping=stopping)
+            observe = committed.then(watch)
+            result = stage.run(loaded, tables or (), max_minutes, observe, follow=follow, stopping=stopping)
     except BaseException as error:
         stopped = _stopped(error, committed)
-        failed = {"exit": exit_code(stopped), "error": message(stopped)}
-        came_to = error.result if isinstance(error, LakeIngestError) else None
-        so_far = (
-            {"caught_up": False, "tables": console.plain(committed.tables)}
-            if came_to is None
-            else console.plain(came_to)
-        )
-        if not isinstance(stopped, NotOurState):  # the folder belongs to another pipeline
-            _record(loaded, changed | failed | so_far)
-        if came_to is not None:
-            print_result(came_to, as_json, console.run_lines(came_to))
-            for line in console.stopped_lines(came_to, error):
+        failure = {"exit": exit_code(stopped), "error": message(stopped)}
+        partial = error.result if isinstance(error, LakeIngestError) else None
+        if partial is None:
+            progress = {"caught_up": False, "tables": console.plain(committed.tables)}
+        else:
+            progress = console.plain(partial)
+        if not isinstance(stopped, NotOurState):  # then the folder belongs to another pipeline
+            _record(loaded, overridden | failure | progress)
+        if partial is not None:
+            print_result(partial, as_json, console.run_lines(partial))
+            for line in console.stopped_lines(partial, error):
                 terminal.say(f"lakeingest: {line}")
         if stopped is error:
             raise
         raise stopped from error
-    _record(loaded, changed | {"exit": 0, "error": None, **console.plain(result)})
+    _record(loaded, overridden | {"exit": 0, "error": None, **console.plain(result)})
     print_result(result, as_json, console.run_lines(result))
 
 
@@ -311,11 +310,11 @@ for _name in LATER:
 def main() -> NoReturn:
     """Run a command; every error is one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
-    os.umask(0o077)  # until the warehouse is known, which may be for others, too
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a locale may not have the signs of a table's name
+    os.umask(0o077)  # until the warehouse is known: its permissions may be wider (`share_like`)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the locale's encoding may lack signs of a table's name
         sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
-    # the user gets a single line for an error; what libraries log about it is for --debug
+    # an error is a single line for the user; only --debug shows the logs of libraries
     handler = logging.StreamHandler() if debug else logging.NullHandler()
     handler.setFormatter(terminal.LogFormatter("%(levelname)s:%(name)s:%(message)s"))
     logging.basicConfig(handlers=[handler])
@@ -323,7 +322,7 @@ def main() -> NoReturn:
         code = _command()
     except typer.Exit as error:
         code = error.exit_code
-    except BaseException as error:  # noqa: BLE001 - the last line of defence: nothing passes unnamed
+    except BaseException as error:  # noqa: BLE001 - the outermost level: every error becomes a line and an exit code
         if terminal.is_closed_pipe(error):
             terminal.exit_silently()
         code = exit_code(error)
@@ -341,19 +340,19 @@ def main() -> NoReturn:
 
 
 def _command() -> int:
-    """Run the command that was typed; the exit code that it asks for, which is that of a job."""
-    words = [word for word in sys.argv[1:] if word != "--debug"]  # it may be anywhere in the line
+    """Run the command of the command line. Returns its exit code: 0, or for `submit --wait` the job's own."""
+    words = [word for word in sys.argv[1:] if word != "--debug"]  # `--debug` may be anywhere in the line
     try:
-        answer = app(words, standalone_mode=False)
+        result = app(words, standalone_mode=False)
     except Terminated:
         raise _BEFORE_ITS_END from None
-    if answer == EXIT_INTERRUPTED:  # Typer answers Ctrl-C with a value
+    if result == EXIT_INTERRUPTED:  # Typer returns this value after Ctrl-C
         raise KeyboardInterrupt
-    return answer if isinstance(answer, int) else 0
+    return result if isinstance(result, int) else 0
 
 
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
-    """The error that ended a run; if the same command goes on, the message says what is committed."""
+    """The error that ended a run. If the same command can continue the run, the message lists what is committed."""
     if isinstance(error, Terminated):
         error = _BEFORE_ITS_END
     if isinstance(error, KeyboardInterrupt):  # Typer would drop its message
@@ -364,7 +363,7 @@ def _stopped(error: BaseException, committed: console.Committed) -> BaseExceptio
 
 
 def _stop_spark() -> None:
-    """Stop the session; its JVM may have ended by the signal that has ended us."""
+    """Stop the session, unless the signal that ended this process has ended its JVM, too."""
     if "pyspark" in sys.modules:
         from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
@@ -376,6 +375,7 @@ def _stop_spark() -> None:
 
 
 def _record(config: "Config", outcome: dict[str, Any]) -> None:
+    """Write the outcome of a run to `last_run.json`. A state folder that cannot be written is only reported."""
     from lakeingest.files.file import state_of
     from lakeingest.state.last_run import record
 
@@ -386,6 +386,6 @@ def _record(config: "Config", outcome: dict[str, Any]) -> None:
 
 
 def _begin(config: "Config", as_json: bool) -> None:
-    """Print the name of the pipeline at once, on a terminal: the answer takes a moment."""
+    """Print the pipeline's name on a terminal, because the command's result takes a moment."""
     if sys.stderr.isatty() and not as_json:
         terminal.say(console.pipeline_line(config))

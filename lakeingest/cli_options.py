@@ -1,4 +1,4 @@
-"""What the commands of the command line have in common: options, how the file is loaded, how a result is printed."""
+"""Shared by the commands of the command line: their options, loading of the file, and printing of a result."""
 
 import json
 from pathlib import Path
@@ -25,15 +25,15 @@ PIPELINE = Path("pipeline.yml")
 
 
 def not_built(parameter: typer.CallbackParam, value: Any) -> None:
-    """Refuse an option that is not built yet, rather than ignore it."""
-    if value is not None and value is not False:  # zero is a value too
+    """Raise NotBuiltYet if an option is used that is not built yet."""
+    if value is not None and value is not False:  # zero is a value, too
         raise NotBuiltYet(f"{parameter.opts[0]} is not built yet")
 
 
 def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = False) -> "Config":
-    """Load a pipeline.yml. ConfigError names the mistake.
+    """Load a pipeline.yml. Raises ConfigError, which names the mistakes.
 
-    From now on this process creates files with the permissions of the warehouse's folder. State folders stay private.
+    From then on this process creates files with the permissions of the warehouse's folder. State folders stay private.
     """
     from lakeingest.config import load_config
 
@@ -44,7 +44,7 @@ def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = Fa
 
 
 def print_result(result: Any, as_json: bool, lines: Any) -> None:
-    """Print a result as JSON, or the lines that say the same."""
+    """Print a result: as JSON, or else as these lines."""
     if as_json:
         typer.echo(json.dumps(console.plain(result), default=str))
     else:

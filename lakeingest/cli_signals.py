@@ -53,21 +53,21 @@ def resnapshot(
     from lakeingest.commands import resnapshot as stage
 
     loaded = loaded_config(config, overrides)
-    given: dict[str, Any] = {"where": where, "gap": gap}
-    given |= {name: stage.key_of(one) for name, one in (("start", start), ("stop", stop)) if one is not None}
+    parts: dict[str, Any] = {"where": where, "gap": gap}
+    parts |= {name: stage.key_of(key) for name, key in (("start", start), ("stop", stop)) if key is not None}
     if keys is not None:
         try:
-            given["keys"] = stage.keys_of(keys.read_text(encoding="utf-8").splitlines())
+            parts["keys"] = stage.keys_of(keys.read_text(encoding="utf-8").splitlines())
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{keys} cannot be read: {error}") from error
-    scope = stage.scope_of(loaded, tables, **given)
+    scope = stage.scope_of(loaded, tables, **parts)
     _ask(loaded, "resnapshot", tables, no_wait=no_wait, as_json=as_json, scope=scope)
 
 
-def _of_tables(action: str, does: str) -> None:
-    """Add a command that makes a signal for tables. It has only the options that all signals have."""
+def _of_tables(action: str, text: str) -> None:
+    """Add a command that makes a signal for tables, with this help text. It has only the options of all signals."""
 
-    @signals.command(action, help=does)
+    @signals.command(action, help=text)
     def signal(
         tables: Names = None,
         no_wait: NoWait = False,

@@ -1,4 +1,4 @@
-"""The command `submit`: send a pipeline to a service as a job, and answer with the job's own exit code."""
+"""The command `submit`: it sends a pipeline to a service as a job, and ends with the job's own exit code."""
 
 import json
 from typing import Annotated, Literal

@@ -53,13 +53,13 @@ _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
 def line(event: Event) -> str | None:
-    """An event as one printable line; None for one that says nothing by itself."""
+    """The line of an event, with printable signs; None for an event that has no line."""
     text = _text(event)
     return None if text is None else printable(text)
 
 
 def _text(event: Event) -> str | None:
-    """An event as one line with names as they are; None for one that says nothing by itself."""
+    """The line of an event, with names as they are; None for an event that has no line."""
     match event:
         case WaveCommitted():
             rate = event.rows / event.seconds if event.seconds else 0
@@ -81,9 +81,9 @@ def _text(event: Event) -> str | None:
                 f" ({event.seconds:.1f} s)"
             )
         case GateRun():
-            asked = f"{event.failed} of {event.evaluated} expectations fail" if event.failed else "passed"
-            warned = f", {event.warnings} warnings" if event.warnings else ""
-            return f"{event.table}: gate {event.stage}: {asked}{warned} ({event.seconds:.1f} s)"
+            verdict = f"{event.failed} of {event.evaluated} expectations fail" if event.failed else "passed"
+            warnings = f", {event.warnings} warnings" if event.warnings else ""
+            return f"{event.table}: gate {event.stage}: {verdict}{warnings} ({event.seconds:.1f} s)"
         case Published():
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
         case ClockWrong():
@@ -92,7 +92,7 @@ def _text(event: Event) -> str | None:
 
 
 def _turn(event: Event) -> str | None:
-    """An event that is no work on a table's rows, as one line."""
+    """The line of an event that is not about rows: of the source, a signal, DDL, or a table that stops or restarts."""
     match event:
         case Following():
             return f"caught up with the source in {event.seconds:.1f} s; from now on each publish is a line"
@@ -117,51 +117,56 @@ def _turn(event: Event) -> str | None:
 
 
 def _stopped(event: TableStopped) -> str:
+    """The reason why a table stopped, in one line."""
     reason = " ".join(str(event.error).split())
-    if event.again:  # so nobody need do what the message says
+    if event.again:  # without the way out at the message's end, because nobody has to do anything
         return f"its rows are read again, because {reason.rpartition('; ')[0] or reason}"
     return f"stopped, the other tables go on: {reason}"
 
 
 def signal_lines(results: "Sequence[SignalResult]") -> Iterator[str]:
-    """What came of signals, a line each."""
-    for one in results:
-        tables = ", ".join(map(str, one.tables)) or "all tables"
-        yield f"signal {one.number}, {one.action} of {tables}: {one.state}" + (f": {one.note}" if one.note else "")
+    """A line with the state of each signal."""
+    for signal in results:
+        tables = ", ".join(map(str, signal.tables)) or "all tables"
+        note = f": {signal.note}" if signal.note else ""
+        yield f"signal {signal.number}, {signal.action} of {tables}: {signal.state}{note}"
     if not results:
         yield "nothing to cancel: no re-snapshot of these tables has been asked for, or all have ended"
 
 
 def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
-    """One line for each copy that was handed over."""
-    for one in results:
-        before = "" if one.before is None else f"; it belonged to {one.before}"
-        yield f"{one.table}: its copy belongs to this pipeline now{before}"
+    """A line for each copy that was handed over."""
+    for adopted in results:
+        earlier_owner = "" if adopted.before is None else f"; it belonged to {adopted.before}"
+        yield f"{adopted.table}: its copy belongs to this pipeline now{earlier_owner}"
 
 
 def lines() -> Callable[[Event], str | None]:
-    """The line of each event of a run. Once the run follows the source, only publishes and problems have a line."""
+    """A function that gives the line of each event of one run, or None.
+
+    Once the run has caught up and follows the source, only publishes, signals, DDL and problems have a line.
+    """
     following = False
 
     def line_of(event: Event) -> str | None:
         nonlocal following
         always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
-        printed = not following or isinstance(event, always)
+        has_line = not following or isinstance(event, always)
         following |= isinstance(event, Following)
-        return line(event) if printed else None
+        return line(event) if has_line else None
 
     return line_of
 
 
 @contextmanager
 def observer(console: Console) -> Iterator[Observer]:
-    """An observer that draws on the console while the block runs."""
+    """An observer that draws progress bars within the block; without a terminal, it prints a line for each event."""
     line_of = lines()
     if not console.is_terminal:
 
         def log(event: Event) -> None:
             if text := line_of(event):
-                with suppress(BrokenPipeError):  # a run goes on when nobody reads its progress any more
+                with suppress(BrokenPipeError):  # the run goes on even if nobody reads its progress any more
                     say(f"{time.strftime('%H:%M:%S')} {text}")
 
         yield log
@@ -188,7 +193,7 @@ def observer(console: Console) -> Iterator[Observer]:
 
 @dataclass(frozen=True, slots=True)
 class TableCommits:
-    """What a run has committed of a table: waves and their rows, then positions."""
+    """The commits of a run to one table: the waves and their rows, and the positions merged to and published."""
 
     table: str
     waves: int = 0
@@ -205,7 +210,7 @@ class TableCommits:
 
 
 class Committed:
-    """What a run has committed so far, from its events."""
+    """The commits of a run so far, collected from its events."""
 
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}
@@ -218,7 +223,7 @@ class Committed:
         return tuple(self._tables.values())
 
     def then(self, observe: Observer) -> Observer:
-        """An observer that notes what is committed, and then calls the other observer."""
+        """An observer that collects the commits of each event, and then calls `observe` with the event."""
 
         def note(event: Event) -> None:
             self._note(event)
@@ -233,15 +238,15 @@ class Committed:
         if not isinstance(event, WaveCommitted | Merged | Published):
             return
         name = str(event.table)
-        before = self._tables.get(name, TableCommits(name))
+        commits = self._tables.get(name, TableCommits(name))
         match event:
             case WaveCommitted():
-                after = replace(before, waves=before.waves + 1, rows=before.rows + event.rows)
+                commits = replace(commits, waves=commits.waves + 1, rows=commits.rows + event.rows)
             case Merged():
-                after = replace(before, merged=self._spooled)
+                commits = replace(commits, merged=self._spooled)
             case Published():
-                after = replace(before, published=event.position)
-        self._tables[name] = after
+                commits = replace(commits, published=event.position)
+        self._tables[name] = commits
 
     def __str__(self) -> str:
         if not self._tables:
@@ -250,7 +255,7 @@ class Committed:
 
 
 def pipeline_line(config: "Config") -> str:
-    """The source and the target of the pipeline."""
+    """A line with the pipeline's name, its source and its target."""
     source, target = config.source, config.target
     return f"{config.name}: {source.type} at {source.host}:{source.port} → {target.format} at {target.warehouse}"
 
@@ -261,8 +266,8 @@ def run_lines(result: "RunResult") -> Iterator[str]:
     for table in result.tables:
         if table.table in stopped:
             error = stopped[table.table].error
-            seen = _SEEN.get(error, "keep the last good commit")
-            yield f"{table.table}: stopped, {error}; readers {seen}"
+            what_readers_see = _SEEN.get(error, "keep the last good commit")
+            yield f"{table.table}: stopped, {error}; readers {what_readers_see}"
             continue
         position = "" if table.position is None else f" as of {table.position.at}"
         if table.table in result.paused:
@@ -277,9 +282,9 @@ def run_lines(result: "RunResult") -> Iterator[str]:
 
 
 def stopped_lines(result: "RunResult", raised: BaseException) -> Iterator[str]:
-    """An error line for each stopped table, except the table whose error is raised."""
-    printed = " ".join(str(raised).split())
-    yield from (f"{stop.message} (runbook: {stop.error})" for stop in result.stopped if stop.message != printed)
+    """An error line for each stopped table, except the table whose error is raised: that one is printed at the end."""
+    raised_message = " ".join(str(raised).split())
+    yield from (f"{stop.message} (runbook: {stop.error})" for stop in result.stopped if stop.message != raised_message)
 
 
 def check_lines(result: "CheckResult") -> Iterator[str]:
@@ -292,7 +297,7 @@ def check_lines(result: "CheckResult") -> Iterator[str]:
 
 
 def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
-    """What a run would do: a line for each table, and its details below."""
+    """The plan of each table: a line, and its details below."""
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
@@ -320,13 +325,13 @@ def _duration(seconds: float) -> str:
 
 
 def submission_lines(result: "Submission") -> Iterator[str]:
-    """What would be sent, and where the values of the job's variables come from."""
+    """The lines of a dry run: the files, the job's variables with the origin of their values, and the request."""
     yield f"dry run: nothing is sent to {result.service.title}"
     for upload in result.uploads:
         yield f"upload    {upload.path} ({decimal(upload.path.stat().st_size)}) → {upload.uri}"
     for name, secret in result.variables.items():
-        taken = f"from the secret {secret}" if secret else "not among the secrets: the service has to set it"
-        yield f"variable  {name}: {taken}"
+        origin = f"from the secret {secret}" if secret else "not among the secrets: the service has to set it"
+        yield f"variable  {name}: {origin}"
     yield from f"{result.service.operation} {json.dumps(result.request, indent=2)}".splitlines()
 
 
@@ -345,7 +350,7 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
 
 
 def _differences(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:
-    """A line for each of the first keys that differ, or differed."""
+    """A line for each of the first KEYS_SHOWN differences, and a line with the number of further ones."""
     for difference in differences[:KEYS_SHOWN]:
         yield f"{table}: key {', '.join(map(str, difference.key))} {difference.where}{ending}"
     if len(differences) > KEYS_SHOWN:

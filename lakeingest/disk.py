@@ -1,4 +1,4 @@
-"""Files of a local disk that survive a power loss, with the names in their folders; and folders of this user alone."""
+"""Files and folders on a local disk that survive a power loss, and folders that only this user can change."""
 
 import grp
 import os
@@ -11,7 +11,7 @@ PRIVATE = 0o700  # the mode of a folder for its user alone
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents, durably; the process's umask is taken from the mode of what is made."""
+    """Make a folder and its missing parents, durably. New folders have this mode, reduced by the process's umask."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing or [path]):
         folder.mkdir(mode, exist_ok=True)
@@ -20,7 +20,10 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 
 
 def share_like(folder: Path) -> None:
-    """Let this process make files that others can read or write only as far as they can a folder; none, without it."""
+    """Let this process make files that others can read and write only if they can read and write this folder.
+
+    If the folder does not exist, they cannot.
+    """
     try:
         mode = folder.stat().st_mode
     except OSError:
@@ -29,9 +32,9 @@ def share_like(folder: Path) -> None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether other users can look into a folder, as far as its mode and those of the folders above say."""
+    """Whether the modes of a folder, and of the folders above it, let other users look into it."""
     try:
-        modes = [one.stat().st_mode for one in (folder, *folder.parents)]
+        modes = [path.stat().st_mode for path in (folder, *folder.parents)]
     except OSError:
         return False
     return bool(modes[0] & 0o077) and all(mode & 0o011 for mode in modes[1:])
@@ -47,14 +50,14 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path, since: float) -> None:
-    """Flush all names of a folder to the disk, and the files that were changed since then (seconds since 1970)."""
+    """Flush all names below a folder to the disk, and the files changed since `since`, in seconds since 1970."""
     sync_changed((folder, *folder.rglob("*")), since)
 
 
 def sync_changed(paths: Iterable[Path], since: float) -> None:
-    """Flush to the disk the names in these folders, and these files if they are there and were changed since then.
+    """Flush to the disk the names in the folders among `paths`, and the files that were changed since `since`.
 
-    Symbolic links are left alone.
+    `since` is in seconds since 1970. Symbolic links, and files that do not exist, are left out.
     """
     for path in paths:
         if not path.is_symlink() and (path.is_dir() or (path.exists() and path.stat().st_mtime >= since)):
@@ -62,7 +65,7 @@ def sync_changed(paths: Iterable[Path], since: float) -> None:
 
 
 def private_folder(path: Path) -> Path | None:
-    """The folder, made for this user alone where it is missing; None where somebody else could change what is in it."""
+    """The folder, which is made if it is missing; None if it cannot be made, or somebody else can change its files."""
     try:
         path.mkdir(PRIVATE, parents=True, exist_ok=True)
     except OSError:
@@ -71,32 +74,32 @@ def private_folder(path: Path) -> Path | None:
 
 
 def is_private(path: Path) -> bool:
-    """Whether only this user, or root, can change what is in a folder: code may be taken from it, and secrets stored.
+    """Whether only this user, or root, can change the files in a folder, so that it may hold code and secrets.
 
-    It is no symbolic link, and nobody else can put another folder into its place. In a folder above that all can write,
-    such as the one for temporary files, the sticky bit says so.
+    The folder may not be a symbolic link, and nobody else may be able to replace it by another folder. In a parent
+    folder that all users can write, such as the one for temporary files, the sticky bit prevents that.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
         above = [folder.lstat() for folder in Path(os.path.realpath(path)).parents]
     except OSError:
         return False
-    if not stat.S_ISDIR(found.st_mode) or _others_may_write(found):
+    if not stat.S_ISDIR(status.st_mode) or _others_may_write(status):
         return False
-    return not any(_others_may_write(one, sticky=True) for one in above)
+    return not any(_others_may_write(parent, sticky=True) for parent in above)
 
 
-def _others_may_write(found: os.stat_result, *, sticky: bool = False) -> bool:
-    """Whether another user can change what is in a folder; with `sticky`, also what others have put there."""
-    if found.st_uid not in {0, os.getuid()}:
+def _others_may_write(status: os.stat_result, *, sticky: bool = False) -> bool:
+    """Whether another user can change a folder's entries; with `sticky`, whether also entries of other users."""
+    if status.st_uid not in {0, os.getuid()}:
         return True
-    if sticky and found.st_mode & stat.S_ISVTX:
+    if sticky and status.st_mode & stat.S_ISVTX:
         return False
-    return bool(found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)))
+    return bool(status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)))
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether a group is that of this user alone, as many systems make one for each user, or root's."""
+    """Whether a group is root's, or has this user as its only member, as on systems with a group for each user."""
     if number == 0:
         return True
     try:

@@ -1,8 +1,8 @@
 """Every error of lakeingest, and who acts next.
 
 The class says who acts: after `Retryable` the scheduler, after `RestartNeeded` and `OperatorNeeded` a person, after
-`UsageError` whoever typed the command. The message is a single line: what failed, for which table, and what to do.
-Positions are intact after every error.
+`UsageError` the person who typed the command. The message is a single line: what failed, for which table, and what to
+do. Positions are intact after every error.
 """
 
 import enum
@@ -15,7 +15,7 @@ DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, 
 
 
 class Scope(enum.Enum):
-    """What an error stops."""
+    """The part of a run that an error stops."""
 
     PIPELINE = "the whole run"
     TABLE = "the table that the run works on; the other tables go on"
@@ -31,7 +31,7 @@ class LakeIngestError(Exception):
 
     @property
     def runbook(self) -> str:
-        """The name of its page in `runbooks`, which `lakeingest explain` prints."""
+        """The name of the error's page in `runbooks`, which `lakeingest explain` prints."""
         return type(self).__name__
 
     @property
@@ -85,7 +85,7 @@ class SourceReplaced(Retryable):
 
 
 class SourceBehind(Retryable):
-    """The source is another server now, a replica that still lacks transactions which are copied already."""
+    """The source is another server now: a replica that still lacks transactions that the copies have."""
 
 
 class SourceMoved(Retryable):
@@ -131,7 +131,7 @@ class LeaseLost(Retryable):
 
 
 class SplitUnstable(Retryable):
-    """The table's definition, the server, or rows by foreign keys changed while rows were read: read them again."""
+    """The table's definition, its parents by foreign keys, or the server changed while rows were read: read again."""
 
     scope = Scope.TABLE
 
@@ -147,7 +147,7 @@ class BinlogGone(RestartNeeded):
 
 
 class SourceDiverged(RestartNeeded):
-    """The source is another server now, and its history is not the one that the copy of a table was made from."""
+    """The source is another server now, and the copy of a table was made from another history than this server's."""
 
     scope = Scope.TABLE
 
@@ -159,14 +159,14 @@ class SpoolGap(RestartNeeded):
 
 
 class ChangelogGone(RestartNeeded):
-    """A reader of the changelog is behind what is still held of it: the reader has to begin anew."""
+    """A reader of the changelog needs changes that are no longer held: the reader has to begin anew."""
 
 
 class SchemaChanged(RestartNeeded):
     """The table's definition has changed since its chunks were read."""
 
     scope = Scope.TABLE
-    by_ddl = False  # by DDL that the binlog has: its rows can be read again after that
+    by_ddl = False  # True: the binlog has the DDL, so the rows can be read again after it
 
 
 class StateUnreadable(RestartNeeded):
@@ -182,15 +182,15 @@ class OperatorNeeded(LakeIngestError):
 
 
 class ServerUnproven(OperatorNeeded):
-    """The source does not prove that it is the right server, or asks for a secret that it gets only if it does."""
+    """The source does not prove that it is the right server, or asks for a secret that only a proven server gets."""
 
 
 class ProtocolBroken(OperatorNeeded):
-    """What answers at the source's address does not speak MySQL's protocol as it is documented, or without end."""
+    """The program at the source's address breaks MySQL's documented protocol, or sends an answer without end."""
 
 
 class ClockBehind(OperatorNeeded):
-    """The clock of the machine is behind the last commit of a copy, and the next commit would be before that one."""
+    """The clock of the machine is behind the last commit of a copy, so the next commit would have an earlier time."""
 
     scope = Scope.TABLE
 
@@ -239,8 +239,8 @@ class UnsupportedValue(OperatorNeeded):
 class UnsupportedEvent(OperatorNeeded):
     """The binlog has an event that this version cannot replay exactly; the position stays before it."""
 
-    alterations: Any = None  # by table, what DDL does to it
-    ddl: Any = None  # a `core.alteration.Ddl`: where in the binlog that is
+    alterations: Any = None  # if the event is DDL: by table, its `core.alteration.Alteration`
+    ddl: Any = None  # if the event is DDL: a `core.alteration.Ddl`, its place in the binlog
 
 
 class ForeignWrite(OperatorNeeded):
@@ -267,7 +267,7 @@ class NotOurState(OperatorNeeded):
 
 @contextmanager
 def of_pipeline() -> Iterator[None]:
-    """Errors of the block stop the whole run: the block works on what all tables share."""
+    """Let errors of the block stop the whole run, because the block works on state that all tables share."""
     try:
         yield
     except LakeIngestError as error:
@@ -277,7 +277,7 @@ def of_pipeline() -> Iterator[None]:
 
 @contextmanager
 def concerning(table: object) -> Iterator[None]:
-    """Errors of the block concern this table: the binlog can be read without it."""
+    """Let errors of the block concern this table alone: the binlog can be read without it."""
     try:
         yield
     except LakeIngestError as error:
@@ -287,7 +287,7 @@ def concerning(table: object) -> Iterator[None]:
 
 @contextmanager
 def of_table() -> Iterator[None]:
-    """An OperatorNeeded without a subclass stops only the table that the block works on."""
+    """Let a plain OperatorNeeded of the block, of no subclass, stop only the table that the block works on."""
     try:
         yield
     except OperatorNeeded as error:

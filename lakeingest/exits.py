@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and a line with the reason."""
+"""The end of a command: its exit code, and the line with the reason."""
 
 import typer
 
@@ -20,7 +20,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def _is_usage(error: BaseException) -> bool:
-    """Whether Typer did not understand the command line; its error classes are not public, but this method is."""
+    """Whether Typer did not understand the command line: its errors have this public method, but no public class."""
     return hasattr(error, "format_message")
 
 

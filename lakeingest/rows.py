@@ -1,4 +1,4 @@
-"""Rows as Arrow tables: what source, spool and lake share.
+"""Rows as Arrow tables, in the form that source, spool and lake share.
 
 Each kind of column has one Arrow type, which holds every value of the kind exactly.
 """
@@ -64,7 +64,7 @@ TRANSACTIONS = pa.schema(
 )
 
 
-Part = tuple[TableId | None, pa.RecordBatch]  # change rows of a table, or with None rows of TRANSACTIONS
+Part = tuple[TableId | None, pa.RecordBatch]  # change rows of a table; None: rows of TRANSACTIONS
 
 
 def arrow_type(column: Column) -> pa.DataType:
@@ -90,7 +90,7 @@ def constants(schema: TableSchema, values: Mapping[str, object]) -> dict[str, pa
 
 
 def source_names(schema: TableSchema) -> tuple[str, ...]:
-    """The columns of the copy that `source_rows` needs."""
+    """The names of the copy's columns that `source_rows` needs."""
     return (*schema.names, change.DELETED) if schema.keeps_deleted else schema.names
 
 
@@ -106,49 +106,54 @@ def change_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([*_ORIGIN, *table_schema(schema)])
 
 
-DEFINITION = b"lakeingest.definition"  # in the metadata of stored change rows: the fingerprint of their definition
+DEFINITION = b"lakeingest.definition"  # a key in the metadata of stored change rows: their definition's fingerprint
 
 
 def stored(fields: pa.Schema, schema: TableSchema) -> pa.Schema:
-    """The fields of a file of change rows, which says by which definition they were read."""
+    """The fields of a file of change rows, with the fingerprint of their definition in the metadata."""
     return fields.with_metadata({DEFINITION: schema.fingerprint.encode()})
 
 
 def reread_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of change rows that were read again: without a commit time, maybe with the key alone."""
-    known = {*schema.key, change.KIND, *change.ORDER}
-    return pa.schema([field.with_nullable(field.name not in known) for field in change_schema(schema)])
+    """The Arrow schema of change rows that were read again: they have no commit time, and may have only the key."""
+    required = {*schema.key, change.KIND, *change.ORDER}
+    return pa.schema([field.with_nullable(field.name not in required) for field in change_schema(schema)])
 
 
 def laid_over(
     rows: Iterable[pa.RecordBatch], changes: Sequence[pa.Table], key: Sequence[str], schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows without those whose key is in `changes`, then the last change of each key, unless that deletes it.
+    """The rows after these changes: rows whose keys are not in `changes`, then the last change of each key.
 
-    Changes have `core.change.DELETED`. Their keys are held in memory.
+    A last change that deletes its row is left out. `changes` are in order, and have the column `core.change.DELETED`.
+    Their keys are held in memory.
     """
+    # Step 1: find the last change of each key: the number of its part, and of its row in the part.
     last: dict[tuple[Any, ...], tuple[int, int]] = {}
     for number, part in enumerate(changes):
         for row, values in enumerate(zip(*(part[name].to_pylist() for name in key), strict=True)):
             last[values] = number, row
+    # Step 2: the rows that no change replaces.
     for batch in rows:
         keys = zip(*(batch[name].to_pylist() for name in key), strict=True)
         yield batch.filter(pa.array([values not in last for values in keys], pa.bool_())) if last else batch
+    # Step 3: the last changes, in their order, without deletes.
     for number, part in enumerate(changes):
-        wanted = part.take(pa.array(sorted(row for where, row in last.values() if where == number), pa.int64()))
-        stays = [not deleted for deleted in wanted[change.DELETED].to_pylist()]
-        left = wanted.filter(pa.array(stays, pa.bool_())).select(list(schema.names)).cast(table_schema(schema))
-        yield from left.to_batches(BATCH_ROWS)
+        last_rows = sorted(row for part_number, row in last.values() if part_number == number)
+        last_changes = part.take(pa.array(last_rows, pa.int64()))
+        stays = [not deleted for deleted in last_changes[change.DELETED].to_pylist()]
+        new_rows = last_changes.filter(pa.array(stays, pa.bool_())).select(list(schema.names))
+        yield from new_rows.cast(table_schema(schema)).to_batches(BATCH_ROWS)
 
 
-READ_OP = "r"  # of a row that was read from the table
-_OPS = [{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind]  # by their kind
+READ_OP = "r"  # the metadata column's value for a row that was read from the table
+_OPS = [{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind]  # by the kind's number
 _DELETES = [kind.is_delete for kind in RowKind]
-_WIDTHS = 6, 10, 20  # digits of the parts of a place in its text
+_WIDTHS = 6, 10, 20  # the digits of each part in the text of a place
 
 
 def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.Table:
-    """Rows that were read from the table, with the metadata columns of their copy; the table stood at `place`."""
+    """Rows that were read from the table as of `place`, with the metadata columns of their copy."""
     values = {change.OP: READ_OP, change.DELETED: False, change.POSITION: str(place), change.COMMITTED_AT: None}
     for field in list(lake_schema(schema))[len(schema.columns) :]:
         rows = rows.append_column(field, pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows))
@@ -156,9 +161,9 @@ def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.
 
 
 def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table, stop: Place) -> pa.Table:
-    """Rows of changes with these metadata columns, made of the origin columns in `changes`.
+    """`rows` with the metadata columns `names`, which are made from the origin columns of the same rows in `changes`.
 
-    Rows of epoch 0 were read again from the table: what is known of their place is that it is not after `stop`.
+    Rows of epoch 0 were read again from the table. Their exact place is not known, but it is not after `stop`.
     """
     reread = pc.equal(changes[change.EPOCH], 0)
     kinds = changes[change.KIND].cast(pa.int32())
@@ -181,7 +186,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
 
 
 def _places(changes: pa.Table) -> pa.ChunkedArray:
-    """The place of each change, as `core.position.Place` writes it."""
+    """The place of each change, as the text of `core.position.Place`."""
     parts = [
         pc.utf8_lpad(changes[name].cast(pa.string()), width, "0")
         for name, width in zip(change.PLACE, _WIDTHS, strict=True)

@@ -1,4 +1,4 @@
-"""What every command prints besides its result: lines and pages; and how one ends whose reader has gone."""
+"""Output of all commands besides their results: lines and pages; and the end of a command whose reader has gone."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lakeingest.core.printable import printable, printable_lines
 
-EXIT_CLOSED_PIPE = 141  # as of a process that SIGPIPE ended
+EXIT_CLOSED_PIPE = 141  # the exit code of a process that SIGPIPE has ended
 
 
 def say(text: str) -> None:
@@ -19,16 +19,16 @@ def say(text: str) -> None:
 
 
 def say_lines(text: str, indent: str = "  ") -> None:
-    """Print a text of lines on stderr, such as a stack trace; the indent tells them from lines of our own."""
-    for one in text.splitlines():
-        say(indent + one)
+    """Print a text of several lines on stderr, such as a stack trace; the indent tells them from our own lines."""
+    for line in text.splitlines():
+        say(indent + line)
 
 
 class LogFormatter(logging.Formatter):
-    """What libraries log, with --debug."""
+    """The form of log records of libraries, which --debug shows."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record as one line, and its stack trace as lines that are indented."""
+        """A record as one line, followed by the indented lines of its stack trace."""
         return printable_lines("\n  ".join(super().format(record).splitlines()))
 
 
@@ -44,15 +44,15 @@ def print_page(text: str) -> None:
 
 
 def is_closed_pipe(error: BaseException) -> bool:
-    """Whether the reader of our output has gone, as with `| head`; Typer and Rich turn that into an exit."""
+    """Whether the reader of our output has gone, as with `| head`. Typer and Rich turn this error into an exit."""
     return isinstance(error, BrokenPipeError) or (
         isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
     )
 
 
 def exit_silently() -> NoReturn:
-    """Exit without a message, with the code of a process that SIGPIPE ended, as other Unix tools do."""
+    """Exit without a message, with the code of a process that SIGPIPE has ended, as other Unix tools do."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)  # buffered output is written when the process ends
+        os.dup2(nowhere, descriptor)  # Python writes buffered output when it ends: this must not fail
     sys.exit(EXIT_CLOSED_PIPE)

@@ -1,4 +1,4 @@
-"""SIGTERM: what a scheduler sends to end a run."""
+"""SIGTERM, the signal with which a scheduler ends a run."""
 
 import signal
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 class Terminated(BaseException):
-    """SIGTERM came. It is no Exception, because a library would take it for a failure of its call."""
+    """SIGTERM has come. This is not an Exception, because libraries take an Exception for a failure of their call."""
 
 
 def terminate(*_: object) -> NoReturn:
@@ -15,12 +15,15 @@ def terminate(*_: object) -> NoReturn:
 
 
 def drain() -> Callable[[], bool]:
-    """Handle SIGTERM: the answer says whether it came, so that a run ends at its next commit; a second one ends it."""
-    came = []
+    """Handle SIGTERM. Returns a function that says whether it has come, so that a run can end at its next commit.
+
+    A second SIGTERM ends the work at once.
+    """
+    signals = []
 
     def note(*_: object) -> None:
-        came.append(True)
+        signals.append(True)
         signal.signal(signal.SIGTERM, terminate)
 
     signal.signal(signal.SIGTERM, note)
-    return lambda: bool(came)
+    return lambda: bool(signals)

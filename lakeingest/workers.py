@@ -1,7 +1,7 @@
-"""The daemon that Spark forks its Python workers from: it imports what they need once, for all of them.
+"""The daemon from which Spark forks its Python workers: it imports their modules once, for all of them.
 
-Spark starts `spark.python.daemon.module` with the first Python task. The imports take seconds; here they do not happen
-within the read view of the first chunk, and the workers share their memory.
+Spark starts `spark.python.daemon.module` with the first Python task. The imports take seconds. Because the daemon does
+them, no read view of a chunk is open meanwhile, and the workers share the memory of the modules.
 """
 
 import gc
@@ -25,7 +25,7 @@ PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 def main() -> None:
     """Load the kernels if all of them are in the cache, then serve workers; a missing kernel is compiled on demand.
 
-    It ends at once where the driver has other sources: their tasks would not be what the driver thinks.
+    If the driver has other sources of lakeingest, the daemon ends at once, because its tasks would do other work.
     """
     if os.environ.get(DIGEST, digest()) != digest():
         sys.exit(f"lakeingest: {PACKAGE} has other sources than the driver's lakeingest")
@@ -33,7 +33,7 @@ def main() -> None:
     if cache.is_complete():
         kernels.compile_kernels()
     read_archives_once()
-    gc.freeze()  # a worker collects garbage after each task, and would look through all of this
+    gc.freeze()  # so that workers, which collect garbage after each task, do not look through all these modules
     manager()  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""Adopt: a person hands copies of another pipeline over to this one, which goes on with them at its next run."""
+"""Adopt: a person hands copies of another pipeline over to this pipeline, whose next run continues them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A copy that is this pipeline's now; `before` is who owned it, None if nobody did, or this pipeline itself."""
+    """A copy that this pipeline owns now. `before` is its earlier owner; None if it had none, or this pipeline."""
 
     table: TableId
     before: str | None
@@ -33,26 +33,28 @@ class AdoptedTables(Report, tuple[Adopted, ...]):  # noqa: SLOT001 - a tuple wit
 
     def cells(self) -> Iterator[Sequence[object]]:
         """A row for each table."""
-        for one in self:
-            yield str(one.table), one.before
+        for adopted in self:
+            yield str(adopted.table), adopted.before
 
 
 def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> AdoptedTables:
-    """Let this pipeline own the copies of the tables; nothing that their owner has prepared takes effect after that.
+    """Let this pipeline own the copies of the tables. A commit that their earlier owner has prepared fails after that.
 
-    UsageError, and nothing is changed, where a table has no copy, or another owner than `before`; a copy may name none.
+    Raises UsageError, and changes nothing, if a table has no copy, or if its copy names an owner other than `before`;
     LeaseHeld while a run of this pipeline is at work.
     """
     chosen = chosen_tables(config, tables)
-    if (found := owner_of(state_of(config))) is not None:
-        assert_owner(state_of(config), found, StateOwner(config.name, found.server))
+    if (state_owner := owner_of(state_of(config))) is not None:
+        assert_owner(state_of(config), state_owner, StateOwner(config.name, state_owner.server))
     with translate_errors(config.source, open_target(config)), held(state_of(config)) as lease:
         ours, adoptions = identify(config), open_adoptions(config)
+        # Step 1: check the owners of all tables, so that nothing is changed if one of them is refused.
         owners = {table: adoptions.owner(table) for table in chosen}
         owners = {table: None if owner and owner.is_same(ours) else owner for table, owner in owners.items()}
         for table, owner in owners.items():
             if owner is not None and owner.pipeline != before:
                 raise UsageError(f"{table} belongs to {owner}; {hand_over(table, owner)}")
+        # Step 2: adopt one table after the other, as long as this process holds the lease.
         for table in chosen:
             lease.assert_held()
             adoptions.adopt(table)

@@ -1,4 +1,4 @@
-"""Approve: a person lets a table go on after the DDL that it waits before; the next one waits again."""
+"""Approve: a person lets a table follow the DDL at which it waits. At the next DDL the table waits again."""
 
 from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
@@ -12,12 +12,12 @@ from lakeingest.state.signals import SignalFolder
 
 
 def waiting_ddl(config: Config, table: str) -> str:
-    """The name of the DDL that the table waits before, the first that nobody has approved; UsageError without any."""
+    """The name of the DDL at which the table waits: the first one that nobody has approved. UsageError if none."""
     [chosen] = chosen_tables(config, [table])
     spool = Spool.load(state_of(config) / "spool")
     staged = open_target(config).inspect(chosen)
     if spool is not None and staged is not None and staged.progress.splits.complete:
-        signals = [one.signal for one in SignalFolder(state_of(config)).read()]
+        signals = [document.signal for document in SignalFolder(state_of(config)).read()]
         approved = agenda(signals, [chosen], {}, {}).approved[chosen]
         for halt in halts(spool, chosen, staged.progress.needed_from):
             if halt.ddl not in approved:

@@ -1,4 +1,4 @@
-"""What the formats of the changelog share: the place of each row of a part, and values that JSON has no type for."""
+"""Shared by all formats of the changelog: the position of each row, and texts of values that JSON has no type for."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.spool.followed import Altered
 
-DDL, TRUNCATE = "DDL", "TRUNCATE"  # what DDL is called where rows have their kind
+DDL, TRUNCATE = "DDL", "TRUNCATE"  # in the place of a row's kind
 
 OPS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
 
@@ -25,18 +25,18 @@ Encode = Callable[[Any], str]  # a value that is not None as JSON
 
 
 def positions(part: Part, name: str) -> list[str]:
-    """What `--since` takes to go on after each row, or after DDL."""
+    """The position after each row, or after DDL: `--since` takes it to continue there."""
     if isinstance(part, Altered):
         return [str(replace(part.followed.read_to, log=name))]
     if isinstance(part, Changed):
-        columns = (part.rows[one].to_pylist() for one in (*change.ORDER, change.COMMITTED_AT))
+        columns = (part.rows[column].to_pylist() for column in (*change.ORDER, change.COMMITTED_AT))
         return [
             str(
-                ReadTo(Place(*parts), reread=number, log=name)
-                if at is None
-                else ReadTo(Place(*parts), number, log=name)
+                ReadTo(Place(*place), reread=number, log=name)
+                if committed_at is None
+                else ReadTo(Place(*place), number, log=name)
             )
-            for *parts, number, at in zip(*columns, strict=True)
+            for *place, number, committed_at in zip(*columns, strict=True)
         ]
     within = str(ReadTo(part.place, copying=True, log=name))
     last = str(ReadTo(part.place, log=name)) if part.last else within
@@ -44,19 +44,19 @@ def positions(part: Part, name: str) -> list[str]:
 
 
 def is_truncate(part: Altered) -> bool:
-    """Whether it removed all rows, and changed nothing else."""
+    """Whether the DDL removed all rows, and changed nothing else."""
     return part.alteration.empties
 
 
 def statement(part: Altered) -> str:
-    """The DDL; of a spool of an earlier version how it begins."""
+    """The text of the DDL; only its first words if an earlier version of lakeingest stored it."""
     return part.alteration.text or part.alteration.statement
 
 
 def fills(part: Altered) -> dict[str, Any]:
     """By the name of each new column, the value that older rows have in it."""
     followed = part.followed
-    new = (name for name, was in zip(followed.after.names, followed.origins, strict=True) if was is None)
+    new = (name for name, old_name in zip(followed.after.names, followed.origins, strict=True) if old_name is None)
     return {name: followed.fills[name].as_py() if name in followed.fills else None for name in new}
 
 
@@ -81,12 +81,12 @@ def number(value: Decimal) -> str:
 
 
 def single(value: float) -> str:
-    """The shortest text that is this value of 32 bits."""
+    """The shortest text of a 32-bit float that reads back as the same value."""
     return str(np.float32(value))
 
 
 def vector(values: Sequence[float]) -> str:
-    """An array of such numbers."""
+    """An array of 32-bit floats."""
     return f"[{','.join(map(single, values))}]"
 
 
@@ -96,7 +96,7 @@ def day(value: date) -> str:
 
 
 def moment(digits: int, zone: str = "") -> Encode:
-    """ISO 8601 with so many digits of a second; `zone` is what comes behind."""
+    """A function that writes times in ISO 8601, with `digits` digits of a second, followed by `zone`."""
 
     def encode(value: datetime) -> str:
         fraction = f".{value.microsecond:06d}"[: digits + 1] if digits else ""

@@ -1,12 +1,14 @@
 """Changelog: every row of a table as of one position, then its changes, in order. Needs no source, no Spark, no lease.
 
-DDL that the copy has followed is a part of it. Rows before the DDL have the old columns, rows after it the new ones.
+The changelog includes the DDL that the copy has followed. Rows before the DDL have the old columns, rows after it the
+new ones.
 
-A reader that begins gets a *copy*, all rows of the oldest published version whose later changes are all held, and then
-these changes: so it is complete, however long changes are kept. A reader that names a position gets the changes after
-it. Where the table was not published there yet, the reader has only a part of it: it gets a copy after the changes that
-lead to the first version from there on. Rows that were read again, which are not in the binlog, are among the
-changes: so the reader has what the copy in the lake has.
+A new reader gets a *copy* first: all rows of the oldest published version whose later changes are all held. Then it
+gets these changes. So it has every row, however short the retention of changes is. A reader that names a position gets
+the changes after that position. If the table was not published yet at that position, the reader has only some of its
+rows. This reader gets the changes up to the next published version, then a copy of this version, then later changes.
+The changes include rows that were read again, which the binlog does not have. So the reader has the same rows as the
+lake.
 """
 
 import time
@@ -45,7 +47,7 @@ _TRIES = 5  # of the rows of a table that is not published yet, beside a run tha
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Rows as of a place, with the columns of the definition. `last` are the last ones of a whole copy."""
+    """Rows of a copy as of a place, with the columns of the definition. `last`: the last rows of a whole copy."""
 
     rows: pa.RecordBatch
     schema: TableSchema
@@ -57,7 +59,7 @@ class Copied:
 class Changed:
     """Change rows, in order, with the columns that `rows.change_schema` says.
 
-    Those without a commit time are rows that were read again as of their place (`rows.reread_schema`).
+    Rows without a commit time were read again, as of their place (`rows.reread_schema`).
     """
 
     rows: pa.RecordBatch
@@ -65,23 +67,23 @@ class Changed:
 
 
 Part = Copied | Changed | Altered
-Begun = Generator[Part, None, tuple[ReadTo, bool]]  # how far the reader is then, and whether it has the whole table
+Begun = Generator[Part, None, tuple[ReadTo, bool]]  # returns the reader's position, and whether it has the whole table
 
 
 class Changelog:
-    """The changelog of one table; positions in it carry its `name`.
+    """The changelog of one table. Each of its positions carries its `name`.
 
-    That is the name of the stored changelog. One more part says where the copy was started over, if it was: then the
-    rows that readers had are of another changelog.
+    The name is that of the stored changelog. If the copy was started over, the name has a suffix for the place of this
+    restart, because earlier readers then have the rows of another changelog.
     """
 
     def __init__(self, config: Config, table: str) -> None:
-        known = config.tables.select(copied(open_target(config), config.target))
-        if not known:
+        with_copy = config.tables.select(copied(open_target(config), config.target))
+        if not with_copy:
             raise UsageError(f"{table} has no copy yet; run once, then the same command again")
-        [self.table] = config.tables.choose(known, [table])
+        [self.table] = config.tables.choose(with_copy, [table])
         self._state = state_of(config)
-        owner_of(self._state)  # a newer version may have written it
+        owner_of(self._state)  # refuses a state folder that a newer version has written
         self._versions: Versions = open_versions(config)
         self._schemas = dict[str, TableSchema]()  # by their fingerprints
         self._restarted = self._definition().restarted
@@ -92,67 +94,71 @@ class Changelog:
 
     @property
     def end(self) -> FilePosition:
-        """Where the changes end in the source's binlog."""
+        """The position in the source's binlog at which the stored changes end."""
         return self._held().end.at
 
     def read(
         self, since: str | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
     ) -> Iterator[Part]:
-        """All parts, to the end of the spool; with `follow` on and on, until `stopping` says so.
+        """All parts up to the end of the spool; with `follow` also later ones, until `stopping` returns True.
 
-        ChangelogGone when `since` is older than what is held, or when this reader has fallen behind that.
+        Raises ChangelogGone if changes after `since` are no longer held, or are removed before this reader reads them.
         """
         with reading(self._log.folder) as reader:
-            asked = None if since is None else parse_since(since, datetime.now(UTC))
-            if asked is None or (isinstance(asked, datetime) and self._is_before_copy(asked)):
+            start = None if since is None else parse_since(since, datetime.now(UTC))
+            if start is None or (isinstance(start, datetime) and self._is_before_copy(start)):
                 read_to, whole = yield from self._begin(reader)
             else:
-                if isinstance(asked, datetime):
-                    asked = self._after_first(asked)
-                read_to = resolved(self.table, asked, self._log, self.name, self._restarted)
+                if isinstance(start, datetime):
+                    start = self._after_first(start)
+                read_to = resolved(self.table, start, self._log, self.name, self._restarted)
                 whole = self._is_whole(read_to)
                 read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
             while follow and not stopping():
-                before = read_to
+                last_read_to = read_to
                 read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
-                if read_to == before:
+                if read_to == last_read_to:
                     time.sleep(POLL_SECONDS)
 
     def _begin(self, reader: Reader) -> Begun:
-        """A copy, and the changes after it."""
+        """A copy and the changes after it; for a table that is not published yet, the rows that it has so far."""
         with ExitStack() as opened:
             while True:
-                _, found = self._log.stretch(self.table)
-                # asked after the changes were listed: one that is not published now is published at their end or later
+                # Step 1: list the changes. Versions are listed later, so a version that is missing in the list is
+                # published at the end of these changes or after it.
+                _, stretch = self._log.stretch(self.table)
                 published = self._published()
                 if not published:
                     begun = yield from self._unpublished(reader)
                     if begun is not None:
                         return begun
                     published = self._published()
-                held = (one for one in published if one.place >= found.start)
-                oldest = next((one for one in held if self._schema_of(one.version) is not None), None)
+                # Step 2: choose the oldest version whose later changes are all held, and whose definition is kept.
+                continuable = (version for version in published if version.place >= stretch.start)
+                oldest = next((version for version in continuable if self._schema_of(version.version)), None)
                 if oldest is None:
                     raise ChangelogGone(
                         f"{self.table}: the changes after its published versions are no longer held; run once, then"
                         " read the changelog from its beginning"
                     )
+                # Step 3: open the changes before the copy is read: they stay readable, however long that takes.
                 read_to = ReadTo(oldest.place, log=self.name)
                 reader.has_read(read_to.place)
                 try:
                     changes = opened.enter_context(self._changes(read_to))
                     break
                 except ChangelogGone:
-                    if self._log.stretch(self.table)[1].start <= found.start:
+                    if self._log.stretch(self.table)[1].start <= stretch.start:
                         raise
-                    # a file was lost, or removed: a later version needs no such file
+                    # a file was lost or removed: try again with a later version, which does not need it
+            # Step 4: read the copy, then the changes.
             yield from self._copy(reader, oldest.place, oldest)
             yield from self._changed(reader, changes, changes.rows(), read_to.place)
             return self._end(changes, read_to), True
 
     def _unpublished(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
-        """The rows that are there of a table which is not published yet; None where it is by now."""
-        for last_try in (*[False] * (_TRIES - 1), True):
+        """The rows that a table has before its first publish; returns None if it is published by now."""
+        for attempt in range(1, _TRIES + 1):
             staged = self._versions.last(self.table)
             if staged is None:
                 raise Retryable(f"{self.table} has no copy yet; run the same command again once a run has begun it")
@@ -163,55 +169,57 @@ class Changelog:
                 raise Retryable(f"{self.table}: the definition of its rows is not kept; run once, then try again")
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
-                rows = (batch for batch in rows if batch.num_rows)
-                first = next(rows, None)  # from here on a run that goes on does not matter
+                batches = (batch for batch in rows if batch.num_rows)
+                batch = next(batches, None)  # once the first batch is read, a run beside this reader does no harm
             except (SpoolGap, StateUnreadable):
-                if last_try:
+                if attempt == _TRIES:
                     raise
                 time.sleep(POLL_SECONDS)
                 continue
-            while first is not None:
+            while batch is not None:
                 reader.has_read(place)
-                yield Copied(first, schema, place)
-                first = next(rows, None)
+                yield Copied(batch, schema, place)
+                batch = next(batches, None)
             return ReadTo(place, copying=True, log=self.name), False
         return None
 
     def _go_on(self, reader: Reader, read_to: ReadTo, *, whole: bool) -> Begun:
-        """The changes that follow, and a copy where the reader has only a part of the table."""
+        """The changes after `read_to`; with a copy between them if the reader does not have the `whole` table."""
         reader.has_read(read_to.place)
         while True:
             with self._changes(read_to) as changes:
                 published = [] if whole else self._published()
-                following = next((one for one in published if one.place >= read_to.place), None)
+                following = next((version for version in published if version.place >= read_to.place), None)
                 if following is None:
                     yield from self._changed(reader, changes, changes.rows(), read_to.place)
                     return self._end(changes, read_to), whole
                 if following.place <= changes.end:
+                    # the changes up to the version, a copy of the version, the changes after it
                     yield from self._changed(reader, changes, changes.rows(stop=following.place), read_to.place)
                     yield from self._copy(reader, read_to.place, following)
                     copied_at = ReadTo(following.place, log=self.name)
                     yield from self._changed(reader, changes, changes.rows(copied_at), read_to.place)
                     return self._end(changes, copied_at), True
+            # the version was published after the changes were listed: wait until its changes are listed, too
             self._assert_watched(following.place)
-            time.sleep(POLL_SECONDS)  # it was published after the changes were listed
+            time.sleep(POLL_SECONDS)
 
     def _assert_watched(self, place: Place) -> None:
-        """ChangelogGone unless the table was watched up to this place of the spool."""
-        held, found = self._log.stretch(self.table)
-        if found.end < place <= held.end.place:
+        """Raise ChangelogGone if the spool has this place, and the table's changes end before it."""
+        held, stretch = self._log.stretch(self.table)
+        if stretch.end < place <= held.end.place:
             raise ChangelogGone(
-                f"{self.table}: the changes from {found.end} to {place} are in no changelog, because all rows were read"
-                " again; read the changelog from its beginning, into an empty table"
+                f"{self.table}: the changes from {stretch.end} to {place} are in no changelog, because all rows were"
+                " read again; read the changelog from its beginning, into an empty table"
             )
 
     def _copy(self, reader: Reader, read_to: Place, version: Published) -> Iterator[Part]:
-        """All rows of a published version; ChangelogGone where it expires meanwhile."""
+        """All rows of a published version. Raises ChangelogGone if it expires before all rows are read."""
         try:
             schema = self._schema_of(version.version)
             if schema is None:
                 raise self._undefined(version.place)
-            batches = (one for one in self._versions.rows(schema, version.version) if one.num_rows)
+            batches = (rows for rows in self._versions.rows(schema, version.version) if rows.num_rows)
             batch = next(batches, None)
             while batch is not None:
                 following = next(batches, None)
@@ -219,7 +227,7 @@ class Changelog:
                 yield Copied(batch, schema, version.place, last=following is None)
                 batch = following
         except StateUnreadable as error:
-            if any(one.version == version.version for one in self._published()):
+            if version.version in {published.version for published in self._published()}:
                 raise
             raise ChangelogGone(
                 f"{self.table}: the version at {version.place} expired while it was read (target.history is too short);"
@@ -227,18 +235,18 @@ class Changelog:
             ) from error
 
     def _is_whole(self, read_to: ReadTo) -> bool:
-        """Whether a reader that has read up to there has every row; where that is not known it has not."""
+        """Whether a reader that has read up to `read_to` has every row of the table; False if that is not known."""
         if read_to.copying:
             return False
         first = self._definition().first
-        at = [one.place for one in self._published()] if first is None else [first.place]
-        # a change at the very place was read before the copy that is made there
-        return any(one < read_to.place or (one == read_to.place and read_to.ordinal is None) for one in at)
+        places = [version.place for version in self._published()] if first is None else [first.place]
+        # a copy comes after all changes at its place: a reader between these changes (`ordinal`) does not have it yet
+        return any(place < read_to.place or (place == read_to.place and read_to.ordinal is None) for place in places)
 
     def _published(self) -> Sequence[Published]:
-        """The published versions, without those from before the copy was started over.
+        """The versions that were published since the copy was last started over, oldest first.
 
-        The last one stands there twice if it is also the table at a later position.
+        If the table has not changed since the last version, this version is listed again with the later position.
         """
         published = self._versions.published(self.table, self._definition().before)
         quiet = read_quiet(self._state).get(self.table)
@@ -247,43 +255,47 @@ class Changelog:
         return [*published, replace(published[-1], place=max(published[-1].place, quiet.position.place))]
 
     def _shown(self) -> Place | None:
-        """The newest place as of which readers of the lake see the copy, as far as it belongs to this changelog."""
-        return max((one.place for one in self._published()), default=None)
+        """The newest published place of the copy that belongs to this changelog; None if it has none."""
+        return max((version.place for version in self._published()), default=None)
 
     def _is_before_copy(self, moment: datetime) -> bool:
-        """Whether nobody can have read the copy at that time: all that it has came later."""
-        known = self._definition()
-        if known.before is not None:
+        """Whether nothing was published yet at `moment`, so that no reader can have a copy; False if not known."""
+        kept = self._definition()
+        if kept.before is not None:
             return False
-        if known.first_at is not None:
-            return moment.timestamp() < known.first_at
-        held, found = self._log.stretch(self.table)
-        has_begun_later = not self._published() if known.first is None else found.start <= known.first.place
+        if kept.first_at is not None:
+            return moment.timestamp() < kept.first_at
+        held, stretch = self._log.stretch(self.table)
+        has_begun_later = not self._published() if kept.first is None else stretch.start <= kept.first.place
         return has_begun_later and self._log.place_of_time(held, moment) is None
 
     def _after_first(self, moment: datetime) -> datetime | ReadTo:
-        """The first publish, for a time after it and before the first transaction that is held; else the time."""
-        known, (held, found) = self._definition(), self._log.stretch(self.table)
-        first = None if known.before is not None or known.first is None else known.first.place
-        if first is None or found.start > first or self._log.place_of_time(held, moment) is not None:
+        """The place of the first publish, if all held transactions are later than `moment`; otherwise `moment`.
+
+        Also `moment` if not all changes after the first publish are held.
+        """
+        kept = self._definition()
+        held, stretch = self._log.stretch(self.table)
+        if kept.before is not None or kept.first is None or stretch.start > kept.first.place:
             return moment
-        return ReadTo(first)
+        return ReadTo(kept.first.place) if self._log.place_of_time(held, moment) is None else moment
 
     def _changed(
         self, reader: Reader, changes: Changes, rows: Iterator[pa.RecordBatch | Altered], read_to: Place
     ) -> Iterator[Changed | Altered]:
-        """Each with the definition that it was read by; ChangelogGone where that is not known any more."""
-        for one in rows:
+        """The DDL and the rows, each batch with its definition. Raises ChangelogGone if a definition is not kept."""
+        for part in rows:
             reader.has_read(read_to)
-            if isinstance(one, Altered):
-                yield one
+            if isinstance(part, Altered):
+                yield part
                 continue
-            schema = None if changes.stops else self._newest  # of rows of an earlier version, which no DDL follows
-            if fingerprint := one.schema.metadata[DEFINITION].decode():
+            # an earlier version wrote rows without a fingerprint: if no DDL follows, they have the newest definition
+            schema = None if changes.stops else self._newest
+            if fingerprint := part.schema.metadata[DEFINITION].decode():
                 schema = self._known(fingerprint)
             if schema is None:
                 raise self._undefined(changes.end)
-            yield Changed(one, schema)
+            yield Changed(part, schema)
 
     def _undefined(self, place: Place) -> ChangelogGone:
         return ChangelogGone(
@@ -292,37 +304,38 @@ class Changelog:
         )
 
     def _schema_of(self, version: int) -> TableSchema | None:
-        """The definition of the rows of a published version; None where it is not known any more."""
+        """The definition of the rows of a published version; None if it is no longer kept."""
         return self._known(self._versions.fingerprint(self.table, version))
 
     def _known(self, fingerprint: str) -> TableSchema | None:
-        """The definition with this fingerprint, as the state or the stored changelog has it."""
+        """The definition with this fingerprint; None if neither the state nor the stored changelog has it."""
         if fingerprint not in self._schemas:
             kept, followed = self._definition(), self._held().definitions(self.table)
-            self._schemas |= {one.fingerprint: one for one in (*followed, *kept.earlier, kept.schema)}
+            self._schemas |= {schema.fingerprint: schema for schema in (*followed, *kept.earlier, kept.schema)}
         return self._schemas.get(fingerprint)
 
     def _end(self, changes: Changes, read_to: ReadTo) -> ReadTo:
-        """All that the changes held was read."""
-        return max(read_to, replace(changes.read_to, log=self.name), key=lambda one: one.order)
+        """The position of a reader that was at `read_to` and has read all of `changes`."""
+        return max(read_to, replace(changes.read_to, log=self.name), key=lambda position: position.order)
 
     @contextmanager
     def _changes(self, since: ReadTo) -> Iterator[Changes]:
-        known = self._definition()  # before the changes are listed: DDL that is followed later is not in it
-        if known.restarted != self._restarted:
+        """The changes after `since`, readable within the block. Raises ChangelogGone if the copy was started over."""
+        kept = self._definition()  # read before the changes are listed, so that it has no later DDL than they have
+        if kept.restarted != self._restarted:
             raise ChangelogGone(
                 f"{self.table}: all its rows were read again; read the changelog from its beginning, into an empty"
                 " table"
             )
-        self._newest = known.schema
+        self._newest = kept.schema
         with self._log.opened(self.table, since, self._stored) as changes:
             yield changes
 
     def _definition(self) -> Definition:
-        known = definition(self._state, self.table)
-        if known is None:
+        kept = definition(self._state, self.table)
+        if kept is None:
             raise Retryable(f"{self.table}: its definition is not kept yet; run once, then the same command again")
-        return known
+        return kept
 
     def _held(self) -> Held:
         held = self._log.held()

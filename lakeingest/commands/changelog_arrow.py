@@ -1,4 +1,4 @@
-"""The changelog as Arrow record batches: what a row does, where it came from, then the table's columns."""
+"""The changelog as Arrow record batches: a row's kind, its origin, then the table's columns."""
 
 from collections.abc import Iterator
 
@@ -13,20 +13,21 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.rows import INSTANT, table_schema
 from lakeingest.spool.followed import Altered
 
-DDL_LINE = b"lakeingest.ddl"  # in the metadata of a batch that is DDL: its line of changelog-json
+DDL_LINE = b"lakeingest.ddl"  # the key in a DDL batch's metadata under which its changelog-json line is
 
 
 def batches(changelog: Changelog, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:
-    """Each part as a batch; rows that were read from the table have neither the time of a commit nor a GTID.
+    """Each part as a batch. Rows that were read from the table have neither a commit time nor a GTID.
 
-    DDL is a batch of one row, without values in the table's columns, which are the new ones; its metadata say more.
+    DDL is a batch of one row. It has the table's new columns, without values. Its metadata have the DDL's line of
+    changelog-json (`DDL_LINE`).
     """
     for part in parts:
         yield _altered(part, changelog.name) if isinstance(part, Altered) else _batch(part, changelog.name)
 
 
 def batch_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of these batches. A delete of a row that was read again may have only the key."""
+    """The Arrow schema of a table's batches. Columns outside the key are nullable: some deletes have only the key."""
     columns = [field if field.name in schema.key else field.with_nullable(True) for field in table_schema(schema)]
     return pa.schema([*_ORIGIN, *columns])
 
@@ -40,7 +41,7 @@ _ORIGIN = [
 
 
 def _altered(part: Altered, name: str) -> pa.RecordBatch:
-    """One row of the kind DDL or TRUNCATE. The metadata have the line of changelog-json."""
+    """A batch of one row, of the kind DDL or TRUNCATE."""
     columns = [field.with_nullable(True) for field in table_schema(part.followed.after)]
     [line] = ChangelogJson(name).lines(part)
     schema = pa.schema([*_ORIGIN, *columns], metadata={DDL_LINE: line})
@@ -54,6 +55,7 @@ def _altered(part: Altered, name: str) -> pa.RecordBatch:
 
 
 def _batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
+    """The rows of a part, with their kinds and origin; rows of a copy are inserts without an origin."""
     rows, count, schema = part.rows, part.rows.num_rows, batch_schema(part.schema)
     if isinstance(part, Changed):
         ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]

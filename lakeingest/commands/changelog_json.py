@@ -1,12 +1,12 @@
-"""changelog-json: a row kind and a row a line, as Flink's format of that name has it, with where the row came from.
+"""changelog-json: each line has a row kind and a row, as in Flink's format of this name, and the row's origin.
 
 `{"op": "+I", "data": {…}, "position": "…", "committed_at": "…", "gtid": "…"}`. A decimal and an unsigned bigint are
 JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy, and rows that were
-read again, have neither a time of a commit nor a GTID. A key that was read again and has no row is a -D with the key.
+read again, have neither a commit time nor a GTID. A key that was read again and has no row is a -D with the key.
 
-`{"op": "DDL", "data": null, …, "statement": "…", "key": […], "columns": […]}`: from here on rows have these columns. Of
-each it says MySQL's type, whether it may be NULL, and `was`, its name before; where that is null the column is new, and
-the rows that are there have `fill` in it. `{"op": "TRUNCATE", "data": null, …, "statement": "…"}`: there is no row now.
+`{"op": "DDL", "data": null, …, "statement": "…", "key": […], "columns": […]}`: later rows have these columns. Each
+column has MySQL's type, whether it may be NULL, and its old name in `was`. A new column has no old name (null); its
+`fill` is the value that existing rows have. `{"op": "TRUNCATE", "data": null, …, "statement": "…"}`: all rows are gone.
 """
 
 from collections.abc import Iterator
@@ -52,21 +52,21 @@ _ENCODERS: dict[Kind, Encode] = {
 
 
 class ChangelogJson:
-    """Lines of changelog-json, for one table; `name` is that of the stored changelog."""
+    """Lines of changelog-json, for one table; `name` is the name of the table's changelog."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._schema: TableSchema | None = None  # that `_columns` are of
+        self._schema: TableSchema | None = None  # the definition that `_columns` are made for
         self._columns: list[tuple[str, str, Encode]] = []
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each row, or for DDL, without its end."""
+        """A line for each row, or for DDL; without line ends."""
         if isinstance(part, Altered):
             yield self._altered(part)
             return
         if part.schema is not self._schema:
             self._schema = part.schema
-            self._columns = [(one.name, f"{text(one.name)}: ", encoder(one)) for one in part.schema.columns]
+            self._columns = [(column.name, f"{text(column.name)}: ", encoder(column)) for column in part.schema.columns]
         rows, count = part.rows, part.rows.num_rows
         columns = [
             [label + ("null" if value is None else encode(value)) for value in rows[name].to_pylist()]
@@ -100,17 +100,17 @@ class ChangelogJson:
 
 
 def _columns(part: Altered) -> Iterator[str]:
+    """The columns after DDL, each as a JSON object."""
     new = fills(part)
-    for column, was in zip(part.followed.after.columns, part.followed.origins, strict=True):
-        known = (
+    for column, old_name in zip(part.followed.after.columns, part.followed.origins, strict=True):
+        fields = (
             f'"name": {text(column.name)}, "type": {text(str(column.source_type))},'
-            f' "nullable": {boolean(column.nullable)}, "was": {_text_or_null(was)}'
+            f' "nullable": {boolean(column.nullable)}, "was": {_text_or_null(old_name)}'
         )
-        if was is not None:
-            yield f"{{{known}}}"
-        else:
+        if old_name is None:
             value = new[column.name]
-            yield f'{{{known}, "fill": {"null" if value is None else encoder(column)(value)}}}'
+            fields += f', "fill": {"null" if value is None else encoder(column)(value)}'
+        yield f"{{{fields}}}"
 
 
 def _text_or_null(value: str | None) -> str:
@@ -118,7 +118,7 @@ def _text_or_null(value: str | None) -> str:
 
 
 def encoder(column: Column) -> Encode:
-    """How the values of a column are written."""
+    """The function that writes the values of a column as JSON; it is not called for NULL."""
     if column.kind is Kind.DATETIME:
         return moment(column.fraction)
     if column.kind is Kind.TIMESTAMP:

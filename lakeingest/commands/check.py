@@ -1,7 +1,7 @@
 """Check: every precondition of a run is checked, each with its fix. Nothing is changed, no Spark is started.
 
-A run checks them too before it begins, except the warnings, which need estimates, and except the spool and the existing
-copies, which a run opens itself.
+A run checks the same before it begins, with two exceptions: the warnings, which need estimates; and the spool and the
+existing copies, which a run opens itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,12 +65,12 @@ class CheckResult(Report):
 
     @property
     def problems(self) -> tuple[Checked, ...]:
-        """The conditions that are not met, and without which a run does not begin."""
+        """The unmet conditions that keep a run from beginning."""
         return tuple(preconditions.problems(self.checked))
 
     @property
     def warnings(self) -> tuple[Checked, ...]:
-        """The conditions that a run can begin without, at a price."""
+        """The unmet conditions that do not keep a run from beginning."""
         return tuple(condition for condition in self.checked if condition.finding and not condition.fatal)
 
     def cells(self) -> Iterator[Sequence[object]]:
@@ -85,10 +85,9 @@ class CheckResult(Report):
 
 
 def check(config: Config, session: "SparkSession | None" = None, *, parity: bool = False) -> CheckResult:
-    """Check everything, including the Spark session if a run is to use an existing session.
+    """Check every precondition; also the Spark session, if a run is to use an existing `session`.
 
-    With `parity` rows are read on both paths and compared. If the source cannot be asked, that is a finding among the
-    others.
+    With `parity` rows are read on both paths and compared. A source that does not answer is a finding, not an error.
     """
     try:
         with BinlogSource.open(config.source) as source:
@@ -101,17 +100,17 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
     return CheckResult(tuple(checked))
 
 
-def warning(condition: str, found: Iterable[str]) -> Checked:
+def warning(condition: str, findings: Iterable[str]) -> Checked:
     """A warning that lists the findings. Without findings the condition is met."""
-    listed = "; ".join(found)
-    return Checked(condition, f"{listed}: trust who wrote this, or leave it out" if listed else None, fatal=False)
+    text = "; ".join(findings)
+    return Checked(condition, f"{text}: trust who wrote this, or leave it out" if text else None, fatal=False)
 
 
 def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
-    """The conditions on the source, and on the lake for its tables; and about how many bytes are to be copied."""
+    """Returns the conditions of source and lake, and an estimate of the bytes that are still to be copied."""
     existing = source.tables()
-    known = known_tables(config, source, existing)
-    tables = known.tables
+    of_pipeline = known_tables(config, source, existing)
+    tables = of_pipeline.tables
     preflight = Preflight.of(config, source, tables)
     held = preflight.held
     refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
@@ -133,7 +132,7 @@ def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list
         _retained(config, source, progress.values()),
         Checked("statements in the unread binlog", _statements(config, source, schemas), fatal=False),
         _unchanged(changed, follows=config.evolves),
-        _left(known.left),
+        _left(of_pipeline.left),
         suites_of(config, tables),
         *_saved(config, source, schemas, {table: held.staged[table] for table in progress if table not in changed}),
         *(both_paths(source, schemas) if parity else ()),
@@ -141,31 +140,33 @@ def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list
 
 
 def _retained(config: Config, source: BinlogSource, copied: Iterable[Progress]) -> Checked:
-    """Whether the source has the binlog that copies still need; a warning where it soon drops it."""
-    name, kept = "binlog that the next run needs", Retention.asked(source, list(source.files()))
+    """Whether the source still has the binlog that the copies need; a warning if it will delete it soon."""
+    name, retained = "binlog that the next run needs", Retention.asked(source, list(source.files()))
     try:
         spool = Spool.load(state_of(config) / "spool")
     except LakeIngestError:  # another condition reports it
         return Checked(name, None)
-    needed = {one.table: position for one in copied if (position := unread(spool, one)) is not None}
-    if lost := [table for table, position in needed.items() if kept.lacks(position)]:
+    starts = {progress.table: start for progress in copied if (start := unread(spool, progress)) is not None}
+    if lost := [table for table, start in starts.items() if retained.lacks(start)]:
         return Checked(name, gone(lost))
-    left = [kept.left(config, position) for position in dict.fromkeys(needed.values())]
-    return Checked(name, kept.warning([seconds for seconds in left if seconds is not None]), fatal=False)
+    seconds_left = [retained.left(config, start) for start in dict.fromkeys(starts.values())]
+    warned = retained.warning([seconds for seconds in seconds_left if seconds is not None])
+    return Checked(name, warned, fatal=False)
 
 
 def _statements(config: Config, source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """A warning where the binlog has a statement that stops tables; what the next run reads of it is looked at.
+    """A warning if the part of the binlog that the next run reads has a statement that stops tables; None if not.
 
-    A first run reads the current file, unless the place of a read view is known there.
+    A first run reads the current file from its start, unless the server can tell the exact position of a read view.
     """
     try:
         spool = Spool.load(state_of(config) / "spool")
         if spool is None and (source.has_exact_lows() or source.state().executed is not None):
             return None
         start = None if spool is None else spool.position.at
-        known = None if start is None or not is_in_one_of(start, source.files()) else start
-        finding = statement_ahead(config.source, known, schemas)
+        if start is not None and not is_in_one_of(start, source.files()):
+            start = None
+        finding = statement_ahead(config.source, start, schemas)
     except LakeIngestError:  # other conditions report the spool, the rights, the settings and the binlog
         return None
     return None if finding is None else f"the next run stops tables: {finding}"
@@ -178,15 +179,15 @@ def _saved(
     copied: Mapping[TableId, Staged],
 ) -> Iterator[Checked]:
     """Whether the state folder is this pipeline's, and whether a run could continue: checked exactly as a run does."""
-    progress = {table: one.progress for table, one in copied.items()}
+    progress = {table: staged.progress for table, staged in copied.items()}
 
     def owned() -> None:
         owner(config, source, copied)
 
     def continued() -> str | None:
-        asked = asked_anew(config, copied, copied)
-        failed = resumption(config, source, schemas, progress, asked=asked).failed
-        return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in asked) or None
+        recopied = asked_anew(config, copied, copied)
+        failed = resumption(config, source, schemas, progress, asked=recopied).failed
+        return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in recopied) or None
 
     questions: dict[str, Callable[[], str | None]] = {
         "owner of the state folder": owned,
@@ -206,24 +207,25 @@ def _saved(
 
 
 def _included(config: Config, existing: Sequence[TableId], views: Sequence[TableId]) -> Checked:
-    """Every pattern matches a table; it is fatal only where no pattern does."""
+    """Whether every pattern matches a table. It is fatal only if none does."""
     patterns = config.tables.include
     alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
     idle = [pattern for pattern in patterns if not alone[pattern].select(existing)]
     finding = f"no table that {config.source.user} may see matches tables.include {idle}; correct it, or GRANT SELECT"
-    if named := sorted({str(view) for pattern in idle for view in alone[pattern].select(views)}):
+    if matched := sorted({str(view) for pattern in idle for view in alone[pattern].select(views)}):
         finding += (
-            f"; {', '.join(named)} is a view, which the binlog has no changes of: include the tables that it reads"
+            f"; {', '.join(matched)} is a view, which the binlog has no changes of: include the tables that it reads"
         )
     return Checked("tables.include", finding if idle else None, fatal=len(idle) == len(patterns))
 
 
 def _unchanged(changed: Sequence[TableId], *, follows: bool) -> Checked:
-    named = ", ".join(map(str, changed))
+    """Whether no table's definition has changed since its copy; a warning if the copy `follows` DDL."""
+    names = ", ".join(map(str, changed))
     way_out = "run once for the other tables, then drop the copy, and the next run makes it again"
     if follows:
         way_out = "the next run lets the copy follow, or says why it cannot"
-    finding = f"DDL changed the definition of {named} since the copy; {way_out}"
+    finding = f"DDL changed the definition of {names} since the copy; {way_out}"
     return Checked("definitions as copied", finding if changed else None, fatal=not follows)
 
 
@@ -233,9 +235,9 @@ def _left(tables: Mapping[TableId, str]) -> Checked:
 
 
 def _governed(config: Config) -> Iterator[Checked]:
-    found = governed(config)
-    if found is not None:
-        yield Checked("Lake Formation", "; ".join(found) or None, fatal=False)
+    findings = governed(config)
+    if findings is not None:
+        yield Checked("Lake Formation", "; ".join(findings) or None, fatal=False)
 
 
 def _spool(config: Config) -> Checked:

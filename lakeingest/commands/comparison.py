@@ -1,7 +1,7 @@
-"""Comparison: one table, its source and its copy, by checksums that each side computes itself.
+"""Comparison: the source's rows and the copy's rows of one table, by checksums that each side computes itself.
 
-Rows are compared by ranges of keys. Where only the server knows the order of the keys, Spark cannot tell which keys are
-in a range. In that case the source still reads range by range, but the compared sets are buckets of the keys' bytes.
+Rows are compared by ranges of keys. If only the server knows the order of the keys, Spark cannot tell which keys are
+in a range. Then the source still reads range by range, but the compared sets are buckets of the keys' bytes.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Sides:
 
     @property
     def widths(self) -> target_side.Widths:
-        """How the source writes doubles."""
+        """The greatest lengths of a double's text in the source: `Source.double_widths`."""
         return self.source.double_widths
 
 
@@ -76,17 +76,20 @@ def compare(sides: Sides) -> Compared:
 
 
 def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
+    """Compare chunks; then smaller ranges of the chunks that differ; then single rows of the ranges that differ."""
     sums = _range_sums(sides, chunks)
     finer = [part for keys in _differing(sums) for part in _cut(sides, keys, FINEST_ROWS)]
-    found: list[Difference] = []
+    differing_rows: list[Difference] = []
     for keys in _differing(_range_sums(sides, finer)) if finer else ():
-        source = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
+        in_source = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
         rows = sides.rows.where(keys.predicate(sides.schema.key))
-        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths))
-    return _compared(sums, len(chunks), found)
+        in_target = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
+        differing_rows += differences(in_source, in_target)
+    return _compared(sums, len(chunks), differing_rows)
 
 
 def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
+    """Compare buckets of the keys' bytes, then single rows of the buckets that differ."""
     count = len(chunks) * CHUNK_ROWS // FINEST_ROWS
     ours: dict[int, Checksum] = {}
     for part in _source_sums(sides, chunks, count):
@@ -97,17 +100,18 @@ def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     sums = {
         bucket: (ours.get(bucket, Checksum()), theirs.get(bucket, Checksum())) for bucket in ours.keys() | theirs.keys()
     }
-    found: list[Difference] = []
+    differing_rows: list[Difference] = []
     if differing := sorted(_differing(sums)):
         buckets = count, differing
-        source = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
+        in_source = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
         rows = numbered.where(numbered[target_side.NUMBER].isin(differing))
-        found += differences(source, target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths))
-    return _compared(sums, len(chunks), found)
+        in_target = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
+        differing_rows += differences(in_source, in_target)
+    return _compared(sums, len(chunks), differing_rows)
 
 
 def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair]:
-    """Of each range the source's checksum and the target's."""
+    """The source's and the target's checksum of each range."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     ours = _source_sums(sides, chunks, 1)
@@ -120,6 +124,7 @@ def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair
 
 
 def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list[dict[int, Checksum]]:
+    """The source's checksums of each chunk, by the number of the bucket."""
     tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets) for keys in chunks]
     spark = sides.spark if len(tasks) > 1 else None
     return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
@@ -139,6 +144,6 @@ def _differing(sums: dict[Unit, Pair]) -> list[Unit]:
     return [unit for unit, (ours, theirs) in sums.items() if ours != theirs]
 
 
-def _compared(sums: dict[Unit, Pair], chunks: int, found: list[Difference]) -> Compared:
+def _compared(sums: dict[Unit, Pair], chunks: int, differing_rows: list[Difference]) -> Compared:
     ours, theirs = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
-    return Compared(ours, theirs, chunks, tuple(found))
+    return Compared(ours, theirs, chunks, tuple(differing_rows))

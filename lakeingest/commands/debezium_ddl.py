@@ -1,8 +1,9 @@
 """Schema change events of debezium-json, as Debezium's connector for MySQL writes them to its schema change topic.
 
-Two parts are ours, because Debezium's reader has to parse the statement for them: `previousName` of a column is its
-name before, null if it is new; `fill` has what the rows that are there have in each new column. What the spool does not
-have is null. Source: Debezium's documentation of the MySQL connector, "Schema change topic", and `SchemaFactory`.
+Two fields are our own, because readers of Debezium must parse the statement to know them. `previousName` is a column's
+name before the DDL, null for a new column. `fill` has, for each new column, the value of the existing rows. Fields that
+the spool does not have are null. Source: Debezium's documentation of the MySQL connector, "Schema change topic", and
+`SchemaFactory`.
 """
 
 import json
@@ -61,15 +62,15 @@ def compact(doc: Any) -> str:
 
 
 def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
-    """The payload of the event: the statement, and the table as it is from here on."""
+    """The payload of the event: the statement, and the table's definition after it."""
     followed = part.followed
     after, columns = followed.after, {column.name: column for column in followed.after.columns}
     table = {
         "defaultCharsetName": None,
         "primaryKeyColumnNames": list(after.key),
         "columns": [
-            _column(column, number, was, is_generated=column.name in after.generated)
-            for number, (column, was) in enumerate(zip(after.columns, followed.origins, strict=True), start=1)
+            _column(column, number, old_name, is_generated=column.name in after.generated)
+            for number, (column, old_name) in enumerate(zip(after.columns, followed.origins, strict=True), start=1)
         ],
         "comment": None,
     }
@@ -89,15 +90,15 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
 
 
 def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
-    """The schema of that payload."""
-    column = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _COLUMN]
+    """The schema of the payload that `change_payload` builds."""
+    column_fields = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _COLUMN]
     after, new = part.followed.after, fills(part)
     table = [
         {"type": "string", "optional": True, "field": "defaultCharsetName"},
         _TEXTS | {"field": "primaryKeyColumnNames"},
         {
             "type": "array",
-            "items": _struct("io.debezium.connector.schema.Column", [*column, _TEXTS | {"field": "enumValues"}]),
+            "items": _struct("io.debezium.connector.schema.Column", [*column_fields, _TEXTS | {"field": "enumValues"}]),
             "optional": False,
             "field": "columns",
         },
@@ -108,7 +109,7 @@ def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
         {"type": "string", "optional": False, "field": "id"},
         _struct("io.debezium.connector.schema.Table", table, optional=True) | {"field": "table"},
     ]
-    filled = [connect_field(one) | {"optional": True} for one in after.columns if one.name in new]
+    filled = [connect_field(column) | {"optional": True} for column in after.columns if column.name in new]
     fields = [
         source,
         {"type": "int64", "optional": False, "field": "ts_ms"},
@@ -128,7 +129,7 @@ def _struct(name: str, fields: list[dict[str, Any]], *, optional: bool = False) 
     return {"type": "struct", "fields": fields, "optional": optional, "name": name, "version": 1}
 
 
-def _column(column: Column, number: int, was: str | None, *, is_generated: bool) -> dict[str, Any]:
+def _column(column: Column, number: int, old_name: str | None, *, is_generated: bool) -> dict[str, Any]:
     source = column.source_type
     return {
         "name": column.name,
@@ -145,7 +146,7 @@ def _column(column: Column, number: int, was: str | None, *, is_generated: bool)
         "generated": is_generated,
         "comment": None,
         "defaultValueExpression": None,
-        "previousName": was,
+        "previousName": old_name,
         "enumValues": list(column.members) or None,
     }
 

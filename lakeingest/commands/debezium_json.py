@@ -1,12 +1,12 @@
-"""debezium-json: a schema and a payload a line, as Debezium's connector for MySQL writes them.
+"""debezium-json: each line has a schema and a payload, as Debezium's connector for MySQL writes them.
 
-An update is one line, with the row before and after it; an update that changes the key is a delete and a create, as
-Debezium has it. Rows that were read again are reads, as in Debezium's incremental snapshots. A key that was read again
-and has no row is a delete, in whose schema every column but those of the key is optional. DDL is a schema change event
-(`debezium_ddl`), and the lines after it have the schema of the new columns; TRUNCATE is an event of its own.
+An update is one line with the old and the new row. An update that changes the key is a delete and a create, as in
+Debezium. Rows that were read again are reads, as in Debezium's incremental snapshots. A key that was read again and
+has no row is a delete; in its schema all columns outside the key are optional. DDL is a schema change event
+(`debezium_ddl`), and later lines have the schema of the new columns. TRUNCATE is an event of its own.
 
-`payload.source.sequence` is the position that `--since` takes. What the spool does not have is null (`thread`, `query`)
-or 0 (`server_id`). Types: `debezium_types`.
+`payload.source.sequence` is the position that `--since` takes. Fields that the spool does not have are null (`thread`,
+`query`) or 0 (`server_id`). Types: `debezium_types`.
 """
 
 import time
@@ -63,9 +63,9 @@ _TRANSACTION = [
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One change row: its kind, its key, the row as JSON, and the fields of its source that differ.
+    """One change row: its kind, its key, its values as JSON (`text`), and the row's own fields of `source`.
 
-    `micros` is the time of its commit; None: it was read again.
+    `micros` is the time of its commit in microseconds since 1970; None if the row was read again.
     """
 
     kind: RowKind
@@ -83,8 +83,8 @@ class _Row:
 class DebeziumJson:
     """Lines of debezium-json, for one table of the pipeline `pipeline`.
 
-    `name` is that of the stored changelog, `end` a position in the source's binlog, beside whose file the others are
-    named, `version` that of lakeingest.
+    `name` is the name of the table's changelog, and `version` the version of lakeingest. `end` is a position in the
+    source's binlog; the names of other binlog files are made like the name of its file.
     """
 
     name: str
@@ -94,7 +94,10 @@ class DebeziumJson:
     _before: _Row | None = field(default=None, init=False)  # a -U whose +U is still to come
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each insert, delete and whole update, or for DDL, without its end."""
+        """A line for each insert, delete and whole update, or for DDL; without line ends.
+
+        The old row of an update is kept until its new row comes, which may be in the next part.
+        """
         if isinstance(part, Altered):
             yield self._altered(part)
             return
@@ -121,14 +124,13 @@ class DebeziumJson:
                 yield self._line("r", row, schema, "null", row.text, "last" if is_last else "true")
 
     def _rows(self, part: Copied | Changed) -> list[_Row]:
+        """The rows of a part. Rows of a copy are inserts at the place of the copy, with the current time."""
         rows, schema = part.rows, part.schema
-        columns = [
-            [
-                f"{text(column.name)}:" + ("null" if value is None else encode(value))
-                for value in rows[column.name].to_pylist()
-            ]
-            for column, encode in ((column, encoder(column)) for column in schema.columns)
-        ]
+        columns = []
+        for column in schema.columns:
+            label, encode = f"{text(column.name)}:", encoder(column)
+            values = rows[column.name].to_pylist()
+            columns.append([label + ("null" if value is None else encode(value)) for value in values])
         texts = [f"{{{','.join(values)}}}" for values in zip(*columns, strict=True)]
         keys = list(zip(*(rows[name].to_pylist() for name in schema.key), strict=True))
         sequences = positions(part, self.name)
@@ -150,13 +152,14 @@ class DebeziumJson:
         ]
 
     def _reread(self, row: _Row, schema: TableSchema) -> str:
+        """The line of a row that was read again; of a deleted one only the key is known."""
         if row.kind is not RowKind.DELETE:
             return self._line("r", row, schema, "null", row.text, _INCREMENTAL)
-        key = set(schema.key)
-        columns = (column if column.name in key else replace(column, nullable=True) for column in schema.columns)
+        columns = (column if column.name in schema.key else replace(column, nullable=True) for column in schema.columns)
         return self._line("d", row, replace(schema, columns=tuple(columns)), row.text, "null", _INCREMENTAL)
 
     def _altered(self, part: Altered) -> str:
+        """The line of DDL. A row without values, with the DDL's place and time, gives the fields of its `source`."""
         followed, [position] = part.followed, positions(part, self.name)
         micros, place = (followed.committed_at - _EPOCH) // timedelta(microseconds=1), followed.place
         row = _Row(RowKind.DELETE, (), "", position, micros, place.file, place.pos, 0, followed.gtid)

@@ -1,8 +1,8 @@
 """The types and values of debezium-json: those of Debezium's connector for MySQL with its default settings.
 
-Two differ, so that nothing is lost: `bigint unsigned` is a Decimal (Debezium: `bigint.unsigned.handling.mode=precise`),
-and what `zero_dates: string` makes text is a string. Source: Debezium's documentation of the MySQL connector, "Data
-type mappings".
+Two types differ, so that no value is lost: `bigint unsigned` is a Decimal (Debezium:
+`bigint.unsigned.handling.mode=precise`), and dates that `zero_dates: string` turns into text are strings. Source:
+Debezium's documentation of the MySQL connector, "Data type mappings".
 """
 
 import base64
@@ -17,10 +17,10 @@ from lakeingest.core.schema import EWKB, Column, Kind
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _DAY = date(1970, 1, 1)
-_MILLIS_DIGITS = 3  # of a second, up to which Debezium counts milliseconds
-_WKB_SRID = 0x20000000  # of an EWKB's type
+_MILLIS_DIGITS = 3  # up to so many digits of a second, Debezium counts milliseconds
+_WKB_SRID = 0x20000000  # the bit in an EWKB's type that says that it has an SRID
 
-# Debezium's names of MySQL's types that their name alone decides
+# Debezium's names for MySQL's integer types that are decided by the type's name alone
 _INTEGERS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32"}
 
 
@@ -101,7 +101,7 @@ _TYPES: dict[Kind, Callable[[Column], dict[str, Any]]] = {
 
 
 def encoder(column: Column) -> Encode:
-    """How the values of a column are written."""
+    """The function that writes the values of a column as JSON; it is not called for NULL."""
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
         return _unscaled(column.scale)
     if column.kind is Kind.DATETIME:
@@ -111,7 +111,7 @@ def encoder(column: Column) -> Encode:
     if column.kind is Kind.BINARY and column.is_geometry:
         return _geometry(column)
     if column.kind is Kind.BINARY and column.source_type.name == "bit":
-        return lambda value: binary(value[::-1])  # Debezium's are little endian
+        return lambda value: binary(value[::-1])  # Debezium writes bits as little endian
     return _ENCODERS.get(column.kind, text)
 
 
@@ -127,7 +127,7 @@ def _unscaled(scale: int) -> Callable[[Decimal | str], str]:
 
 
 def _since_1970(unit: int) -> Callable[[datetime], str]:
-    """A time without a zone, counted as if it were UTC, in units of so many microseconds."""
+    """A time without a zone, counted since 1970 as if it were UTC, in units of `unit` microseconds."""
 
     def encode(value: datetime) -> str:
         whole = value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
@@ -137,7 +137,7 @@ def _since_1970(unit: int) -> Callable[[datetime], str]:
 
 
 def _micros(value: str) -> str:
-    """MySQL's text of a time in microseconds."""
+    """MySQL's text of a TIME, such as -838:59:59.000001, as a number of microseconds."""
     hours, minutes, seconds = value.lstrip("-").split(":")
     whole, _, fraction = seconds.partition(".")
     micros = ((int(hours) * 60 + int(minutes)) * 60 + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
@@ -145,7 +145,7 @@ def _micros(value: str) -> str:
 
 
 def _geometry(column: Column) -> Callable[[bytes], str]:
-    """WKB with its SRID beside it, null where the lake has none; of a point also its coordinates."""
+    """WKB with its SRID beside it (null if the lake has no SRIDs); a point also has its coordinates."""
 
     def encode(value: bytes) -> str:
         order, srid = "<" if value[0] else ">", "null"

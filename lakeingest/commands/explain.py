@@ -19,10 +19,10 @@ def explain(name: str | None = None) -> str:
 
     UsageError if no runbook has this name. The message lists all names, the nearest name first.
     """
-    known = names()
-    if name is not None and name not in known:
-        lowered = {known_name.lower(): known_name for known_name in known}
+    runbooks = names()
+    if name is not None and name not in runbooks:
+        lowered = {runbook.lower(): runbook for runbook in runbooks}
         near = difflib.get_close_matches(name.lower(), lowered, 1)
         hint = f"did you mean {lowered[near[0]]}? " if near else ""
-        raise UsageError(f"no runbook has the name {name}; {hint}known are {', '.join(known)}")
+        raise UsageError(f"no runbook has the name {name}; {hint}known are {', '.join(runbooks)}")
     return resources.files("lakeingest").joinpath("runbooks", f"{name or _INDEX}.md").read_text(encoding="utf-8")

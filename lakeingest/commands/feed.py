@@ -22,11 +22,10 @@ def feed(
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Write the changelog in this form, a document a line, until its end; with `follow` until `stopping` says so.
+    """Write the changelog in this format, a JSON document a line, to its end; with `follow` until `stopping` is True.
 
-    `version` is that of lakeingest, for the formats that name their writer.
-
-    Each part is flushed, so that whoever reads the lines has them at once.
+    `version` is the version of lakeingest, for formats that name their writer. Each part is flushed, so that a reader
+    gets its lines at once.
     """
     changelog = Changelog(config, table)
     lines = (

@@ -46,9 +46,11 @@ class Written:
 def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written:
     """Write a pipeline.yml that `load_config` reads: an example, or with `url` a file for the tables of that source.
 
-    UsageError when the path is taken, has no folder or cannot be written, and for a URL of another form than
-    `mysql://user:password@host:port/database`, which may begin with `mariadb`. Password, port and database may be
-    missing: $MYSQL_PASSWORD, 3306, all. `?tls.mode=…`, `?tls.ca=…` and `?tls.pin=…` are the keys of `source.tls`.
+    The URL is `mysql://user:password@host:port/database`, or begins with `mariadb`. Its password, port and database may
+    be missing; then they are $MYSQL_PASSWORD, 3306, and all databases. `?tls.mode=…`, `?tls.ca=…` and `?tls.pin=…` are
+    the keys of `source.tls`.
+
+    Raises UsageError if the file exists, its folder does not, it cannot be written, or the URL has another form.
     """
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten; name another path")
@@ -61,8 +63,7 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
         beside = source.model_copy(update={"tls": source.tls.below(path.parent)})  # as the file's paths are
         tables, refused, dialects, patterns = _tables(beside, database)
         databases = sorted({table.database for table in (*tables, *refused)})
-        called = database or source.host
-        text = _text(source, called, databases, refused, dialects, names_are_patterns=patterns)
+        text = _text(source, database or source.host, databases, refused, dialects, names_are_patterns=patterns)
         written = Written(path, tuple(tables), refused)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -75,7 +76,7 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
 def _parse(url: str, password: str) -> tuple[Source, str | None]:
     """The source and the database that a URL names."""
     # the message quotes no part of the URL: if signs are not percent-encoded, any part may be the password
-    wrong = UsageError(
+    malformed = UsageError(
         "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded, and"
         " after that, where wanted, ?tls.mode=MODE, ?tls.ca=FILE or ?tls.pin=sha256:…"
     )
@@ -83,13 +84,13 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
         parts = urlsplit(url)
         database = parts.path.removeprefix("/")
         if parts.scheme not in {"mysql", "mariadb"} or not parts.username or not parts.hostname:
-            raise wrong
-        given = {
+            raise malformed
+        query = {
             part.partition("=")[0]: unquote(part.partition("=")[2]) for part in filter(None, parts.query.split("&"))
         }
-        tls = {key.removeprefix("tls."): value for key, value in given.items()}
-        if "/" in database or parts.fragment or not given.keys() <= _TLS:
-            raise wrong
+        tls = {key.removeprefix("tls."): value for key, value in query.items()}
+        if "/" in database or parts.fragment or not query.keys() <= _TLS:
+            raise malformed
         source = Source(
             host=parts.hostname,
             port=3306 if parts.port is None else parts.port,
@@ -98,75 +99,81 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
             tls=Tls.model_validate(tls),
         )
     except ValueError:  # in a port, in an address in brackets, or in a key of TLS
-        raise wrong from None
+        raise malformed from None
     return source, unquote(database) or None
 
 
 def _tables(
     source: Source, database: str | None
 ) -> tuple[list[TableId], dict[TableId, str], Mapping[str, Dialect], bool]:
-    """The tables that can be copied, and those that cannot, each with the reasons.
+    """The tables that can be copied; the other tables, each with the reason; and two facts that GRANT depends on.
 
-    Then what GRANT needs to know of their server: its dialect, and whether names of databases are patterns there.
+    These are the server's dialect, by its name, and whether names of databases are patterns on this server.
     """
     refused: dict[TableId, str] = {}
     with connect(source) as connection:
-        found = [table for table in list_tables(connection) if database in {None, table.database}]
-        for table in found:
+        tables = [table for table in list_tables(connection) if database in {None, table.database}]
+        for table in tables:
             try:
                 read_schema(connection, table)
             except OperatorNeeded as error:
                 refused[table] = (
                     str(error).removeprefix(f"{table}: ").removesuffix(". Leave it out with tables.exclude")
                 )
-        dialects = {name: one for name, one in DIALECTS.items() if (one is MARIADB) == (dialect(connection) is MARIADB)}
-        readable = [table for table in found if table not in refused]
+        is_mariadb = dialect(connection) is MARIADB
+        dialects = {name: kind for name, kind in DIALECTS.items() if (kind is MARIADB) == is_mariadb}
+        readable = [table for table in tables if table not in refused]
         refused |= _cascading(Server.of(connection, readable), readable)
         patterns = has_patterns(connection)
-    if not found:
+    if not tables:
         raise OperatorNeeded(
             f"the source {source.host}:{source.port} has no table {'' if database is None else f'in {database} '}"
             f"that user {source.user} may see"
         )
-    return [table for table in found if table not in refused], refused, dialects, patterns
+    return [table for table in tables if table not in refused], refused, dialects, patterns
 
 
 def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:
-    """The tables whose changes by foreign keys cannot be read again; their children cannot be copied without them."""
+    """The tables whose changes by foreign keys cannot be read again, each with the reason.
+
+    A table needs its parents, so the search is repeated without the refused tables until no more are refused.
+    """
     refused: dict[TableId, str] = {}
-    found, before = unlogged_keys(server, readable), -1
-    while len(refused) > before:
-        before = len(refused)
+    unlogged = unlogged_keys(server, readable)
+    while True:
+        refused_so_far = len(refused)
         names = tuple(f"re:{re.escape(str(table))}" for table in readable if table not in refused)
-        for table in (found.keys.keys() | found.unknown) & set(readable) - refused.keys():
-            if names and (reason := hindrance(Tables(include=names), table, found)):
+        for table in (unlogged.keys.keys() | unlogged.unknown) & set(readable) - refused.keys():
+            if names and (reason := hindrance(Tables(include=names), table, unlogged)):
                 refused[table] = f"foreign keys change its rows outside the binlog: {reason}; {CASCADES_FIX}"
-    return refused
+        if len(refused) == refused_so_far:
+            return refused
 
 
 def _text(
     source: Source,
-    called: str,
+    title: str,
     databases: Sequence[str],
     refused: Mapping[TableId, str],
     dialects: Mapping[str, Dialect],
     *,
     names_are_patterns: bool = True,
 ) -> str:
+    """The text of the file. `title` becomes the pipeline's name, once its other signs are replaced by `-`."""
     template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
         f"\n    # {_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
         for table, reason in refused.items()
     ]
     return template.substitute(
-        name=_quoted(re.sub(r"[^A-Za-z0-9_-]+", "-", called).strip("_-") or "pipeline"),
+        name=_quoted(re.sub(r"[^A-Za-z0-9_-]+", "-", title).strip("_-") or "pipeline"),
         host=_quoted(source.host),
         port=source.port,
         rights="".join(
             f"\n  #   {_line(statement)};  -- {name}"
-            for name, one in dialects.items()
+            for name, kind in dialects.items()
             for statement in granting(
-                one, f"{literal(source.user)}@'%'", databases, names_are_patterns=names_are_patterns
+                kind, f"{literal(source.user)}@'%'", databases, names_are_patterns=names_are_patterns
             )
         ),
         user=_quoted(source.user),
@@ -177,15 +184,15 @@ def _text(
 
 
 def _tls(source: Source) -> str:
-    """The key `tls`, in a comment where it has its default."""
-    given = source.tls.model_dump(mode="json", exclude_defaults=True)
-    if not given:
+    """The line of the key `tls`; a comment if all its values are defaults."""
+    tls = source.tls.model_dump(mode="json", exclude_defaults=True)
+    if not tls:
         return f"# tls: {{mode: {source.tls_mode}}}"
-    return f"tls: {yaml.safe_dump(given, default_flow_style=True, width=10_000).strip()}"
+    return f"tls: {yaml.safe_dump(tls, default_flow_style=True, width=10_000).strip()}"
 
 
 def _pattern(database: str, name: str | None = None) -> str:
-    """A pattern for a table, or for all tables of a database, whatever characters their names have."""
+    """A pattern that matches exactly this table, or all tables of a database. Names may have any characters."""
     if _PLAIN.fullmatch(database + (name or "")):
         return f"{database}.{name or '*'}"
     return "re:" + re.escape(str(TableId(database, name or ""))) + ("" if name else ".*")

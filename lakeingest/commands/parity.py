@@ -1,8 +1,8 @@
-"""Parity: the same row as the snapshot path and the binlog path read it, compared column by column.
+"""Parity: the snapshot path and the binlog path read the same rows, which are compared column by column.
 
 Both paths decode MySQL's bytes, with different code, and must come to the same value. Rows that were changed lately are
 taken from the binlog, read again by their keys, and compared. A row is left out if it was changed again in between, or
-if its transaction is not visible yet: what is written becomes visible only when it is executed.
+if its transaction may not be visible yet: the binlog has a transaction before other sessions see it.
 """
 
 from collections import deque
@@ -24,14 +24,13 @@ from lakeingest.mysql.connection import start_of_newest
 from lakeingest.mysql.keyed_rows import rows_of
 
 ROWS = 1_000  # of each table
-CHANGE_ROWS = 20 * ROWS  # the latest of a table: hot rows are changed again and again
+CHANGE_ROWS = 20 * ROWS  # the latest ones of a table; more than ROWS, because the same row may change often
 VALUE_CHARACTERS = 60  # a longer value is cut
 BYTES = 64 << 20  # of the binlog, unless its newest file has more
 
 Row = dict[str, Any]
-Changed = dict[
-    TableId, dict[tuple[Any, ...], Row | None]
-]  # the last change of each key; None: deleted, or not visible yet
+# By table and key: the row after the last change; None if it is deleted, or if the change is not visible yet
+Changed = dict[TableId, dict[tuple[Any, ...], Row | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,14 @@ class ColumnParity:
 
 
 def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tuple[Checked, ...]:
-    """Whether the two paths agree, and which columns have no value that was written lately, to compare."""
+    """Whether the two paths agree; and a warning with the columns that no recent change has a value of."""
     try:
         with source.named_errors():
-            found = compared(source, schemas)
+            columns = compared(source, schemas)
     except LakeIngestError as error:
         return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
-    differing = "; ".join(str(column) for column in found if column.differing)
-    idle = ", ".join(f"{column.table}.{column.column}" for column in found if not column.compared)
+    differing = "; ".join(str(column) for column in columns if column.differing)
+    idle = ", ".join(f"{column.table}.{column.column}" for column in columns if not column.compared)
     fix = "name it in a report to the lakeingest project, and leave the table out with tables.exclude"
     missed = f"no value of {idle} was written lately: insert or update rows and ask again"
     return (
@@ -68,25 +67,28 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
 
 
 def compared(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> list[ColumnParity]:
-    """The parity of each column of each table; NULLs are not counted."""
+    """The parity of each column of each table. Pairs of two NULLs are not counted."""
+    # Step 1: read the latest changes from the binlog, up to `stop`.
     state, stop = source.state(), source.written()
-    lately = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, BYTES), stop, GtidSet())
-    changed = _changes(source, lately, schemas, state.executed)
+    recent = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, BYTES), stop, GtidSet())
+    changed = _changes(source, recent, schemas, state.executed)
     theirs = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
+    # Step 2: read the same rows from the tables.
     ours = {
         table: rows_of(source.connection, schema, list(theirs[table].values())[-ROWS:]).to_pylist()
         for table, schema in schemas.items()
     }
-    again = _changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
-    found: list[ColumnParity] = []
+    # Step 3: read the changes after `stop`, because step 2 may have seen them: their keys are left out.
+    later = _changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
+    columns: list[ColumnParity] = []
     for table, schema in schemas.items():
         pairs = [
             (row, theirs[table][key])
             for row in ours[table]
-            if (key := tuple(row[name] for name in schema.key)) in theirs[table] and key not in again[table]
+            if (key := tuple(row[name] for name in schema.key)) in theirs[table] and key not in later[table]
         ]
-        found += [column_parity(schema, number, pairs) for number in range(len(schema.columns))]
-    return found
+        columns += [column_parity(schema, number, pairs) for number in range(len(schema.columns))]
+    return columns
 
 
 def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
@@ -106,9 +108,13 @@ def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Ro
 def _changes(
     source: BinlogSource, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
 ) -> Changed:
-    """The last change of each key in a segment; of the latest CHANGE_ROWS change rows of each table."""
+    """The last change of each key in a segment, among at least the latest CHANGE_ROWS change rows of each table.
+
+    With `executed`, a change of another transaction counts as not visible yet.
+    """
 
     def exists(row: Row) -> bool:
+        """Whether the row exists after this change, and other sessions see it."""
         is_visible = executed is None or GtidSet.parse(row[change.GTID]) <= executed
         return is_visible and not RowKind(row[change.KIND]).is_delete
 

@@ -39,7 +39,7 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The rest of a table that is to be copied. All of it is estimated from the server's counts of rows and bytes.
+    """The rows of a table that are still to be copied: estimates from the server's counts of rows and bytes.
 
     `seconds` assume that each chunk takes as long as the first, with `at_once` chunks at a time; the start of Spark,
     writing files, and merges are not included.
@@ -56,11 +56,11 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a run would do with a table. `reasons` say why it cannot be copied; then not all other fields are known.
+    """The plan of a run for a table. `reasons` say why it cannot be copied; then some other fields are not known.
 
     `state` is `new`, `goes on` if the table has a copy, or `cannot be copied`. `lossy` names the columns whose values
-    change, and how. `retention_seconds` is how long the source keeps its binlog, None for ever, and `margin_seconds`
-    is what remains of it after the copy.
+    change, and how. `retention_seconds` is how long the source keeps its binlog, None if for ever. `margin_seconds` is
+    how many of these seconds are left after the copy.
     """
 
     table: TableId
@@ -106,7 +106,7 @@ class Plans(Report, tuple[TablePlan, ...]):
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
-    """The plans of the given tables, or of all that the config includes; also of those that cannot be copied."""
+    """The plans of the given tables, or of all that the config includes. Tables that cannot be copied have one, too."""
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
         target = open_target(config)
@@ -126,6 +126,7 @@ def _plan(
     unlogged: Unlogged,
     generated: GeneratedColumns,
 ) -> TablePlan:
+    """The plan of one table. Raises Retryable if the source or the lake cannot be asked now."""
     retention = server.retention_seconds
     name, staged = table_name(config.target, table), held.staged.get(table)
     refusal = held.unopened or held.refused.get(table)
@@ -134,10 +135,10 @@ def _plan(
     reasons = [str(refusal)] if refusal else []
     keys = len(unlogged.keys.get(table, ()))
     is_missing = keys and config.tables.of(table).cascades == "missing"
-    lacks = [f"changes by {keys} foreign keys: the source does not log them"] if is_missing else []
-    is_asked = keys or table in unlogged.unknown
-    if is_asked and (finding := cascades(server.with_tables([table]), config.tables).finding):
-        reasons.append(finding)
+    missing = [f"changes by {keys} foreign keys: the source does not log them"] if is_missing else []
+    if keys or table in unlogged.unknown:
+        finding = cascades(server.with_tables([table]), config.tables).finding
+        reasons += [finding] if finding else []
     try:
         with source.named_errors():
             schema = source.schema(table, config.tables.of(table).choices)
@@ -164,7 +165,7 @@ def _plan(
                 schema.key,
                 key_path,
                 columns,
-                (*_lossy(schema), *lacks),
+                (*_lossy(schema), *missing),
                 copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
@@ -181,6 +182,7 @@ def _lossy(schema: TableSchema) -> tuple[str, ...]:
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:
+    """How the table is cut into chunks, which depends on its key."""
     declared = " (yours: no index keeps it unique)" if schema.declared else ""
     if not schema.ordered:
         return f"key that only the server can order{declared}: the server finds boundaries, merged after the last chunk"
@@ -192,6 +194,7 @@ def _key_path(schema: TableSchema, planner: Planner) -> str:
 
 
 def _copy(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
+    """The estimate for the rest of the table. The next chunk is read, to measure how long a chunk takes."""
     at_once = tasks_at_once(source.settings)
     lower = None
     rows, size = planner.estimated_rows, planner.estimated_bytes
@@ -199,15 +202,15 @@ def _copy(source: BinlogSource, schema: TableSchema, planner: Planner, staged: S
         if staged.progress.splits.complete:
             return CopyPlan(0, 0, planner.chunk_rows, 0, 0, at_once, 0.0)
         lower = staged.progress.splits.copied_up_to
-        left = max(0, rows - staged.progress.rows)
-        rows, size = left, size * left // max(rows, 1)
+        rows_left = max(0, rows - staged.progress.rows)
+        rows, size = rows_left, size * rows_left // max(rows, 1)
     wave = planner.next_wave(lower)
     began = time.monotonic()
-    uuid, at = source.state().uuid, source.written()  # its watermarks are of no use
-    read = read_chunk(source.settings, schema, wave[0], uuid, FIRST_EPOCH, settled=at)
+    uuid, written = source.state().uuid, source.written()  # the chunk's watermarks are not used
+    read = read_chunk(source.settings, schema, wave[0], uuid, FIRST_EPOCH, settled=written)
     seconds = time.monotonic() - began
     if wave[0].range.upper is None:
-        rows = read.rows.num_rows  # the chunk is the rest of the table
+        rows = read.rows.num_rows  # this chunk is the whole rest of the table
     chunks = len(wave)
     if wave[-1].range.upper is not None:
         chunks = max(chunks + 1, math.ceil(rows / planner.chunk_rows))

@@ -1,4 +1,4 @@
-"""Which servers prove who they are before they get a secret: what `check` warns of, each key by its name."""
+"""Warnings of `check` about servers that need not prove who they are, each with the key of pipeline.yml."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _WEAK = {
 
 
 def proofs(config: Config) -> Iterator[Checked]:
-    """Warnings of connections on which a server need not prove who it is, as their settings have it."""
+    """Warnings of connections whose settings do not make the server prove who it is."""
     yield Checked("proof of the source", _of_source(config.source), fatal=False)
     if config.target.catalog.uri is not None:
         yield Checked("proof of the catalog", config.target.catalog.unproven, fatal=False)
@@ -27,13 +27,13 @@ def proofs(config: Config) -> Iterator[Checked]:
 
 
 def _of_source(source: Source) -> str | None:
-    """A warning for the source, or for its replica where the source has none."""
-    for key, one in (("source", source), ("source.replica", source.of_rows)):
-        if one.is_proven or one.is_local:
+    """A warning for the source; if it needs none, a warning for its replica."""
+    for key, server in (("source", source), ("source.replica", source.of_rows)):
+        if server.is_proven or server.is_local:
             continue
-        ignored = ", and source.tls.ca is not used" if one.tls.ca is not None else ""
+        ignored = ", and source.tls.ca is not used" if server.tls.ca is not None else ""
         return (
-            f"{key}.host is {one.host}, and source.tls.mode {one.tls_mode} {_WEAK[one.tls_mode]}{ignored}: set"
+            f"{key}.host is {server.host}, and source.tls.mode {server.tls_mode} {_WEAK[server.tls_mode]}{ignored}: set"
             " verify_identity, or source.tls.pin"
         )
     return None

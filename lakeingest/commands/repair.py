@@ -1,6 +1,7 @@
-"""Repair: the rows that `verify` found to differ are read again, and nothing else.
+"""Repair: the rows that `verify` found to differ are read again, and no others.
 
-Each difference is read a second time before. A re-snapshot is right beside writers, so the repair is, too.
+Before that, each difference is confirmed by a second comparison. A re-snapshot is exact while others write, so the
+repair is exact, too.
 """
 
 from collections.abc import Sequence
@@ -21,13 +22,13 @@ from lakeingest.pipeline.events import Observer, unobserved
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS = 10  # of a table: each names so many differences at most
+ROUNDS = 10  # of a table, because each round names only a limited number of differences
 
 
 def repair(
     config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
 ) -> Verifications:
-    """As `repaired`; where a table could not be compared, its error is raised, with these results as its `result`."""
+    """Repair as `repaired` does, then raise the error of a table that could not be compared, with these results."""
     results = repaired(config, tables, spark, observe)
     results.raise_refused()
     return results
@@ -36,41 +37,44 @@ def repair(
 def repaired(
     config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
 ) -> Verifications:
-    """Compare the tables, and repair those that differ; the result is that of the comparison after the repair.
+    """Compare the tables, and repair those that differ. Returns the comparison after the repair.
 
-    Its `repaired` are the differences that were repaired. Errors are those of `compared` and of a re-snapshot; each
-    table's rows are read again by the owner of the lease, or by this process where nobody holds it.
+    Its `repaired` are the differences that were repaired. The owner of the lease reads the rows again, or this process
+    if nobody holds the lease. Raises the errors of `compared` and of a re-snapshot.
     """
-    found = compared(config, tables, spark)
-    return Verifications.of([_repaired(config, one, spark, observe) for one in found], found.refused)
+    results = compared(config, tables, spark)
+    return Verifications.of([_repaired(config, result, spark, observe) for result in results], results.refused)
 
 
 def _repaired(
     config: Config, verified: TableVerification, spark: "SparkSession | None", observe: Observer
 ) -> TableVerification:
-    """The table's verification once no difference is left, or none can be repaired."""
+    """The table's verification after the repair: no difference is left, or none of those left could be repaired."""
     repaired: dict[Key, Difference] = {}
     for _ in range(ROUNDS):
         if not verified.differences:
             break
-        again = _verified(config, verified, spark)
-        known = set(verified.differences)
-        confirmed = [difference for difference in again.differences if difference in known]
-        if confirmed:
-            _read_again(config, verified, confirmed, spark, observe)
-            again = _verified(config, verified, spark)
-        left = {difference.key for difference in again.differences}
-        repaired |= {difference.key: difference for difference in confirmed if difference.key not in left}
-        if confirmed and left >= {difference.key for difference in confirmed}:
-            verified = again
+        # Step 1: compare again, so that only differences that last are repaired.
+        differences = set(verified.differences)
+        verified = _verified(config, verified, spark)
+        confirmed = [difference for difference in verified.differences if difference in differences]
+        if not confirmed:
+            continue
+        # Step 2: read the rows of these differences again.
+        _read_again(config, verified, confirmed, spark, observe)
+        # Step 3: compare, and stop if this round has repaired nothing.
+        verified = _verified(config, verified, spark)
+        keys_left = {difference.key for difference in verified.differences}
+        repaired_now = {difference.key: difference for difference in confirmed if difference.key not in keys_left}
+        repaired |= repaired_now
+        if not repaired_now:
             break
-        verified = again
     return replace(verified, repaired=tuple(repaired.values()))
 
 
 def _verified(config: Config, verified: TableVerification, spark: "SparkSession | None") -> TableVerification:
-    [found] = verify(config, [str(verified.table)], spark)
-    return found
+    [result] = verify(config, [str(verified.table)], spark)
+    return result
 
 
 def _read_again(
@@ -80,6 +84,7 @@ def _read_again(
     spark: "SparkSession | None",
     observe: Observer,
 ) -> None:
+    """Ask for a re-snapshot of the keys of these differences, and wait until it has ended."""
     with Source.open(config.source) as source:
         schema = source.schema(verified.table, config.tables.of(verified.table).choices)
     keys = tuple({_bound(schema, difference.key): None for difference in differences})
@@ -89,5 +94,5 @@ def _read_again(
 
 
 def _bound(schema: TableSchema, key: Key) -> Key:
-    """The key of a difference as a bound; where only the server knows its order, it has the values as texts."""
+    """The key of a difference, as a re-snapshot takes it. If only the server can order keys, its values are texts."""
     return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))

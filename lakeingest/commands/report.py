@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
 Side = Literal["left", "right"]
-UNBOUNDED = 100_000  # characters of a line that no screen cuts: Rich pads each column only to its own content
-# the page sets the colours, so that the table is legible on light and on dark
+UNBOUNDED = 100_000  # characters of a line, so that none is cut; Rich pads each column only to its own content
+# the notebook's page sets the colours, so that the table is legible on a light and on a dark ground
 _CELL = "padding: 2px 12px; vertical-align: top; border-bottom: 1px solid rgba(128, 128, 128, 0.35); text-align: "
 
 
@@ -46,14 +46,14 @@ class Report(ABC):
         return "\n".join(map(printable, self.notes))
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The values as a frame. A column of integers stays one, also where values are unknown."""
+        """The values as a frame. Integers stay integers, even if some values of the column are unknown."""
         import pandas as pd
 
         rows = [tuple(row) for row in self.cells()]
         frame = pd.DataFrame(rows, columns=list(self.headers))
         for place, header in enumerate(self.headers):
             values = [row[place] for row in rows]
-            if None in values and {type(value) for value in values} == {int, type(None)}:  # floats would not be exact
+            if {type(value) for value in values} == {int, type(None)}:  # pandas would make inexact floats of them
                 frame[header] = pd.array(values, dtype="Int64")
         return frame
 
@@ -63,7 +63,7 @@ class Report(ABC):
         for header, side in zip(self.headers, sides, strict=True):
             table.add_column(Text(printable(header)), justify=side)
         for row in rows:
-            table.add_row(*map(Text, row))  # what looks like markup is a name
+            table.add_row(*map(Text, row))  # as Text, so that no name is taken for markup
         return Group(table, Text(self.note)) if self.note else Group(table)
 
     def __repr__(self) -> str:

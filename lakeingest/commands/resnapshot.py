@@ -1,4 +1,4 @@
-"""What a re-snapshot is to read again, as people write it: keys in JSON, a condition in SQL."""
+"""The scope of a re-snapshot, as people write it: keys in JSON, a condition in SQL."""
 
 import json
 from collections.abc import Sequence
@@ -24,12 +24,13 @@ def scope_of(
     stop: Any = None,
     gap: bool = False,
 ) -> Scope:
-    """The whole tables; or the rows that `where` holds for, the listed keys, or the keys in [start, stop).
+    """The whole tables; or the rows that the condition `where` selects, the listed keys, or the keys in [start, stop).
 
-    With `gap` the whole tables: where changes of a table are lost, its rows are compared, not copied again.
-    A key is a value of the table's key column, or a list of values in the order of its key columns. UsageError where
-    more than one is given, where keys are given of several tables, and where the server or the key's columns refuse
-    what is given.
+    With `gap`, a table that has lost changes is compared as a whole, instead of copied again. A key is a value of the
+    table's key column, or a list of values in the order of its key columns.
+
+    Raises UsageError for more than one of these, for keys of several tables, for a condition that the server refuses,
+    and for keys that do not fit the key's columns.
     """
     ranged = start is not None or stop is not None
     if sum((where is not None, keys is not None, ranged, gap)) > 1:
@@ -42,17 +43,17 @@ def scope_of(
     if where is None and len(chosen) != 1:
         raise UsageError("keys and a range of keys are those of one table; name one")
     with Source.open(config.source) as source:
-        schemas = [source.schema(one, config.tables.of(one).choices) for one in chosen]
+        schemas = [source.schema(table, config.tables.of(table).choices) for table in chosen]
         if where is not None:
-            for one in schemas:
-                _assert_accepted(source, one, where)
+            for schema in schemas:
+                _assert_accepted(source, schema, where)
             return Scope(where=where)
     [schema] = schemas
     if keys is not None:
         if not keys:
             raise UsageError("no keys are listed")
         return Scope(keys=tuple(_bound(schema, key) for key in keys))
-    lower, upper = (None if one is None else _bound(schema, one) for one in (start, stop))
+    lower, upper = (None if key is None else _bound(schema, key) for key in (start, stop))
     try:
         return Scope(range=KeyRange(lower, upper))
     except ValueError as error:
@@ -82,7 +83,7 @@ def _text(value: Any) -> str:
 
 
 def _assert_accepted(source: Source, schema: TableSchema, where: str) -> None:
-    """UsageError unless the server can ask for the rows of the table that the condition holds for."""
+    """Raise UsageError unless the server accepts the condition for this table."""
     if not where.strip():
         raise UsageError("the condition is empty")
     if (refused := source.refusal_of(schema, where)) is not None:

@@ -1,4 +1,4 @@
-"""For how long the source still has the binlog that the next run needs."""
+"""Retention: how long the source will keep the binlog that the next run needs."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """For how long the source keeps its binlog: the server, its files, and the second in which it is now.
+    """A server's binlog `files`, and the age in `seconds` at which it deletes them. `now` is its clock, since 1970.
 
-    `seconds` is None where it keeps them for good, or does not say.
+    `seconds` is None if it keeps them for good, or does not say.
     """
 
     server_uuid: str
@@ -26,7 +26,7 @@ class Retention:
 
     @classmethod
     def asked(cls, source: Source, files: Sequence[str]) -> "Retention":
-        """What the source says."""
+        """The retention of this source, whose binlog has these files."""
         return cls(source.uuid(), files, source.shown_retention_seconds(), source.clock())
 
     def lacks(self, position: Position) -> bool:
@@ -34,9 +34,10 @@ class Retention:
         return position.server_uuid == self.server_uuid and not is_in_one_of(position.at, self.files)
 
     def left(self, config: Config, position: Position) -> int | None:
-        """For how many seconds the binlog after a position is still there; a file is dropped so long after its end.
+        """The seconds for which the source will keep the binlog after a position: 0 if it is deleted.
 
-        None where it stays, where that is not known, and for a position of another server.
+        A file's age counts from its end, which is the start of the next file. None if the binlog is kept for good, if
+        the retention is not known, or if the position is of another server.
         """
         from lakeingest.mysql.continuity import file_began  # numba: it takes a second to import
 
@@ -50,18 +51,18 @@ class Retention:
         ended = file_began(config.source, later[0]) if later else self.now
         return max(0, ended + self.seconds - self.now)
 
-    def warning(self, left: Collection[int]) -> str | None:
-        """What is wrong where less than half of the time is left for one of the tables; None where more is left."""
-        if not left or self.seconds is None or min(left) * 2 >= self.seconds:
+    def warning(self, seconds_left: Collection[int]) -> str | None:
+        """A warning if less than half of the retention is left for one of the tables; otherwise None."""
+        if not seconds_left or self.seconds is None or min(seconds_left) * 2 >= self.seconds:
             return None
         return (
-            f"the binlog that the next run needs will be deleted in {spoken(min(left))} (the source keeps it for"
-            f" {spoken(self.seconds)}); run before that, or raise the retention"
+            f"the binlog that the next run needs will be deleted in {spoken(min(seconds_left))} (the source keeps it"
+            f" for {spoken(self.seconds)}); run before that, or raise the retention"
         )
 
 
 def gone(tables: Iterable[TableId]) -> str:
-    """The message for tables whose binlog the source has dropped before it was read."""
+    """The message for tables whose binlog the source has deleted before a run has read it."""
     return (
         f"the source no longer has the binlog that the next run needs of {', '.join(map(str, tables))}: changes"
         " are lost; `lakeingest explain BinlogGone` says what to do"
@@ -69,7 +70,10 @@ def gone(tables: Iterable[TableId]) -> str:
 
 
 def unread(spool: Spool | None, progress: Progress) -> Position | None:
-    """Where the binlog begins that was not read for a table yet: where its spool ends, or where the table stands."""
+    """The position after which the binlog is still unread for a table; None if its copy has no position yet.
+
+    This is the spool's end if the spool has the table's changes up to there, otherwise the position of the copy.
+    """
     if spool is None or (spool.position.server_uuid, spool.position.epoch) != (progress.server_uuid, progress.epoch):
         return progress.position
     is_spooled = spool.watched_from(progress.table) <= progress.needed_from <= spool.position.place

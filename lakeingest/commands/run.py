@@ -39,11 +39,12 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(Report):
-    """The result of a run. `caught_up` is False when the time was up first. `followed`: it was to follow the source.
+    """The result of a run. `followed` says whether the run was asked to follow the source.
 
-    `profile` says where the seconds went, stage by stage. `stopped` are the tables that stay at their last commit, each
-    with its error; `paused` those that stay because someone asked for it; `caught_up` is about the other tables. `left`
-    are tables with a copy that is not updated, each with the reason: it is gone, or no longer included.
+    `stopped` are the tables that stay at their last commit because of an error. `paused` are the tables that someone
+    has paused. `caught_up` says whether the other tables have caught up with the source; False: the time was up first.
+    `left` are tables whose copy is not updated, each with the reason: it is gone, or no longer included. `profile` is
+    the time that each stage took.
     """
 
     tables: tuple[TableResult, ...]
@@ -65,10 +66,11 @@ class RunResult(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """How the run ended, and a line for each table that stopped, is paused, or has a copy that is left as it is."""
+        """The end of the run, then a line for each table that stopped, is paused, or has a copy that is not updated."""
+        stopped = (f"{failure.table}: {failure}" for failure in self.stopped)
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
-        left = (f"{table} {reason}" for table, reason in self.left)
-        return [self._ending, *(f"{stopped.table}: {stopped}" for stopped in self.stopped), *paused, *left]
+        not_updated = (f"{table} {reason}" for table, reason in self.left)
+        return [self._ending, *stopped, *paused, *not_updated]
 
     @property
     def _ending(self) -> str:
@@ -94,10 +96,10 @@ def run(
     """Copy new tables, apply the binlog up to the position that is written after the last chunk, and publish.
 
     `tables` are written `database.table`; none means all that the config includes. With `follow` the run does not end,
-    and connects to the source again when the source was away. It stops early, at a commit, when `max_minutes` are over
-    or `stopping` says so; the same call continues from that commit.
+    and connects to the source again after the source was away. A run stops early, at a commit, when `max_minutes` are
+    over or `stopping` returns True; the same call continues from that commit.
 
-    A table that must stop stays at its last commit, and the others go on. At the end the most serious of these tables'
+    A table with an error stays at its last commit, and the other tables go on. At the end the most serious of these
     errors is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
     """
     began = time.monotonic()

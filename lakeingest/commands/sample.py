@@ -1,4 +1,4 @@
-"""Sample: the first rows of a table, read as a chunk is, with the watermarks around them."""
+"""Sample: the first rows of a table, read like a chunk, between two watermarks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ VALUE_CHARACTERS = 40  # a longer value is cut
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sample(Report):
-    """The rows of a chunk as a read view saw them: with all transactions in `low`, and none after `high`."""
+    """The rows of a chunk as a read view saw them: it contained all transactions in `low`, and none after `high`."""
 
     table: TableId
     rows: pa.Table

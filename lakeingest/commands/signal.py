@@ -1,6 +1,6 @@
-"""Signals as people ask for them: made durable, and waited for until the owner of the lease has carried them out.
+"""Signals: a command stores one, then waits until the owner of the lease has carried it out.
 
-Where nobody holds the lease, the command takes it and works itself.
+If nobody holds the lease, the command takes it and carries out the signal itself.
 """
 
 import time
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.5
-_WORK = {Action.RESNAPSHOT, Action.MAINTAIN}  # the others take no work on a table
+_WORK = {Action.RESNAPSHOT, Action.MAINTAIN}  # the other actions need no run
 Reporter = Callable[[SignalDocument], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SignalResult:
-    """A signal and its state; `result` is what maintenance has done to each table."""
+    """A signal and its state. `why` is the reason of a failure, `result` the effect of maintenance on each table."""
 
     number: int
     action: str
@@ -50,29 +50,31 @@ class SignalResult:
 
     @classmethod
     def of(cls, document: SignalDocument) -> "SignalResult":
-        """The result that a document tells."""
-        one = document.signal
-        return cls(one.number, one.action.value, one.tables, one.state.value, document.note, one.why, document.result)
+        """The state of the signal that a document holds."""
+        signal, note, result = document.signal, document.note, document.result
+        return cls(signal.number, signal.action.value, signal.tables, signal.state.value, note, signal.why, result)
 
 
 class SignalResults(Report, tuple[SignalResult, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The signals that were asked for at once."""
+    """The signals that one command has stored."""
 
     headers = ("signal", "action", "tables", "state", "note")
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row a signal."""
-        for one in self:
-            tables = ", ".join(map(str, one.tables)) or "all"
-            yield str(one.number), one.action, tables, one.state, one.why or one.note
+        """A row for each signal."""
+        for signal in self:
+            tables = ", ".join(map(str, signal.tables)) or "all"
+            yield str(signal.number), signal.action, tables, signal.state, signal.why or signal.note
 
     def raise_failure(self) -> None:
         """Raise the error of the first signal that failed or was cancelled."""
-        for one in self:
-            if one.state == State.CANCELLED:
-                raise Retryable(f"signal {one.number} was cancelled; run the same command again if it is still wanted")
-            if one.state == State.FAILED:
-                raise _error(one.why or "")
+        for signal in self:
+            if signal.state == State.CANCELLED:
+                raise Retryable(
+                    f"signal {signal.number} was cancelled; run the same command again if it is still wanted"
+                )
+            if signal.state == State.FAILED:
+                raise _error(signal.why or "")
 
 
 def ask(
@@ -87,63 +89,68 @@ def ask(
     observe: Observer = unobserved,
     spark: "SparkSession | None" = None,
 ) -> SignalResults:
-    """Make a signal for the tables, or for all, and wait until it has ended; without `wait` it is only made durable.
+    """Store a signal for the tables, or for all, and wait until it has ended. Without `wait` it is only stored.
 
     A re-snapshot is a signal for each table, and so is a rollback. `cancel` makes a signal for each re-snapshot of the
-    tables that has not ended. UsageError for a table that is not the pipeline's. While it waits, `report` is called
-    with each change.
+    tables that has not ended. While the command waits, `report` is called with each change of a signal.
+
+    Raises UsageError for a table that does not belong to the pipeline.
     """
-    asked, chosen = Action(action), chosen_tables(config, tables)
-    if (found := owner_of(state_of(config))) is not None:
-        assert_owner(state_of(config), found, StateOwner(config.name, found.server))
+    kind, chosen = Action(action), chosen_tables(config, tables)
+    if (owner := owner_of(state_of(config))) is not None:
+        assert_owner(state_of(config), owner, StateOwner(config.name, owner.server))
     folder = SignalFolder(state_of(config))
-    wanted: list[tuple[tuple[TableId, ...], int | None]] = [(chosen, None)]
-    if asked is Action.CANCEL:
-        opened = [one.signal for one in folder.read() if _is_open_for(one.signal, chosen)]
-        wanted = [(one.tables, one.number) for one in opened]
-    elif asked in {Action.RESNAPSHOT, Action.ROLLBACK}:
-        wanted = [((table,), None) for table in chosen]
+    # of each signal to store: its tables, and the number of the signal that it cancels
+    targets: list[tuple[tuple[TableId, ...], int | None]] = [(chosen, None)]
+    if kind is Action.CANCEL:
+        signals = [document.signal for document in folder.read()]
+        targets = [(signal.tables, signal.number) for signal in signals if _is_open_for(signal, chosen)]
+    elif kind in {Action.RESNAPSHOT, Action.ROLLBACK}:
+        targets = [((table,), None) for table in chosen]
     least = _least(config, folder)
     numbers = []
-    for names, cancels in wanted:
+    for names, cancels in targets:
 
         def make(number: int, names: tuple[TableId, ...] = names, cancels: int | None = cancels) -> Signal:
-            return Signal(number, asked, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
+            return Signal(number, kind, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
 
         numbers.append(folder.add(make, least).signal.number)
     if wait:
         _wait(config, folder, numbers, report, observe, spark)
     documents = (folder.one(number) for number in numbers)
-    return SignalResults(SignalResult.of(one) for one in documents if one is not None)
+    return SignalResults(SignalResult.of(document) for document in documents if document is not None)
 
 
 def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
-    """The tables of these names; UsageError where the pipeline has no such table.
+    """The tables of these names. Raises UsageError if the pipeline has no such table.
 
-    The source is asked only for a name that the lake does not have.
+    The source is asked only if the lake does not have all of them.
     """
-    known = config.tables.select(copied(open_target(config), config.target)) if names else []
+    with_copy = config.tables.select(copied(open_target(config), config.target)) if names else []
     try:
-        return tuple(dict.fromkeys(named(known, name) for name in names))
+        return tuple(dict.fromkeys(named(with_copy, name) for name in names))
     except UsageError:
         with Source.open(config.source) as source:
             return tuple(config.tables.choose(config.tables.select(source.tables()), names))
 
 
 def _is_open_for(signal: Signal, tables: Sequence[TableId]) -> bool:
-    chosen = not tables or bool(set(signal.tables).intersection(tables))
-    return signal.action is Action.RESNAPSHOT and signal.state in OPEN and chosen
+    """Whether this is a re-snapshot of one of these tables (none: of any table) that has not ended."""
+    is_chosen = not tables or bool(set(signal.tables).intersection(tables))
+    return signal.action is Action.RESNAPSHOT and signal.state in OPEN and is_chosen
 
 
 def _least(config: Config, folder: SignalFolder) -> int:
-    """The least number for a new signal: where the state folder was lost, commits of the lake still name signals."""
+    """The least number for a new signal: after the loss of the state folder, commits of the lake still name signals."""
     if folder.read():
         return 1
     target = open_target(config)
     tables = config.tables.select(copied(target, config.target))
-    progresses = [one.progress for one in copies(target, tables).staged.values()]
-    named = [number for one in progresses for number in (*one.answered, *(one.reread.signals if one.reread else ()))]
-    return max(named, default=0) + 1
+    numbers = [0]
+    for staged in copies(target, tables).staged.values():
+        numbers += staged.progress.answered
+        numbers += staged.progress.reread.signals if staged.progress.reread else ()
+    return max(numbers) + 1
 
 
 def _wait(
@@ -154,54 +161,52 @@ def _wait(
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
-    """Until all have ended; this process works itself while no other one holds the lease."""
+    """Wait until all signals have ended. While nobody else holds the lease, this process carries them out."""
     reported: dict[int, SignalDocument] = {}
 
-    def left() -> list[SignalDocument]:
-        documents = [one for number in numbers if (one := folder.one(number)) is not None]
-        for one in documents:
-            if reported.get(one.signal.number) != one:
-                reported[one.signal.number] = one
-                report(one)
-        return [one for one in documents if not one.ended]
+    def unfinished() -> list[SignalDocument]:
+        """The signals that have not ended; changed ones are reported."""
+        documents = [document for number in numbers if (document := folder.one(number)) is not None]
+        for document in documents:
+            if reported.get(document.signal.number) != document:
+                reported[document.signal.number] = document
+                report(document)
+        return [document for document in documents if not document.ended]
 
-    while opened := left():
+    while signals := unfinished():
         if is_held(state_of(config)):
             time.sleep(POLL_SECONDS)
             continue
-        with suppress(LeaseHeld):  # a run took it in between: that one is the owner
-            _work(config, opened, left, observe, spark)
+        with suppress(LeaseHeld):  # a run took the lease in between, so it is the owner
+            _work(config, signals, unfinished, observe, spark)
 
 
 def _work(
     config: Config,
     signals: Sequence[SignalDocument],
-    left: Callable[[], list[SignalDocument]],
+    unfinished: Callable[[], list[SignalDocument]],
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
-    """Carry the signals out as the owner of the lease."""
-    names = [str(table) for one in signals for table in one.signal.tables]
+    """Carry the signals out as the owner of the lease. Raises Retryable if one of them has not ended then."""
+    names = [str(table) for document in signals for table in document.signal.tables]
     try:
-        if any(one.signal.action in _WORK for one in signals):
-            run(config, names, None, observe, spark, stopping=lambda: not left())
+        if any(document.signal.action in _WORK for document in signals):
+            run(config, names, None, observe, spark, stopping=lambda: not unfinished())
         else:
             settle(config, observe)
     except LeaseHeld:
         raise
     except LakeIngestError:
-        if left():
+        if unfinished():
             raise
-    if waiting := left():
-        one = waiting[0]
-        raise Retryable(
-            f"signal {one.signal.number} is not carried out yet: {one.note or one.signal.state}; it stays, and the next"
-            " run goes on with it"
-        )
+    if waiting := unfinished():
+        number, reason = waiting[0].signal.number, waiting[0].note or waiting[0].signal.state
+        raise Retryable(f"signal {number} is not carried out yet: {reason}; it stays, and the next run goes on with it")
 
 
 def _error(why: str) -> LakeIngestError:
-    """The error that a signal failed with, by its name at the begin of the reason."""
+    """The error that a signal failed with. The reason begins with its name."""
     name, _, text = why.partition(": ")
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, LakeIngestError):

@@ -1,4 +1,4 @@
-"""`--since`: from where on someone wants the changelog, in each form that it can be given in."""
+"""`--since`: the start of the changelog that a reader asks for, in each form that it may have."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,10 @@ _GTIDS = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
 
 
 def parse_since(text: str, now: datetime) -> Since:
-    """A position of the changelog, a GTID set, FILE:POSITION, an ISO 8601 time (UTC without a zone), or a duration."""
+    """A position of the changelog, a GTID set, FILE:POSITION, an ISO 8601 time (UTC without a zone), or a duration.
+
+    A duration is counted back from `now`. Raises UsageError for any other text.
+    """
     if _DURATION.fullmatch(text):
         return now - TypeAdapter(Duration).validate_python(text)
     try:
@@ -46,11 +49,13 @@ def parse_since(text: str, now: datetime) -> Since:
 
 
 def resolved(table: TableId, since: Since, log: StoredChangelog, name: str, restarted: Place | None) -> ReadTo:
-    """What a reader that asks for the changes since then has read; ChangelogGone where they are not all held.
+    """The position of a reader that asks for the changes after `since`.
 
-    `name` is that of the table's changelog, which began where its copy was `restarted`, if it was.
+    `name` is the name of the table's changelog. If the copy was started over, the changelog begins at `restarted`.
+
+    Raises ChangelogGone if not all these changes are held.
     """
-    held, found = log.stretch(table)
+    held, stretch = log.stretch(table)
     match since:
         case ReadTo():
             if since.log not in {"", name}:
@@ -64,10 +69,10 @@ def resolved(table: TableId, since: Since, log: StoredChangelog, name: str, rest
         case GtidSet() | datetime():
             place = log.place_of_gtids(held, since) if isinstance(since, GtidSet) else log.place_of_time(held, since)
             if place is None:
-                raise gone(table, since, found, name)
+                raise gone(table, since, stretch, name)
             read_to = ReadTo(place)
-    if restarted is not None and restarted > found.start:
-        found = replace(found, start=restarted)
-    if found.lacks(read_to):
-        raise gone(table, since, found, name)
+    if restarted is not None and restarted > stretch.start:
+        stretch = replace(stretch, start=restarted)
+    if stretch.lacks(read_to):
+        raise gone(table, since, stretch, name)
     return read_to

@@ -32,22 +32,22 @@ from lakeingest.state.stopped import Stopped, read_stopped
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's state. `rows` and `position` are what readers see; before the first publish, what is copied so far.
+    """A table's state. `rows` and `position` belong to the published copy; before the first publish, to the staged one.
 
-    `shown` is that with its times, None where nothing is published or it cannot be read; `staged` is where the staged
-    rows stand that no reader sees yet, None where there are none. `lag_bytes` is the binlog between `position` and the
-    source's, None when unknown.
+    `shown` is the published state with its times; None if nothing is published, or it cannot be read. `staged` is the
+    position of staged rows that no reader sees yet, None if there are none. `lag_bytes` is the length of the binlog
+    between `position` and the source's position, None if unknown.
 
-    `binlog_seconds` is for how long the source still has the binlog that the next run needs of the table, 0 where it is
-    gone, as `binlog_gone` says; None where it keeps it for good, or that is not known.
+    `binlog_seconds` is how long the source will keep the binlog that the table's next run needs: 0 if it is gone (then
+    `binlog_gone` is True), None if it is kept for good, or if that is not known.
 
     `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
-    of the last gate. `stopped` is why the last attempt failed, None if it did not. `in_source` is None
-    when the source was not asked for it; `hidden`: the source may have it, and the user may not read it. `cascades`
-    counts the foreign keys whose changes the copy lacks, because the user chose so. `signals` are those of the table
-    that have not ended. `paused` says since when and by whom it is paused, None if it is not. With `keeps_deleted` the
-    rows are also those that are marked as deleted. Not `included`: the pipeline has copied the table, and
-    tables.include and exclude no longer choose it. `rolled_back` is what a rollback has done since the last publish,
+    of the last gate. `stopped` is why the last attempt failed, None if it did not. `in_source` is None if the source
+    was not asked for the table. `hidden`: the source may have the table, but the user may not read it. `cascades`
+    counts the foreign keys whose changes the copy lacks, because the user chose so. `signals` are the table's signals
+    that have not ended. `paused` says since when and by whom the table is paused, None if it is not. With
+    `keeps_deleted` the rows include those marked as deleted. Not `included`: the pipeline has copied the table, but
+    tables.include and exclude no longer choose it. `rolled_back` says what a rollback has done since the last publish,
     None if nothing.
     """
 
@@ -77,11 +77,13 @@ class TableStatus:
     @property
     def last_gate(self) -> str | None:
         """The result of the last gate, of a publish or of a wave."""
-        return None if self.gate is None else "passed" if self.gate["success"] else "failed"
+        if self.gate is None:
+            return None
+        return "passed" if self.gate["success"] else "failed"
 
 
 class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The states of several tables. `source_error` is why the source could not be asked, None if it was."""
+    """The states of several tables. `source_error` is the reason why the source did not answer, None if it did."""
 
     source_error: LakeIngestError | None = None
     last_run = ""
@@ -130,7 +132,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     @property
     def notes(self) -> Sequence[str]:
-        """Why tables stopped, what is asked of them, how the last run failed, why the source cannot be asked."""
+        """Notes on single tables, then on the binlog, the last run's failure, and a source that did not answer."""
         notes = [f"{table.table}: {table.stopped}" for table in self if table.stopped is not None]
         notes += [
             f"{table.table}: rows as of {table.staged.at} are staged, and no reader sees them yet"
@@ -170,21 +172,21 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     @property
     def _binlog(self) -> list[str]:
-        """For how long the source still has the binlog that the next run needs; a warning where that is short."""
+        """How long the source will keep the binlog that the next run needs; a warning if that is short."""
         lost = [table.table for table in self if table.binlog_gone]
-        left = [table.binlog_seconds for table in self if table.binlog_seconds is not None and not table.binlog_gone]
+        seconds = [table.binlog_seconds for table in self if table.binlog_seconds is not None and not table.binlog_gone]
         notes = [gone(lost)] if lost else []
-        if self.retention is None or not left:
+        if self.retention is None or not seconds:
             return notes
-        warning = self.retention.warning(left)
-        return [*notes, warning or f"the source has the binlog that the next run needs for {spoken(min(left))} more"]
+        warning = self.retention.warning(seconds)
+        return [*notes, warning or f"the source has the binlog that the next run needs for {spoken(min(seconds))} more"]
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
     """The state of the given tables, or of all that the config includes and all that this pipeline has copied.
 
-    If the source cannot be asked, the states are from the lake alone, and `source_error` says why. That error is raised
-    if the lake has no copy. With `offline` the source is not asked.
+    If the source does not answer, the states come from the lake alone, and `source_error` is the reason; this error is
+    raised if the lake has no copy. With `offline` the source is not asked.
     """
     target, source = open_target(config), _Source() if offline else _asked(config)
     all_copies = copied(target, config.target)
@@ -193,24 +195,24 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     with_copy = [table for table in included if _is_ours(target, table)]
     if source.error is not None and not with_copy:
         raise source.error
-    known = sorted({*with_copy, *source.tables, *(table for table in excluded if _is_ours(target, table))})
+    all_tables = sorted({*with_copy, *source.tables, *(table for table in excluded if _is_ours(target, table))})
     signals, spool = Signals.read(config, source.retention), None if source.retention is None else _spool(config)
     statuses = Statuses(
         replace(
-            one,
+            in_lake,
             signals=signals.of(table),
-            paused=signals.paused(config, table, one.position),
+            paused=signals.paused(config, table, in_lake.position),
             stopped=stopped,
-            gate=_failed(stopped) or one.gate,
+            gate=_failed(stopped) or in_lake.gate,
             in_source=None if offline or source.error or table in excluded else table in source.tables,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
             included=table not in excluded,
             hidden=table in source.hidden,
         )
-        for table in config.tables.choose(known, tables)
-        for one in [_status(config, target, table, source, spool, signals)]
-        for stopped in [read_stopped(state_of(config), table) or one.stopped]
+        for table in config.tables.choose(all_tables, tables)
+        for in_lake in [_status(config, target, table, source, spool, signals)]
+        for stopped in [read_stopped(state_of(config), table) or in_lake.stopped]
     )
     statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
     statuses.retention = source.retention
@@ -218,20 +220,23 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
 
 
 def _failed(stopped: Stopped | None) -> dict[str, Any] | None:
-    """The result of the last gate of a table that stopped because the gate failed; None for any other table."""
+    """The gate's result for a table that stopped because its gate failed; None for any other table."""
     if stopped is None or stopped.error != GateFailed.__name__:
         return None
     return {"success": False, "message": stopped.message}
 
 
 def _is_ours(target: Tables, table: TableId) -> bool:
-    """Whether nobody else has made a table with the target's name."""
+    """Whether the lake's table of this name is not someone else's table; True also if there is none."""
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The source's included tables, the end and the files of its binlog; or the error why the source did not answer."""
+    """The source's included tables, and the end and files of its binlog; or the error, if the source did not answer.
+
+    `sizes` are the bytes of each binlog file. `cascades` counts, by table, the foreign keys whose changes are missing.
+    """
 
     error: LakeIngestError | None = None
     tables: Sequence[TableId] = ()
@@ -243,21 +248,22 @@ class _Source:
 
 
 def _asked(config: Config) -> _Source:
+    """Ask the source for all that `status` shows of it."""
     try:
         with Source.open(config.source) as source:
-            known = known_tables(config, source)
-            tables = [table for table in known.tables if table not in known.hidden]
-            chosen = [table for table in tables if config.tables.of(table).cascades == "missing"]
-            cascades = cascading(Server.of(source.connection, chosen)) if chosen else {}
+            of_pipeline = known_tables(config, source)
+            tables = [table for table in of_pipeline.tables if table not in of_pipeline.hidden]
+            without_cascades = [table for table in tables if config.tables.of(table).cascades == "missing"]
+            cascades = cascading(Server.of(source.connection, without_cascades)) if without_cascades else {}
             sizes = source.files()
             retention = Retention.asked(source, list(sizes))
-            return _Source(None, tables, source.written(), sizes, cascades, retention, known.hidden)
+            return _Source(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)
     except LakeIngestError as error:
         return _Source(error)
 
 
 def _spool(config: Config) -> Spool | None:
-    """The spool, unless a run removes segments at this moment, or it is damaged, which a run says."""
+    """The spool; None if it cannot be read: a run is removing segments, or it is damaged, which a run reports."""
     try:
         return Spool.load(state_of(config) / "spool")
     except LakeIngestError:
@@ -267,6 +273,7 @@ def _spool(config: Config) -> Spool | None:
 def _status(
     config: Config, target: Target, table: TableId, source: _Source, spool: Spool | None, signals: Signals
 ) -> TableStatus:
+    """The table's state from the lake, the spool and the signals; the source is not asked again."""
     name, retention = table_name(config.target, table), source.retention
     try:
         staged = target.inspect(table)
@@ -275,41 +282,50 @@ def _status(
     if staged is None:
         return TableStatus(table, name, "not copied yet", 0, 0, None, None, None)
     progress, properties = staged.progress, target.properties(table)
-    is_over = staged.published is not None and not progress.splits.complete
-    again = "comparing" if progress.gap else "copying again" if is_over else progress.phase.value
     shown = _shown(staged, Shown.of_text(properties.get(SHOWN, "")))
-    is_shown = shown is not None and not is_over and not progress.gap
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
-    gate, needed = properties.get(GATE), unread(spool, progress)
+    if staged.visible:
+        state = "published"
+    elif progress.gap:
+        state = "comparing"
+    elif staged.published is not None and not progress.splits.complete:
+        state = "copying again"
+    else:
+        state = progress.phase.value if shown is None else "published"
+    gate, next_read = properties.get(GATE), unread(spool, progress)
     return TableStatus(
         table,
         name,
-        "published" if staged.visible or is_shown else again,
+        state,
         rows,
         progress.wave,
         position,
         _lag(position, source),
         json.loads(gate) if gate else None,
         progress.nulled,
-        binlog_seconds=None if retention is None or needed is None else retention.left(config, needed),
-        binlog_gone=retention is not None and needed is not None and retention.lacks(needed),
+        binlog_seconds=None if retention is None or next_read is None else retention.left(config, next_read),
+        binlog_gone=retention is not None and next_read is not None and retention.lacks(next_read),
         shown=shown,
         staged=None if staged.visible or shown is None else progress.position,
         rolled_back=signals.rolled_back(table, staged.published),
     )
 
 
-def _shown(staged: Staged, said: Shown | None) -> Shown | None:
-    """What readers see; of a table without changes the current position, which no publish has said."""
+def _shown(staged: Staged, recorded: Shown | None) -> Shown | None:
+    """The state that readers see; None if nothing is published. `recorded` is the state as of the last publish.
+
+    If all staged rows are visible, the staged position is used: a table without changes moves on without a publish.
+    """
     if staged.visible:
         progress = staged.progress
-        return Shown(progress.position, progress.rows, None if said is None else said.published_at)
-    return None if staged.published is None else said
+        return Shown(progress.position, progress.rows, None if recorded is None else recorded.published_at)
+    return None if staged.published is None else recorded
 
 
 def _lag(position: Position | None, source: _Source) -> int | None:
-    """The binlog after a position of this server, in bytes."""
+    """The bytes of the source's binlog after a position; None if unknown, or if the position is of another server."""
     if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
         return None
-    at, written, sizes = position.at, source.written, source.sizes
-    return bytes_between(at, written, sizes) if written is not None and is_in_one_of(at, sizes) else None
+    if source.written is None or not is_in_one_of(position.at, source.sizes):
+        return None
+    return bytes_between(position.at, source.written, source.sizes)

@@ -29,7 +29,7 @@ _IS_NO_SECRET = re.compile(r"(?i)provider|\.(enabled|renewal|ttl|expiration|path
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A local file, and the URI from which the job reads it; another content has another name."""
+    """A local file, and the URI from which the job reads it. Different contents have different URIs."""
 
     path: Path
     uri: str
@@ -37,9 +37,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as it is sent. `variables` are all that it needs or gets, each with its secret.
+    """A job as it is sent. `variables` are all that it needs or gets, each with its secret, or None.
 
-    While `pending` exists a request may have been sent, whose answer nobody has seen.
+    While the file `pending` exists, a request may have been sent whose answer is not known.
     """
 
     service: Service
@@ -68,16 +68,18 @@ class _Variables(Mapping[str, str]):
         return len(self.noted)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The default, which the job has too, or the variable."""
+        """The default if there is one, because the job has it, too; otherwise the variable's reference."""
         return self[key] if default is None else default
 
 
 def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     """Build and check the job that runs a pipeline.yml on the service `key`; sends nothing, asks no service.
 
-    The file is shipped as it is written, so that its variables and references are the job's and none has to be known
-    here. Files are built into `build/submit` beside it. ConfigError for what a cluster cannot run, and for a secret
-    that is written out; OperatorNeeded where the service's client, pip or room for the files is missing.
+    The file is shipped as it is written: the job resolves its variables and references, so none has to be known here.
+    The job's files are built into `build/submit` beside it.
+
+    Raises ConfigError if a cluster cannot run the pipeline, or if the file holds a secret itself; OperatorNeeded if the
+    service's client or pip is missing, or if the job's files cannot be written.
     """
     for key_set in (override.partition("=")[0] for override in overrides):
         if key_set in {"source", "source.password"}:
@@ -95,13 +97,13 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     places = {"job": f"{service.bucket}/{job_file.name}"}
     for number, name in enumerate(archive.dependencies_names(pins), 1):
         places[f"dependencies{number}"] = f"{service.bucket}/{name}"
-    # in the archive they lie beside pipeline.yml, whatever folder they come from
-    changed = [*overrides, *(f"source.tls.{key}={_shipped(key)}" for key in config.source.tls.files)]
+    # in the archive, the files of source.tls are beside pipeline.yml
+    job_overrides = [*overrides, *(f"source.tls.{key}={_shipped(key)}" for key in config.source.tls.files)]
     job = Job(
         config.name,
         "",
         places["job"].replace(".tar.gz", ".py"),
-        ("run", "-c", "job/pipeline.yml", *(word for override in changed for word in ("--set", override))),
+        ("run", "-c", "job/pipeline.yml", *(word for override in job_overrides for word in ("--set", override))),
         places,
         _jars(config, service),
         config.spark.conf,
@@ -109,7 +111,7 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     pending = folder / f"pending-{key}.json"
     job = replace(job, token=_token(pending, job))
     request = service.request(job)
-    with _building(folder):  # last, for it may take minutes
+    with _building(folder):  # after all checks, because it may take minutes
         dependencies = archive.dependencies(folder, pins)
     files = (archive.PACKAGE / "__main__.py", job_file, *dependencies)
     uploads = tuple(map(Upload, files, (job.entry_point, *places.values())))
@@ -118,12 +120,12 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
 
 
 def configured(path: Path, key: str, overrides: Sequence[str] = ()) -> Service:
-    """The service of a pipeline.yml, for questions about jobs that were sent before."""
+    """The service of a pipeline.yml, for questions about jobs that are already sent."""
     return _service(load_config(path, overrides, _Variables(), cluster=True), key, path)
 
 
 def _service(config: Config, key: str, path: Path) -> Service:
-    """The service of pipeline.yml; ConfigError where the file does not have it."""
+    """The service `key` of pipeline.yml. Raises ConfigError if the file does not have it."""
     values = {name: getattr(config.submit, name.replace("-", "_")) for name in SERVICES}
     if values[key] is None:
         raise ConfigError(f"{path}: submit.{key} is required for a job of this service")
@@ -133,18 +135,18 @@ def _service(config: Config, key: str, path: Path) -> Service:
 
 
 def _token(pending: Path, job: Job) -> str:
-    """A new token, or that of the same job if its request may have been sent before and was not answered."""
+    """A new token; or the token of an earlier request for the same job, if that one may have been sent unanswered."""
     try:
-        known = json.loads(pending.read_text())
-        if known["job"] == job_digest(job):
-            return str(known["token"])
+        earlier = json.loads(pending.read_text())
+        if earlier["job"] == job_digest(job):
+            return str(earlier["token"])
     except (OSError, *DAMAGED):
         pass
     return uuid.uuid4().hex
 
 
 def job_digest(job: Job) -> str:
-    """What tells jobs apart, but for their tokens."""
+    """A hash of the job without its token: jobs that do the same have the same hash."""
     return hashlib.sha256(repr(replace(job, token="")).encode()).hexdigest()
 
 
@@ -158,6 +160,7 @@ def _building(folder: Path) -> Iterator[None]:
 
 
 def _assert_submittable(config: Config) -> None:
+    """Raise ConfigError for a plain secret, a variable in a key that the request needs, or a jar of this machine."""
     for key, secret in _secrets(config):
         if secret and not _VARIABLE.fullmatch(secret) and not is_reference(secret):
             raise ConfigError(
@@ -165,8 +168,10 @@ def _assert_submittable(config: Config) -> None:
                 " such as aws-secretsmanager://NAME#KEY"
             )
     for key in ("target", "state", "spark", "submit"):
-        if found := _VARIABLE.search(config.model_dump_json(include={key})):
-            raise ConfigError(f"{key} holds {found[0]}, which only the job knows; write out what a request is made of")
+        if variable := _VARIABLE.search(config.model_dump_json(include={key})):
+            raise ConfigError(
+                f"{key} holds {variable[0]}, which only the job knows; write out what a request is made of"
+            )
     for setting, value in config.spark.conf.items():
         if is_reference(value) or (is_secret(setting) and not _IS_NO_SECRET.search(setting)):
             raise ConfigError(
@@ -179,19 +184,19 @@ def _assert_submittable(config: Config) -> None:
 
 
 def _shipped(key: str) -> str:
-    """What a file of `source.tls` is called in a job."""
+    """The name that a file of `source.tls` has in a job."""
     return f"source.tls.{key}.pem"
 
 
 def _proofs(config: Config) -> dict[str, bytes]:
-    """The files that prove the source, which a job has beside its pipeline.yml. ConfigError where one is not there."""
-    found = {}
+    """The files that prove the source, by their names in the job. Raises ConfigError if one cannot be read."""
+    files = {}
     for key, path in config.source.tls.files.items():
         try:
-            found[_shipped(key)] = (config.source.tls.text(key) or "").encode()
+            files[_shipped(key)] = (config.source.tls.text(key) or "").encode()
         except OSError as error:
             raise ConfigError(f"source.tls.{key}: {path} cannot be read: {error.strerror or error}") from error
-    return found
+    return files
 
 
 def _secrets(config: Config) -> Iterator[tuple[str, str]]:
@@ -207,12 +212,13 @@ def _secrets(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _of_catalog(config: Config) -> tuple[str, ...]:
-    """What a job needs for its catalog beside lakeingest[aws]."""
-    more = {"sql": ("psycopg[binary]",), "hive": ("thrift",)}
-    return more.get(config.target.catalog.type or "", ())
+    """The packages that a job needs for its catalog, besides lakeingest[aws]."""
+    packages = {"sql": ("psycopg[binary]",), "hive": ("thrift",)}
+    return packages.get(config.target.catalog.type or "", ())
 
 
 def _jars(config: Config, service: Service) -> Mapping[str, str]:
+    """The settings of Spark that give a job its jars."""
     if config.spark.jars == "provided":
         return service.provided.get(config.target.format) or {}
     if config.spark.jars == "auto":

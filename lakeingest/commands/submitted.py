@@ -1,4 +1,4 @@
-"""A job that is sent: its files uploaded, the job started once, followed to its end, and the exit code that it had."""
+"""A job that is sent: its files are uploaded, it is started once and followed to its end, which gives an exit code."""
 
 import json
 import re
@@ -16,14 +16,14 @@ from lakeingest.files.stored import Stored
 from lakeingest.state import last_run
 
 Say = Callable[[str], None]
-_OURS = {2, 3, 70, 75, 130}  # exit codes that no other program gives by chance
-_PATIENCE_SECONDS = 900.0  # of a service that does not answer questions about a job
+_OURS = {2, 3, 70, 75, 130}  # exit codes of lakeingest that other programs hardly use
+_PATIENCE_SECONDS = 900.0  # for so long a service may fail to tell the state of a job
 _LOG_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a job ended: its own exit code, and why if it is not 0."""
+    """The end of a job: its own exit code, and the error if the code is not 0."""
 
     job: str
     exit: int
@@ -31,30 +31,33 @@ class Outcome:
 
 
 def send(submission: Submission, say: Say) -> str:
-    """Upload what is not there yet, and start the job; its id.
+    """Upload the files that the bucket does not have yet, and start the job. Returns the job's id.
 
-    Retryable where the answer was lost: the next submission of the same job finds it, if it was started.
+    Raises Retryable if the service's answer was lost. If the job was started, the next submission of it finds it.
     """
     service = submission.service
+    # Step 1: upload the files, because the job reads them when it starts.
     folder = service.folder(service.bucket)
     for upload in submission.uploads:
         file = folder / upload.uri.rpartition("/")[2]
-        size, there = upload.path.stat().st_size, file.look()
-        if there is None or there.size != size:
+        size, uploaded = upload.path.stat().st_size, file.look()
+        if uploaded is None or uploaded.size != size:
             say(f"upload {upload.path.name} ({size / 1e6:.1f} MB) to {upload.uri}")
             file.put(upload.path)
+    # Step 2: store the token before the request, so that a request without an answer can be repeated with it.
     try:
         submission.pending.write_text(json.dumps({"token": submission.job.token, "job": job_digest(submission.job)}))
     except OSError as error:
         raise OperatorNeeded(f"{submission.pending} cannot be written: {error.strerror}") from error
+    # Step 3: start the job; its id is the answer, so the token is not needed any more.
     run = service.start(submission.request)
     submission.pending.unlink(missing_ok=True)
     return run
 
 
 def follow(submission: Submission, run: str, say: Say, every_seconds: float = 10.0) -> Outcome:
-    """Wait until the job has ended; `say` gets each change of its state, and what its driver printed."""
-    service, shown, word = submission.service, 0, ""
+    """Wait until the job has ended. `say` gets each change of its state; its driver's log goes to stderr."""
+    service, printed, word = submission.service, 0, ""
     answered = logged = time.monotonic()
     while True:
         try:
@@ -70,25 +73,25 @@ def follow(submission: Submission, run: str, say: Say, every_seconds: float = 10
             say(f"job {run}: {word.lower()}")
         if state.ended or time.monotonic() - logged > _LOG_SECONDS:
             logged = time.monotonic()
-            shown = _print_log(submission, run, shown, say)
+            printed = _print_log(submission, run, printed, say)
         if state.ended:
             return _outcome(submission, run, state)
         time.sleep(every_seconds)
 
 
-def _print_log(submission: Submission, run: str, shown: int, say: Say) -> int:
-    """Print what is new in the log, if the log can be had; how much of it is printed."""
+def _print_log(submission: Submission, run: str, printed: int, say: Say) -> int:
+    """Print the log after its first `printed` characters, if it can be read. Returns how many are printed now."""
     try:
         text = submission.service.log(run)
     except (Retryable, OperatorNeeded) as error:
         say(f"the log cannot be read: {error}")
-        return shown
-    sys.stderr.write(printable_lines(text[shown:]))
-    return max(shown, len(text))
+        return printed
+    sys.stderr.write(printable_lines(text[printed:]))
+    return max(printed, len(text))
 
 
 def _outcome(submission: Submission, run: str, state: State) -> Outcome:
-    """What the job has recorded, else what the service says."""
+    """The result that the job has recorded in its state folder; otherwise the result that the service reports."""
     try:
         recorded = last_run.of_job(_state_folder(submission), submission.job.token)
     except (Retryable, StorageFailed):  # the state may be for the job's role alone
@@ -100,13 +103,13 @@ def _outcome(submission: Submission, run: str, state: State) -> Outcome:
     if "CANCEL" in state.word or state.word == "INTERRUPTED":
         return Outcome(run, Retryable.exit_code, f"the job was ended before its end: {state.word.lower()}")
     why = f"the job has {state.word.lower()}: {state.reason or 'the service gives no reason'}"
-    found = re.search(r"(?i)exit ?code:? (\d+)", state.reason)
-    code = int(found[1]) if found and int(found[1]) in _OURS else OperatorNeeded.exit_code
+    match = re.search(r"(?i)exit ?code:? (\d+)", state.reason)
+    code = int(match[1]) if match and int(match[1]) in _OURS else OperatorNeeded.exit_code
     return Outcome(run, code, " ".join(why.split()))
 
 
 def _state_folder(submission: Submission) -> Stored:
-    """The state, with the credentials of this machine: those of the file may be known to the job alone."""
+    """The state folder, with this machine's credentials, because only the job may know the file's credentials."""
     config, service = submission.config, submission.service
     if config.state.scheme in {"s3", "s3a"}:
         return on_amazon(

@@ -1,6 +1,6 @@
-"""`check --untrusted`: what a pipeline.yml of somebody else says and would do, without doing any of it.
+"""`check --untrusted`: validates somebody else's pipeline.yml, and lists the servers, code and secrets that it uses.
 
-No server is asked, no variable and no secret is read.
+No server is asked, and no variable or secret is read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from lakeingest.quality import suites
 
 
 def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
-    """Validate the file and the suites beside it, and name what a run of it would read, ask and load."""
+    """Validate the file and the suites beside it, and list the servers, code, variables and secrets of its runs."""
     checked: list[Checked] = []
     try:
         doc = read_document(path, overrides)
@@ -35,6 +35,7 @@ def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
 
 
 def _of(config: Config) -> Iterator[Checked]:
+    """The suites' validity, and a warning for each kind of thing that a reader should trust."""
     yield Checked("quality suites", suites.finding(config.quality, None))
     yield warning("servers that a run logs in to", [f"{key}: {server}" for key, server in _servers(config).items()])
     yield warning("code that Spark loads", config.spark.loads_code)
@@ -43,6 +44,7 @@ def _of(config: Config) -> Iterator[Checked]:
 
 
 def _servers(config: Config) -> Mapping[str, Any]:
+    """The servers that the configuration names, by the key that names each."""
     source, target = config.source, config.target
     servers = {
         "source.host": f"{source.host}:{source.port}",
@@ -59,5 +61,5 @@ def _servers(config: Config) -> Mapping[str, Any]:
 
 
 def _endpoints(block: str, properties: Mapping[str, SecretStr]) -> dict[str, str]:
-    given = {name: value.get_secret_value() for name, value in properties.items()}
-    return {f"{block}.properties.{name}": server for name, server in endpoints_of(given).items()}
+    values = {name: value.get_secret_value() for name, value in properties.items()}
+    return {f"{block}.properties.{name}": server for name, server in endpoints_of(values).items()}

@@ -1,7 +1,7 @@
 """Verify: source = target, chunk by chunk, by checksums that each side computes itself.
 
-The source has to be quiet: the binlog after the published position is scanned before and after, and a change of a
-verified table in it is noticed.
+Nobody may write to the table meanwhile. So the binlog after the published position is scanned before the comparison and
+after it, and a change of the table is an error.
 """
 
 import time
@@ -67,16 +67,16 @@ class TableVerification:
 
 
 class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The comparisons of several tables; `refused` are those that could not be compared, each with its error."""
+    """The comparisons of several tables; `refused` are the tables that could not be compared, each with its error."""
 
     refused: Mapping[TableId, LakeIngestError] = MappingProxyType({})
 
     @classmethod
     def of(cls, results: Iterable[TableVerification], refused: Mapping[TableId, LakeIngestError]) -> Self:
         """The comparisons, and why other tables could not be compared."""
-        made = cls(results)
-        made.refused = refused
-        return made
+        verifications = cls(results)
+        verifications.refused = refused
+        return verifications
 
     @property
     def equal(self) -> bool:
@@ -118,9 +118,9 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
 
 
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
-    """As `compared`; where a table could not be compared, its error is raised, with the Verifications as its `result`.
+    """Compare as `compared` does, then raise the most serious error of the tables that could not be compared.
 
-    Of several such errors the most serious one is raised.
+    The Verifications are the `result` of this error.
     """
     results = compared(config, tables, spark)
     results.raise_refused()
@@ -128,9 +128,9 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
 
 
 def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
-    """Compare the published rows of the given tables (none: all) with the source's; not those marked as deleted.
+    """Compare the published rows of the given tables (none: all), without those marked as deleted, with the source's.
 
-    A table is `refused` that is not published by its current definition, or that was changed since its published
+    A table is `refused` if it is not published with its current definition, or if it was changed since its published
     position. Errors that concern all tables are raised.
     """
 
@@ -138,16 +138,18 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
         return spark or open_session(config)
 
     target = open_target(config, open_spark)
-    found, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
+    results, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, tuple[TableSchema, Staged]]()
+    # Step 1: find the tables that can be compared. This takes no Spark.
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
         for table in chosen:
             with _refusing(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
                 prepared[table] = schema, _published(config, target, schema)
-        read = [table for table in prepared if config.tables.of(table).cascades == "read"]
-        keys = source.unlogged_keys(read, are_logged=True).keys
+        with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
+        keys = source.unlogged_keys(with_cascades, are_logged=True).keys
+    # Step 2: compare them, each over a connection of its own.
     session = open_spark() if prepared else None
     for table, (schema, staged) in prepared.items():
         with (
@@ -156,15 +158,15 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
             target.storage_errors(),
         ):
             parents = {key.parent for key in family(table, keys)} - {table}
-            above = [source.schema(one, config.tables.of(one).choices) for one in sorted(parents)]
+            parent_schemas = [source.schema(parent, config.tables.of(parent).choices) for parent in sorted(parents)]
             assert session is not None  # noqa: S101 - a table is prepared
-            found.append(_verify_table(source, target, session, schema, staged, above))
-    return Verifications.of(found, refused)
+            results.append(_verify_table(source, target, session, schema, staged, parent_schemas))
+    return Verifications.of(results, refused)
 
 
 @contextmanager
 def _refusing(source: Source, refused: dict[TableId, LakeIngestError], table: TableId) -> Iterator[None]:
-    """Keep an error of the block that says nothing of other tables."""
+    """Put an error of the block into `refused`, unless it concerns all tables: then raise it."""
     try:
         with named_errors(source):
             yield
@@ -175,6 +177,7 @@ def _refusing(source: Source, refused: dict[TableId, LakeIngestError], table: Ta
 
 
 def _published(config: Config, target: Tables, schema: TableSchema) -> Staged:
+    """The published state of a table. Raises an error if readers do not see its last commit, or see old columns."""
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
         target.types(schema)  # a table that the lake cannot have is never published
@@ -200,19 +203,20 @@ def _verify_table(
     began = time.monotonic()
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
+    # before: a change that the copy cannot have yet ends this early; after: no change came during the comparison
     _assert_quiet(source, position, schema, parents)
     rows = live(target.read(schema.table, staged.version), schema)
-    found = compare(Sides(source, spark, schema, rows))
+    result = compare(Sides(source, spark, schema, rows))
     _assert_quiet(source, position, schema, parents)
     seconds = time.monotonic() - began
-    return TableVerification(schema.table, found.source, found.target, found.chunks, found.differences, seconds)
+    return TableVerification(schema.table, result.source, result.target, result.chunks, result.differences, seconds)
 
 
 def _assert_quiet(
     source: BinlogSource, position: Position, schema: TableSchema, parents: Sequence[TableSchema]
 ) -> None:
-    """SourceMoved when the binlog after the position has a change of these tables, BinlogGone if it is another."""
-    watched = {one.table: one for one in (schema, *parents)}
+    """Raise SourceMoved if the binlog after the position changes these tables, BinlogGone if it is another binlog."""
+    watched = {watched_schema.table: watched_schema for watched_schema in (schema, *parents)}
     source.assert_there(position)
     for table, batch in source.changes(Segment.after(position, source.written()), watched):
         if table is not None and batch.num_rows:

@@ -1,4 +1,4 @@
-"""Requests to services of AWS: a client that does not wait for ever, and our names for what goes wrong."""
+"""Requests to services of AWS: a client with timeouts, and our errors for failed requests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
 
 EXTRA = "pip install 'lakeingest[aws]'"
 _CONNECT_SECONDS, _READ_SECONDS, _TRIES = 10, 60, 6
-# Codes of errors, whatever the service: the caller's rights, and what a name of pipeline.yml leads to.
+# Codes of errors of all services: the caller lacks rights (_RIGHTS), or a name in pipeline.yml is wrong (_NAMES).
 _RIGHTS = {
     "AccessDenied",
     "AccessDeniedException",
@@ -27,9 +27,9 @@ _SERVER_ERRORS, _TOO_MANY = 500, 429
 
 
 def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
-    """The client of a service; it sends a request again that was throttled or not answered. OperatorNeeded without one.
+    """The client of a service. It repeats requests that are throttled or not answered, up to `tries` times.
 
-    Credentials and endpoints are found as AWS's own tools find them.
+    It finds credentials and endpoints as AWS's own tools do. Raises OperatorNeeded if boto3 is not installed.
     """
     try:
         import boto3  # type: ignore[import-untyped]
@@ -44,25 +44,25 @@ def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
 
 
 def require_client() -> None:
-    """OperatorNeeded where AWS's client is not installed."""
+    """Raise OperatorNeeded if AWS's client is not installed."""
     if find_spec("boto3") is None:
         raise OperatorNeeded(f"boto3 is not here: {EXTRA}")
 
 
 def credentials() -> dict[str, str]:
-    """The keys that AWS's own tools would use here, in the words of obstore; empty where there are none."""
+    """The keys that AWS's own tools would use here, under obstore's names; empty if there are none."""
     import boto3
 
     with named("AWS credentials"):
-        found = boto3.Session().get_credentials()
-        keys = None if found is None else found.get_frozen_credentials()
+        credentials = boto3.Session().get_credentials()
+        keys = None if credentials is None else credentials.get_frozen_credentials()
     names = {"access_key_id": "access_key", "secret_access_key": "secret_key", "session_token": "token"}
-    return {name: value for name, of_boto in names.items() if (value := getattr(keys, of_boto, None))}
+    return {name: value for name, boto_name in names.items() if (value := getattr(keys, boto_name, None))}
 
 
 @contextmanager
 def named(doing: str, key: str | None = None) -> Iterator[None]:
-    """Name the errors of requests: the message begins with the name of the request.
+    """Turn errors of requests within the block into ours; the message begins with `doing`, the request's name.
 
     Raises:
         Retryable: the service does not answer, is throttling or fails.

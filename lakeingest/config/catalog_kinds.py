@@ -15,7 +15,7 @@ POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 class CatalogKind:
     """A kind of catalog: its properties for PyIceberg and for Spark, and the jars that Spark needs for it.
 
-    The properties are those of a catalog whose tables are in a warehouse.
+    The properties are made for a catalog and the warehouse that holds its tables.
     """
 
     pyiceberg: Callable[[Catalog, Place], dict[str, str]]
@@ -56,10 +56,10 @@ def _hive(catalog: Catalog, warehouse: Place) -> dict[str, str]:
 
 
 def _rest(catalog: Catalog, _: Place) -> dict[str, str]:
-    given = catalog.given
-    # the protocol's default, of which PyIceberg's own loses a slash and Java's warns
+    properties = catalog.given
+    # the protocol's default URI for tokens: PyIceberg's own default lacks a slash, and Java's client warns without one
     tokens = {"oauth2-server-uri": f"{catalog.address.rstrip('/')}/v1/oauth/tokens"}
-    return {"type": "rest", "uri": catalog.address, **(tokens if "credential" in given else {}), **given}
+    return {"type": "rest", "uri": catalog.address, **(tokens if "credential" in properties else {}), **properties}
 
 
 _EMBEDDED = CatalogKind(

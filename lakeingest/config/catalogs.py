@@ -1,8 +1,8 @@
-"""The catalogs that tables are found by, as a pipeline names them; `catalog_kinds` has the properties of each kind.
+"""`target.catalog` of pipeline.yml: the catalog that has the tables. `catalog_kinds` has the properties of each kind.
 
 sql: SQLite under the warehouse, which is the default, or a PostgreSQL server that `uri` names. rest: a server of
-Iceberg's REST protocol. glue: Amazon's. hive: a metastore of Hive. path: none, because Hudi's tables are found by their
-folders; a metastore can name them, too.
+Iceberg's REST protocol. glue: Amazon's catalog. hive: a metastore of Hive; Hudi's tables may have one, too. path: no
+catalog, because Hudi's tables are found by their folders.
 """
 
 import re
@@ -35,11 +35,11 @@ def is_secret(name: str) -> bool:
 
 
 class Catalog(Frozen):
-    """Where tables are found by name; `type` None: the default of the format.
+    """The catalog, which finds tables by name; `type` None means the default of the format.
 
-    `name` is the catalog's name in Spark. `properties` are handed to Spark and to PyIceberg as they are, or with Hudi
-    to the tool that registers its tables. `first_publish` is how readers come to see a new table: for a server of REST
-    that does not say what it offers.
+    `name` is the catalog's name in Spark. `properties` are handed to Spark and to PyIceberg as they are; with Hudi, to
+    the tool that registers its tables. `first_publish` is the way in which a new table becomes visible, for a REST
+    server that does not say which ways it offers.
     """
 
     type: CatalogType | None = None
@@ -67,17 +67,17 @@ class Catalog(Frozen):
         return self
 
     def _assert_endpoints(self) -> None:
-        """ValueError for an endpoint with a password in it, and where a secret would leave in plain text.
+        """Raise ValueError if an endpoint has a password in it, or if a secret would be sent in plain text.
 
-        A request that is signed for AWS has no secret in it.
+        Secrets of stores are not sent to a catalog, and a request that is signed for AWS has no secret in it.
         """
         endpoints = endpoints_of(self.given)
         if self.type in {"rest", "hive"}:
             endpoints["uri"] = self.address
         for name, url in endpoints.items():
             assert_endpoint(name, url)
-        of_stores = ("s3.", "gcs.", "client.")
-        secrets = [name for name in self.given if is_secret(name) and not name.startswith(of_stores)]
+        keys_of_stores = ("s3.", "gcs.", "client.")
+        secrets = [name for name in self.given if is_secret(name) and not name.startswith(keys_of_stores)]
         for name, url in endpoints.items():
             if self.type == "rest" and name in {"uri", "oauth2-server-uri"} and secrets and is_open(url):
                 raise ValueError(
@@ -86,7 +86,7 @@ class Catalog(Frozen):
 
     @property
     def unproven(self) -> str | None:
-        """A warning where the server of the catalog need not prove who it is."""
+        """A warning if the catalog's server need not prove who it is; None if it must, or is on this machine."""
         if is_reference(self.address):
             return None
         if self.type in {"sql", None} and self.uri is not None:
@@ -102,21 +102,21 @@ class Catalog(Frozen):
 
     @property
     def password(self) -> str:
-        """The password in the URI, which only that of a database may have."""
+        """The password in the URI; '' without one. Only the URI of a database may have a password."""
         if self.type not in {"sql", None} or not self.address or is_reference(self.address):
             return ""
         return str(PostgreSql.parse(self.address).url.password or "")
 
     @property
     def without_secrets(self) -> str:
-        """The URI without user and password, which only that of a database may have."""
+        """The URI without user and password. Only the URI of a database may have them."""
         if self.type not in {"sql", None} or not self.address or is_reference(self.address):
             return self.address
         return PostgreSql.parse(self.address).place
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it is a SQLite file under the warehouse, of no use to another machine."""
+        """Whether the catalog is a SQLite file under the warehouse, which other machines cannot use."""
         return self.type in {"sql", None} and self.uri is None
 
     @property

@@ -7,7 +7,7 @@ from lakeingest.config.frozen import Frozen
 
 
 class Changelog(Frozen):
-    """How long changes are kept for readers once they are published, and whether they have a table in the lake."""
+    """`keep`: how long changes are kept for readers after they are published. `table`: the lake has them, too."""
 
     keep: Duration = timedelta(days=7)
     table: bool = False

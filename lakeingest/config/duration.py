@@ -1,4 +1,4 @@
-"""A length of time as pipeline.yml writes it: a number and its unit."""
+"""A length of time in pipeline.yml: a number and its unit."""
 
 import re
 from datetime import timedelta
@@ -10,17 +10,17 @@ _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _duration(given: Any) -> timedelta:
-    found = _DURATION.fullmatch(str(given))
-    if found is None:
+def _duration(value: Any) -> timedelta:
+    match = _DURATION.fullmatch(str(value))
+    if match is None:
         raise ValueError("a duration is a number and its unit: 30s, 15m, 12h, 5d or 2w")
     try:
-        return timedelta(**{_UNITS[found["unit"]]: int(found["number"])})
+        return timedelta(**{_UNITS[match["unit"]]: int(match["number"])})
     except OverflowError as error:
         raise ValueError("this duration is too long") from error
 
 
-# Of a time such as 5d. A bare number says no unit, so it is refused.
+# A time such as 5d. A bare number has no unit, so it is refused.
 Duration = Annotated[
-    timedelta, BeforeValidator(_duration), PlainSerializer(lambda given: f"{given // timedelta(seconds=1)}s")
+    timedelta, BeforeValidator(_duration), PlainSerializer(lambda duration: f"{duration // timedelta(seconds=1)}s")
 ]

@@ -1,4 +1,4 @@
-"""Endpoints: URLs of servers, which hold no password, and over which no secret leaves in plain text."""
+"""Endpoints: URLs of servers. They may hold no password, and no secret may be sent to them in plain text."""
 
 import re
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from lakeingest.config.secrets import is_reference
 from lakeingest.config.source import is_loopback
 
 _ENDS = ("uri", "endpoint", "service.host")  # names of properties whose values are endpoints
-_NEXT = re.compile(r",(?=\w+://)")  # between the metastores of a list
+_NEXT = re.compile(r",(?=\w+://)")  # the comma between two metastores in a list
 
 
 def endpoints_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those properties that are endpoints, as far as they are known here: the job alone knows variables and references.
+    """The properties that are endpoints, without those with a variable or a reference, which only the job knows.
 
-    The URL of a proxy is none: the password of its user stands there.
+    The URL of a proxy does not count as an endpoint, because it may hold the password of the proxy's user.
     """
     return {
         name: value
@@ -24,7 +24,7 @@ def endpoints_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def assert_endpoint(name: str, url: str) -> None:
-    """ValueError if it is not the URL of a server, or contains a user or a password; the message quotes none of it."""
+    """Raise ValueError if `url` is not a server's URL, or has a user or password; the message quotes no part of it."""
     if not all(map(_is_endpoint, _NEXT.split(url))):
         raise ValueError(f"{name} is the URL of a server, SCHEME://HOST:PORT/PATH, without user and password")
 
@@ -33,11 +33,11 @@ def _is_endpoint(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return (parts.port or 1) > 0 and "@" not in parts.netloc and bool(parts.hostname)
-    except ValueError:  # of a port that is none, or an address in brackets
+    except ValueError:  # a wrong port, or a wrong address in brackets
         return False
 
 
 def is_open(url: str) -> bool:
-    """Whether requests to it are sent in plain text to another machine."""
+    """Whether requests to this URL are sent in plain text to another machine."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")

@@ -1,4 +1,4 @@
-"""The lake formats as values: what other rooms know about a format.
+"""The lake formats as values: the facts that other rooms know about a format.
 
 A format's package under `lake/` reads and writes its tables; all other facts about it are here.
 """
@@ -22,11 +22,11 @@ EXTENSIONS = "spark.sql.extensions"
 class Format:
     """A lake format.
 
-    `stores` are the object stores that tables can be in, by the scheme of the URI. `catalogs` and `cluster_catalogs`
-    are the types of catalog, the default first, the second for a Spark on a cluster. `by_line` are the Maven
-    coordinates of the format for each line of Spark, `jars` those of all that a session needs. `extension` is its
-    extension of a session, `settings` are all settings of one. `table_name` is the name that users query, or the folder
-    that they load. `keeps_by_age`: commits are kept for `target.history.keep` also where the user does not set it.
+    `stores` are the URI schemes of the object stores that can hold its tables. `catalogs` are its types of catalog, the
+    default first; `cluster_catalogs` are those for a Spark on a cluster. `by_line` has the Maven coordinates of its jar
+    for each line of Spark, and `jars` the coordinates of all jars that a session needs. `extension` is the class of its
+    Spark extension, and `settings` are all settings of a session. `table_name` is the name that users query, or the
+    folder that they load. `keeps_by_age`: commits are kept for `target.history.keep` even if the user does not set it.
     `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every other tool.
     """
 
@@ -43,12 +43,12 @@ class Format:
 
     @property
     def by_folder(self) -> bool:
-        """Whether its tables are found by their folders, whatever else names them."""
+        """Whether its tables are found by their folders, even if a catalog names them, too."""
         return "path" in self.catalogs
 
     @property
     def jar(self) -> str:
-        """The Maven coordinates for the Spark that is here; OperatorNeeded if there are none."""
+        """The Maven coordinates for the installed Spark. Raises OperatorNeeded if there are none."""
         line = spark_line()
         if line not in self.by_line:
             raise OperatorNeeded(
@@ -85,22 +85,23 @@ def _iceberg_name(target: Target, table: TableId) -> str:
 
 
 def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
+    """Queries that count the rows, by the tool's name; each Python query first loads the catalog."""
     name = ".".join(target.identifier(table))
     if target.catalog.is_embedded:
         properties = (f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
         arguments = ", ".join([f"'{target.catalog.name}'", *properties])
-        opened = f"from pyiceberg.catalog.sql import SqlCatalog; catalog = SqlCatalog({arguments}); "
-    else:  # its properties are not printed, because some are secrets
-        opened = (
+        scan = f"from pyiceberg.catalog.sql import SqlCatalog; catalog = SqlCatalog({arguments}); "
+    else:  # the catalog's properties are not printed, because some are secrets
+        scan = (
             "from pathlib import Path; from lakeingest import load_config; from pyiceberg.catalog import load_catalog;"
             " target = load_config(Path('pipeline.yml')).target;"
             f" catalog = load_catalog('{target.catalog.name}', **target.pyiceberg_properties()); "
         )
-    opened += f"scan = catalog.load_table('{name}').scan()"
+    scan += f"scan = catalog.load_table('{name}').scan()"
     return {
-        "PyIceberg": f"{opened}; print(scan.to_arrow().num_rows)",
+        "PyIceberg": f"{scan}; print(scan.to_arrow().num_rows)",
         "Spark": f"SELECT COUNT(*) FROM {table_name(target, table)}",
-        "DuckDB": f"{opened}; print(scan.to_duckdb('t').sql('SELECT COUNT(*) FROM t'))",
+        "DuckDB": f"{scan}; print(scan.to_duckdb('t').sql('SELECT COUNT(*) FROM t'))",
     }
 
 
@@ -147,8 +148,8 @@ FORMATS: Mapping[FormatName, Format] = {
         sample_queries=_iceberg_queries,
     ),
     "hudi": Format(
-        stores=("s3", "s3a"),  # for which Hadoop's client is brought
-        catalogs=("path", "hive"),  # the second one names the tables that are in their folders, too
+        stores=("s3", "s3a"),  # S3A_JARS has Hadoop's client for these alone
+        catalogs=("path", "hive"),  # hive: tables are in their folders, and a metastore names them, too
         cluster_catalogs=("path", "hive"),
         by_line={
             "3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",

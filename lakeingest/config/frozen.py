@@ -1,4 +1,4 @@
-"""What all parts of pipeline.yml have in common: they never change, and have no unknown keys."""
+"""The base of all parts of pipeline.yml: their values never change, and they have no unknown keys."""
 
 from pydantic import BaseModel, ConfigDict
 

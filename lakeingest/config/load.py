@@ -67,12 +67,12 @@ class Config(Frozen):
 
     @property
     def evolves(self) -> bool:
-        """Whether a copy goes on after DDL of its table: it follows, or its rows are read again."""
+        """Whether a copy goes on after DDL of its table: it follows the DDL, or its rows are read again."""
         return self.schema_changes.changes != "freeze"
 
     @property
     def asks(self) -> bool:
-        """Whether a copy goes on after DDL of its table only once a person has approved that."""
+        """Whether a copy follows DDL of its table only after a person has approved it."""
         return self.schema_changes.changes == "approve"
 
     @property
@@ -82,6 +82,7 @@ class Config(Frozen):
 
     @model_validator(mode="after")
     def _only_what_is_built(self, info: ValidationInfo) -> Self:
+        """NotBuiltYet or ValueError for unusable values; the context of `info` says whether Spark runs on a cluster."""
         lake = FORMATS[self.target.format]
         catalogs = lake.cluster_catalogs if info.context else lake.catalogs
         for key, value, built in (
@@ -91,8 +92,8 @@ class Config(Frozen):
             ("changelog.table", self.changelog.table, (False,)),
         ):
             if value not in built:
-                where, have = " on a cluster" if info.context else "", ", ".join(map(str, built))
-                raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {have}")
+                where, choices = " on a cluster" if info.context else "", ", ".join(map(str, built))
+                raise NotBuiltYet(f"{key}: {value} is not built yet{where}; this version has {choices}")
         if self.target.catalog.uri is not None and lake.by_folder and self.target.catalog.type != "hive":
             raise NotBuiltYet(
                 f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet, except of type hive;"
@@ -114,12 +115,12 @@ class Config(Frozen):
 
     @model_validator(mode="after")
     def _stores_fit(self) -> Self:
-        """The storage block has no key that a store knows nothing of, and Spark reaches all that it reads."""
+        """ValueError for a key of target.storage that a store does not have, or for a place that Spark cannot read."""
         lake = FORMATS[self.target.format]
         for key, place in (("target.warehouse", self.target.warehouse), ("state", self.state)):
             if place.scheme is not None:
-                known = {"properties", *store_of(place.scheme).only}
-                for name in sorted(self.target.storage.model_fields_set - known):
+                keys_of_store = {"properties", *store_of(place.scheme).only}
+                for name in sorted(self.target.storage.model_fields_set - keys_of_store):
                     raise ValueError(f"target.storage.{name}: {key} is on {place.scheme}://, which has no {name}")
         if lake.by_folder and self.state.scheme is not None and self.target.warehouse.scheme is None:
             raise ValueError(
@@ -129,43 +130,41 @@ class Config(Frozen):
         return self
 
     def _assert_placed(self) -> None:
-        """NotBuiltYet for what the format cannot have; ValueError for a folder that the warehouse's settings miss."""
-        patterns = self.tables.options.items()
-        given: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
-        given += [(f"tables.options.{pattern}", options) for pattern, options in patterns]
-        for where, one in given:
-            if FORMATS[self.target.format].by_folder and (one.properties or one.location):
-                key = "properties" if one.properties else "location"
+        """NotBuiltYet for properties and locations that a format lacks; ValueError for another kind of store."""
+        blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
+        blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
+        for where, block in blocks:
+            if FORMATS[self.target.format].by_folder and (block.properties or block.location):
+                key = "properties" if block.properties else "location"
                 raise NotBuiltYet(f"{where}.{key}: {self.target.format} tables do not have it yet; leave it out")
-            location = one.location or ""
+            location = block.location or ""
             if "://" in location and Place.of(location).scheme != self.target.warehouse.scheme:
                 raise ValueError(f"{where}.location: it must be in the same kind of store as target.warehouse")
 
     def _assert_reached(self) -> None:
-        """NotBuiltYet when a folder is in an object store that a run cannot use."""
+        """Raise NotBuiltYet if a folder is in an object store that a run cannot use."""
         stores = FORMATS[self.target.format].stores
-        refused = [
-            f"{key}: {place} is not built yet; this version has "
-            + ", ".join(["folders of this machine", *(f"{one}://" for one in known)])
-            for key, place, known in (
-                ("state", self.state, stores),
-                ("quality.suites", self.quality.suites or SUITES, ()),
-                ("target.warehouse", self.target.warehouse, stores),
-            )
-            if place.scheme not in {None, *known}
-        ]
+        refused = []
+        for key, place, schemes in (
+            ("state", self.state, stores),
+            ("quality.suites", self.quality.suites or SUITES, ()),
+            ("target.warehouse", self.target.warehouse, stores),
+        ):
+            if place.scheme not in {None, *schemes}:
+                usable = ", ".join(["folders of this machine", *(f"{scheme}://" for scheme in schemes)])
+                refused.append(f"{key}: {place} is not built yet; this version has {usable}")
         if refused:
             raise NotBuiltYet("; ".join(refused))
 
     def _assert_reached_by_executors(self) -> None:
-        """ValueError when Spark's tasks run on other machines, and a place is on this one."""
-        master = self.spark.master
-        if master is not None and not is_on_this_machine(master) and (here := self.on_this_machine):
-            raise ValueError(f"spark.conf: with {MASTER} {master} {only_here(here)}")
+        """Raise ValueError if Spark's tasks run on other machines, and a place is on this machine."""
+        master, places = self.spark.master, self.on_this_machine
+        if master is not None and not is_on_this_machine(master) and places:
+            raise ValueError(f"spark.conf: with {MASTER} {master} {only_here(places)}")
 
     @property
     def on_this_machine(self) -> tuple[str, ...]:
-        """The places that only this machine has, each with its key."""
+        """The places that are folders of this machine, each with its key."""
         places = {"state": self.state, "target.warehouse": self.target.warehouse}
         return tuple(f"{key} ({place})" for key, place in places.items() if place.scheme is None)
 
@@ -188,7 +187,7 @@ class Config(Frozen):
 
 
 def only_here(places: Sequence[str]) -> str:
-    """Why executors on other machines cannot work with places of this machine."""
+    """The message for places of this machine, which executors on other machines cannot reach."""
     verb = "is" if len(places) == 1 else "are"
     return (
         f"tasks run on other machines, and {' and '.join(places)} {verb} on this one; use URIs such as"
@@ -204,10 +203,10 @@ def load_config(
     cluster: bool = False,
     offline: bool = False,
 ) -> Config:
-    """Read pipeline.yml. `overrides` are `dotted.key=value`; ConfigError names the key, the variable or the file.
+    """Read pipeline.yml. `overrides` are `dotted.key=value`; a ConfigError names the key, the variable or the file.
 
-    `cluster`: Spark runs on a cluster, so warehouse and state are URIs. `offline`: the command does not ask the source,
-    so the variable of the password need not be set.
+    `cluster`: Spark runs on a cluster, so warehouse and state must be URIs. `offline`: the command does not ask the
+    source, so the variable of its password need not be set.
     """
     doc = read_document(path, overrides)
     if offline and isinstance(doc.get("source"), dict):
@@ -216,7 +215,7 @@ def load_config(
 
 
 def read_document(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """The keys of a pipeline.yml as they are written, with overrides; ConfigError if the file has none."""
+    """The keys of a pipeline.yml as they are written, with overrides; ConfigError if the file has no keys."""
     try:
         doc = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -233,18 +232,18 @@ def read_document(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
 def parse_config(
     doc: Mapping[str, Any], folder: Path, environment: Mapping[str, str], *, cluster: bool = False
 ) -> Config:
-    """Validate a document; relative paths are taken from `folder`.
+    """Validate a document. Relative paths are relative to `folder`.
 
-    Secrets that it refers to are fetched, but not for a `cluster`: there the job fetches them.
+    The secrets that it refers to are fetched; for a `cluster` they are not, because the job fetches them.
     """
     filled = _fill(doc, environment)
     return _validated(filled if cluster else with_secrets(filled), cluster=cluster).below(folder)
 
 
 def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
-    """Validate a document without reading variables or secrets. ConfigError names mistakes that no variable can cure.
+    """Validate a document without reading variables or secrets. Raises ConfigError for mistakes outside variables.
 
-    None if only an unread variable decides, for example where a key needs a number.
+    None if the document is right or wrong depending on an unread variable, for example where a key needs a number.
     """
     filled = _fill(doc, _Unread())
     try:
@@ -255,12 +254,12 @@ def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
 
 def references(doc: Mapping[str, Any]) -> tuple[str, ...]:
     """The values with a variable or a reference to a secret, each with its dotted key."""
-    found = [(key.replace(_DOT, "."), value) for key, value in _texts(doc)]
-    return tuple(f"{key}: {value}" for key, value in found if is_reference(value) or _VARIABLE.search(value))
+    texts = [(key.replace(_DOT, "."), text) for key, text in _texts(doc)]
+    return tuple(f"{key}: {text}" for key, text in texts if is_reference(text) or _VARIABLE.search(text))
 
 
 class _Unread(dict[str, str]):
-    """An environment that nobody looks at: a variable is its default, or stands for itself."""
+    """An environment that is not read: the value of a variable is its default, or else its reference, `${NAME}`."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return f"${{{name}}}" if default is None else default
@@ -271,25 +270,30 @@ class _NotTold(Exception):
 
 
 def _validated(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
+    """The configuration of a document whose variables are filled in; with `unread` they are filled in by `_Unread`.
+
+    Raises _NotTold if all mistakes are values of unread variables. ConfigError precedes NotBuiltYet.
+    """
     later = [key for key in _keys(filled) if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT)]
     refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in later]
     config = None
     try:
         config = Config.model_validate(_without(filled, later), context=cluster)
     except ValidationError as error:
-        # mistakes come first: a key that is not built yet must not hide a typo
-        known = [detail for detail in error.errors() if not (unread and _is_of_variable(detail))]
-        if wrong := [_explain(detail) for detail in known if not _is_later(detail)]:
-            raise ConfigError("; ".join([*wrong, *refused])) from None
-        if not known:
+        # mistakes are reported first: a key that is not built yet must not hide a typo
+        details = [detail for detail in error.errors() if not (unread and _is_of_variable(detail))]
+        if mistakes := [_explain(detail) for detail in details if not _is_later(detail)]:
+            raise ConfigError("; ".join([*mistakes, *refused])) from None
+        if not details:
             raise _NotTold from None
-        refused += [str(detail["ctx"]["error"]) for detail in known]
+        refused += [str(detail["ctx"]["error"]) for detail in details]
     if refused or config is None:
         raise NotBuiltYet("; ".join(refused))
     return config
 
 
 def _set(doc: dict[str, Any], override: str) -> None:
+    """Put an override, `dotted.key=value`, into the document. Raises ConfigError if it has another form."""
     key, equals, value = override.partition("=")
     if not equals:
         raise ConfigError("--set: wanted key=value")
@@ -313,17 +317,17 @@ def _fill(value: Any, environment: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    def variable(found: re.Match[str]) -> str:
-        text = environment.get(found["name"], found["default"])
+    def filled(variable: re.Match[str]) -> str:
+        text = environment.get(variable["name"], variable["default"])
         if text is None:
-            raise ConfigError(f"the environment variable {found['name']} is not set, and has no default")
+            raise ConfigError(f"the environment variable {variable['name']} is not set, and has no default")
         return text
 
-    return _VARIABLE.sub(variable, value)
+    return _VARIABLE.sub(filled, value)
 
 
 def _texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """The texts of a document, each with its key as `_keys` has it; those of a list have the key of the list."""
+    """The texts of a document, each with its dotted key as in `_keys`. A text in a list has the key of the list."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             yield from _texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))
@@ -335,6 +339,7 @@ def _texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
 
 
 def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
+    """The keys of a document, joined by dots with the keys above them; a dot within a key is `_DOT`."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             dotted = f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key)
@@ -343,7 +348,7 @@ def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
 
 
 def _without(doc: Any, keys: Collection[str], prefix: str = "") -> Any:
-    """The document without some keys, which are dotted as `_keys` has them."""
+    """The document without some keys, which have the form of `_keys`."""
     if not isinstance(doc, Mapping):
         return doc
     dotted = {key: f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key) for key in doc}
@@ -361,11 +366,12 @@ def _is_of_variable(detail: Any) -> bool:
 
 
 def _explain(detail: Any) -> str:
+    """A mistake that pydantic has found, with its dotted key."""
     where = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        known = _names_beside(detail["loc"])
-        near = difflib.get_close_matches(str(detail["loc"][-1]), known, 1)
-        return f"unknown key {where}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}")
+        names = _names_beside(detail["loc"])
+        near = difflib.get_close_matches(str(detail["loc"][-1]), names, 1)
+        return f"unknown key {where}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}")
     if detail["type"] == "missing":
         return f"{where} is required"
     return f"{where or 'pipeline.yml'}: {detail['msg']}"
@@ -375,8 +381,8 @@ def _names_beside(loc: Sequence[Any]) -> list[str]:
     """The known keys at the place of an unknown key."""
     model: type[BaseModel] = Config
     for part in loc[:-1]:
-        inner = [field for name, field in model.model_fields.items() if part in {name, field.alias}]
-        model = next((found for field in inner for found in _models(field.annotation)), model)
+        fields = [field for name, field in model.model_fields.items() if part in {name, field.alias}]
+        model = next((inner for field in fields for inner in _models(field.annotation)), model)
     return sorted(field.alias or name for name, field in model.model_fields.items())
 
 

@@ -1,4 +1,4 @@
-"""Places of files: a folder of this machine, or one of an object store."""
+"""Places of files: folders of this machine, or of an object store."""
 
 import re
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ _REMOTE = re.compile(r"^([a-z][a-z0-9]+)://[^/]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder: `written` is its path, or its URI where it is in an object store, such as s3://bucket/folder."""
+    """A folder. `written` is its path, or its URI such as s3://bucket/folder if it is in an object store."""
 
     written: str
 
     @classmethod
-    def of(cls, given: "str | Path | Place") -> Self:
-        """The place that a user has written: a path, or a URI."""
-        text = _LOCAL.sub("/", str(given))
+    def of(cls, place: "str | Path | Place") -> Self:
+        """The place for a path or a URI, as a user writes it."""
+        text = _LOCAL.sub("/", str(place))
         return cls(text.rstrip("/") if _REMOTE.match(text) else str(Path(text)))
 
     @property
     def scheme(self) -> str | None:
         """The kind of object store, such as s3; None for a folder of this machine."""
-        found = _REMOTE.match(self.written)
-        return found and found[1]
+        match = _REMOTE.match(self.written)
+        return match and match[1]
 
     @property
     def path(self) -> Path:
-        """The folder of this machine."""
+        """The path of a folder of this machine; ValueError for a place in an object store."""
         if self.scheme is not None:
             raise ValueError(f"{self} is no folder of this machine")
         return Path(self.written)
@@ -46,14 +46,14 @@ class Place:
 
     @property
     def hadoop(self) -> str:
-        """The place as Spark's own readers and writers name it: a path, or a URI with the scheme of Hadoop's client."""
+        """The place in the form of Spark's readers and writers: a path, or a URI with the scheme of Hadoop's client."""
         return re.sub(r"^s3:", "s3a:", self.written)
 
     def __truediv__(self, name: str) -> Self:
         return type(self)(joined(self.written, name))
 
     def below(self, folder: Path) -> Self:
-        """The place; a relative path is relative to the folder."""
+        """The same place; a relative path is taken from the folder."""
         return self if self.scheme is not None else type(self)(str((folder / self.path).resolve()))
 
     def __str__(self) -> str:
@@ -67,11 +67,11 @@ class Place:
         )
 
     @classmethod
-    def _validated(cls, given: Any, info: ValidationInfo) -> Self:
-        """With a true validation context, which is for Spark on a cluster, only a URI is valid."""
-        if not isinstance(given, str | Path | Place):
+    def _validated(cls, value: Any, info: ValidationInfo) -> Self:
+        """The place for a value of pipeline.yml. On a cluster (`info.context` is True) only a URI is valid."""
+        if not isinstance(value, str | Path | Place):
             raise ValueError("a path or a URI is wanted")  # noqa: TRY004 - pydantic reports only a ValueError
-        place = cls.of(given)
+        place = cls.of(value)
         if place.scheme is None and info.context:
             raise ValueError(f"{place} is on this machine; a cluster needs a URI such as s3://bucket/folder")
         return place

@@ -1,7 +1,7 @@
-"""The address of a PostgreSQL catalog, as its two clients take it: SQLAlchemy for PyIceberg, and JDBC for Spark.
+"""The address of a PostgreSQL catalog, in the forms of its two clients: SQLAlchemy for PyIceberg, and JDBC for Spark.
 
-It is parsed by SQLAlchemy, which connects. A server on another machine has to prove who it is, as libpq and JDBC do it
-where they are told: `sslmode=verify-full`, with the file `sslrootcert`, or with the system's authorities.
+SQLAlchemy parses it, because it connects. A server on another machine has to prove who it is: unless the address says
+otherwise, both clients get `sslmode=verify-full`, with the file `sslrootcert` or the system's authorities.
 """
 
 import ssl
@@ -17,38 +17,43 @@ if TYPE_CHECKING:
 SCHEME = "postgresql"
 _MODE, _ROOTS, _SECRET = "sslmode", "sslrootcert", {"password", "sslpassword", "user"}
 _PROVING = {"verify-full", "verify-ca"}
-_JAVA_ROOTS = {"sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}  # those that Java trusts
+_JAVA_ROOTS = {"sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}  # the authorities that Java trusts
 
 
 @dataclass(frozen=True, slots=True)
 class PostgreSql:
-    """An address that was parsed. ValueError, without any part of it, where it has another form."""
+    """A parsed address."""
 
     url: "URL"
 
     @classmethod
     def parse(cls, address: str) -> "PostgreSql":
-        """The address `postgresql://user:password@host:port/database?…`."""
+        """Parse `postgresql://user:password@host:port/database?…`.
+
+        Raises ValueError, whose message has no part of the address, if it has another form.
+        """
         from sqlalchemy.engine import make_url
         from sqlalchemy.exc import ArgumentError
 
-        wrong = ValueError(
+        malformed = ValueError(
             f"a catalog of type sql has no uri, or {SCHEME}://user:password@host/database, signs such as @ : / ? # %"
             " percent-encoded, and its password nowhere else"
         )
         try:
             url = make_url(address)
         except (ArgumentError, ValueError):
-            raise wrong from None
-        is_one = all(isinstance(value, str) for value in url.query.values())
+            raise malformed from None
         host = url.host or ""
-        if url.drivername != SCHEME or not host or "@" in host or not is_one or not _SECRET.isdisjoint(url.query):
-            raise wrong
+        has_repeated_settings = not all(isinstance(value, str) for value in url.query.values())
+        if url.drivername != SCHEME or not host or "@" in host:
+            raise malformed
+        if has_repeated_settings or not _SECRET.isdisjoint(url.query):
+            raise malformed
         return cls(url)
 
     @property
     def place(self) -> str:
-        """The address as messages name it: without user, password and settings."""
+        """The address for messages: without user, password and settings."""
         port = "" if self.url.port is None else f":{self.url.port}"
         return f"{SCHEME}://{self._host}{port}/{self.url.database or ''}"
 
@@ -58,15 +63,15 @@ class PostgreSql:
 
     @property
     def mode(self) -> str | None:
-        """How TLS is used: as given; None where nothing is given, and the server is on this machine."""
-        given = self.url.query.get(_MODE)
-        if given is not None:
-            return str(given)
+        """The `sslmode` of the address. If it has none: None for a server on this machine, otherwise verify-full."""
+        mode = self.url.query.get(_MODE)
+        if mode is not None:
+            return str(mode)
         return None if is_loopback(self.url.host or "") and _ROOTS not in self.url.query else "verify-full"
 
     @property
     def unproven(self) -> str | None:
-        """What the settings leave open about the server; None where it is proven, or on this machine."""
+        """A warning if the server need not prove who it is; None if it must, or is on this machine."""
         if self.mode in _PROVING or is_loopback(self.url.host or ""):
             return None
         return (

@@ -1,4 +1,4 @@
-"""`quality` of pipeline.yml: the users' suites, and what happens when rows fail them."""
+"""`quality` of pipeline.yml: the users' suites, and the consequence of rows that fail them."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,10 +8,11 @@ from lakeingest.config.place import Place
 
 
 class Quality(Frozen):
-    """The folder of the users' suites, None if no such folder exists, and what happens to rows that fail.
+    """The users' suites. `suites` is their folder, None if there is no such folder.
 
-    `sql`: whether suites may hold SQL, which can call any function of the JVM and read any file of the machine.
-    `samples`: whether the pages of gates have values of rows that fail, or their keys alone.
+    `on_failure` is the consequence of rows that fail. `sql`: whether suites may hold SQL, which can call any function
+    of the JVM and read any file of the machine. `samples`: whether the pages of gates show values of rows that fail, or
+    only their keys.
     """
 
     suites: Place | None = None

@@ -1,4 +1,4 @@
-"""What happens to a copy when DDL changes its table: `schema` of pipeline.yml."""
+"""`schema` of pipeline.yml: whether copies follow the DDL of their tables."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from lakeingest.config.frozen import Frozen
 class SchemaChanges(Frozen):
     """Whether copies follow the DDL of their tables: evolve | approve (each is approved first) | freeze (they stop).
 
-    `dropped`: columns that the source drops stay in the copy, NULL in all rows (keep), or go from it, too (drop).
+    `dropped`: columns that the source drops stay in the copy, NULL in all rows (keep), or are dropped there (drop).
     """
 
     changes: Literal["evolve", "approve", "freeze"] = "evolve"

@@ -1,7 +1,7 @@
-"""Secrets by reference: where a secret of pipeline.yml is kept, and its value, which is fetched when it is used.
+"""Secrets by reference: pipeline.yml says where a secret is kept, and its value is fetched when it is used.
 
-`aws-secretsmanager://NAME`, `gcp-secretmanager://projects/P/secrets/NAME` and `file:///PATH`; with `#KEY` the secret is
-a JSON document, and the value is that of the key. Messages name references, never values.
+The references are `aws-secretsmanager://NAME`, `gcp-secretmanager://projects/P/secrets/NAME` and `file:///PATH`. With
+`#KEY` at the end, the secret is a JSON document, and this key's value is used. Messages name references, never values.
 """
 
 import json
@@ -37,18 +37,19 @@ def with_secrets(doc: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         ConfigError: a reference is malformed, or its key is missing.
-        OperatorNeeded: the secret is not there, or we may not read it.
+        OperatorNeeded: the secret does not exist, or we may not read it.
         Retryable: the service that keeps it does not answer.
 
     """
-    kept = cache(_secret)
+    secret_of = cache(_secret)
     filled = dict(doc)
     for place in _PLACES:
-        filled = _replaced(filled, place, "", lambda reference, where: _value(reference, where, kept))
+        filled = _replaced(filled, place, "", lambda reference, where: _value(reference, where, secret_of))
     return filled
 
 
 def _replaced(doc: Any, place: tuple[str, ...], at: str, value: Callable[[str, str], str]) -> Any:
+    """The document with each reference at `place` replaced by its value; `at` is the dotted key of the document."""
     if not place:
         return value(doc, at) if is_reference(doc) else doc
     if not isinstance(doc, Mapping):
@@ -61,20 +62,21 @@ def _replaced(doc: Any, place: tuple[str, ...], at: str, value: Callable[[str, s
     }
 
 
-def _value(reference: str, where: str, kept: Callable[[str, str], str]) -> str:
-    found = _REFERENCE.fullmatch(reference)
-    if found is None:
+def _value(reference: str, where: str, secret_of: Callable[[str, str], str]) -> str:
+    """The value that a reference stands for; errors name its key in pipeline.yml, `where`."""
+    parts = _REFERENCE.fullmatch(reference)
+    if parts is None:
         raise ConfigError(f"{where}: {reference} is no reference of the form SCHEME://NAME or SCHEME://NAME#KEY")
     try:
-        text = kept(found["scheme"], found["name"])
+        text = secret_of(parts["scheme"], parts["name"])
     except LakeIngestError as error:
         raise type(error)(f"{where}: {error}") from error
-    if found["key"] is None:
+    if parts["key"] is None:
         return text
     try:
-        value = json.loads(text)[found["key"]]
+        value = json.loads(text)[parts["key"]]
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"{where}: the secret {found['name']} is no JSON document with {found['key']}") from None
+        raise ConfigError(f"{where}: the secret {parts['name']} is no JSON document with {parts['key']}") from None
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -16,11 +16,12 @@ VERIFYING = {"verify_ca", "verify_identity"}  # modes of TLS
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the name or address is that of this machine, as seen from this machine alone."""
+    """Whether a name or address is the loopback of this machine, which no other machine reaches."""
     return host in _LOOPBACK
 
 
 def _pem(file: Path) -> str:
+    """The text of a file with certificates or keys; OSError for any other file."""
     text = file.read_text("ascii", errors="ignore")  # a comment may have other characters
     if "-----BEGIN" not in text:
         raise OSError("it has no certificate or key")
@@ -28,11 +29,11 @@ def _pem(file: Path) -> str:
 
 
 class Tls(Frozen):
-    """How the connection to the source is protected, and what proves that the server is the right one.
+    """The protection of the connection to the source, and the proof that its server is the right one.
 
-    `mode` None: preferred on loopback without `ca`, required with `pin`, else verify_identity. `pin` are the public
-    keys of servers, one of which the server must have. `server_public_key` encrypts a password that is sent without
-    TLS.
+    `mode` None means: with `pin` required, on loopback without `ca` preferred, otherwise verify_identity. `pin` are
+    hashes of public keys, and the server must have one of these keys. `server_public_key` encrypts a password that is
+    sent without TLS.
     """
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
@@ -43,8 +44,8 @@ class Tls(Frozen):
 
     @field_validator("pin", mode="before")
     @classmethod
-    def _one_or_several(cls, given: Any) -> Any:
-        return (given,) if isinstance(given, str) else given
+    def _one_or_several(cls, pins: Any) -> Any:
+        return (pins,) if isinstance(pins, str) else pins
 
     @model_validator(mode="after")
     def _proves_in_one_way(self) -> Self:
@@ -57,18 +58,18 @@ class Tls(Frozen):
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that are given, by the name of the key."""
-        given = {"ca": self.ca, "server_public_key": self.server_public_key}
-        return {name: path for name, path in given.items() if path is not None}
+        """The files that are set, by the name of the key."""
+        paths = {"ca": self.ca, "server_public_key": self.server_public_key}
+        return {name: path for name, path in paths.items() if path is not None}
 
     def below(self, folder: Path) -> Self:
         """The same, with relative paths taken from `folder`."""
         return self.model_copy(update={name: folder / path for name, path in self.files.items()})
 
     def text(self, name: str) -> str | None:
-        """What is in the file of a key, None without it; OSError if it cannot be read.
+        """The text of a key's file; None if the key is not set. Raises OSError if the file cannot be read.
 
-        It is pickled with this value: a task on another machine has what the driver has read.
+        The text is kept, and pickled with this value: a task on another machine uses the text that the driver has read.
         """
         if name in self.files:
             try:
@@ -89,15 +90,17 @@ class Ssh(Frozen):
     known_hosts: str
 
     @staticmethod
-    def is_file(given: str) -> bool:
-        """Whether this is the name of a file; otherwise it is the text of private or of known keys."""
-        return not re.search(r"-----BEGIN | (ssh|ecdsa)-", given)
+    def is_file(text: str) -> bool:
+        """Whether this is the name of a file; otherwise it is the content of a file of keys."""
+        return not re.search(r"-----BEGIN | (ssh|ecdsa)-", text)
 
     def below(self, folder: Path) -> Self:
         """The same, with relative paths taken from `folder`."""
-        given = {"key": self.key.get_secret_value(), "known_hosts": self.known_hosts}
-        found = {name: str(folder / text) if self.is_file(text) else text for name, text in given.items()}
-        return self.model_copy(update={"key": SecretStr(found["key"]), "known_hosts": found["known_hosts"]})
+        key, known_hosts = (
+            str(folder / text) if self.is_file(text) else text
+            for text in (self.key.get_secret_value(), self.known_hosts)
+        )
+        return self.model_copy(update={"key": SecretStr(key), "known_hosts": known_hosts})
 
 
 class Replica(Frozen):
@@ -139,7 +142,7 @@ class Source(Frozen):
 
     @property
     def is_local(self) -> bool:
-        """Whether the server is on the loopback address: of this machine, or of the SSH server that leads to it."""
+        """Whether the server's address is the loopback: of this machine, or with `ssh` of the SSH server."""
         return is_loopback(self.host)
 
     @property
@@ -149,7 +152,7 @@ class Source(Frozen):
 
     @property
     def token_region(self) -> str | None:
-        """The AWS region in which tokens stand in for the password, '' for the environment's; None without tokens."""
+        """The AWS region whose IAM tokens are used as passwords, '' for the environment's; None without tokens."""
         password = self.password.get_secret_value()
         return password.removeprefix(IAM_TOKENS) if password.startswith(IAM_TOKENS) else None
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from lakeingest.config.frozen import Frozen
 
 MASTER = "spark.master"
-# settings that name a program, a class, a jar or options of the JVM: who writes them runs code as the user of the run
+# settings that name a program, a class, a jar or options of the JVM: their author's code runs as the user of the run
 _CODE = (
     "spark.jars*",
     "spark.files*",
@@ -44,16 +44,16 @@ class Spark(Frozen):
 
     @property
     def master(self) -> str | None:
-        """The cluster that pipeline.yml names; None where it names none."""
+        """The Spark master that pipeline.yml names; None if it names none."""
         return self.conf.get(MASTER)
 
     @property
     def loads_code(self) -> tuple[str, ...]:
         """The settings that start programs or load code, by their keys in pipeline.yml."""
         jars = ("spark.jars",) if isinstance(self.jars, tuple) else ()
-        return *jars, *(f"spark.conf.{key}" for key in self.conf if any(fnmatchcase(key, one) for one in _CODE))
+        return *jars, *(f"spark.conf.{key}" for key in self.conf if any(fnmatchcase(key, name) for name in _CODE))
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Whether all tasks of a master run on this machine, by processes of the same user."""
+    """Whether all tasks of a master run on this machine, in processes of the same user."""
     return master.startswith("local")

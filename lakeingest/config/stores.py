@@ -1,7 +1,7 @@
-"""The object stores: how each client says what `target.storage` says, by the scheme of a place's URI.
+"""The object stores, by the scheme of their URIs: how each client takes the settings in `target.storage`.
 
-Credentials are found by the clients themselves: in the environment, in a profile, by the role of the machine, or from a
-REST catalog that lends them.
+Clients find credentials themselves: in the environment, in a profile, by the role of the machine, or from a REST
+catalog that lends them.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +14,8 @@ from lakeingest.config.storage import Options, Storage, given
 class Store:
     """A kind of object store: the jar that Iceberg needs for it in Spark, and the properties of each client.
 
-    `pyiceberg` and `spark` are for Iceberg's FileIO, `obstore` is for the files of the state, in the bucket that is
-    given. `only` are the keys of `target.storage` beside `properties` that it has.
+    `pyiceberg` and `spark` are for Iceberg's FileIO. `obstore` is for files of the state, and takes their bucket, too.
+    `only` are the keys of `target.storage` that the store has, besides `properties`.
     """
 
     jar: str
@@ -57,12 +57,12 @@ def _s3_obstore(storage: Storage, bucket: str) -> Options:
     own: dict[str, str | None] = {"endpoint": storage.endpoint, "region": storage.region}
     if storage.endpoint is not None and not storage.path_style:
         own |= {"endpoint": storage.endpoint.replace("://", f"://{bucket}."), "virtual_hosted_style_request": "true"}
-    known = {
+    credentials = {
         "access_key_id": "s3.access-key-id",
         "secret_access_key": "s3.secret-access-key",
         "session_token": "s3.session-token",
     }
-    return given(own) | storage.known(known)
+    return given(own) | storage.known(credentials)
 
 
 def _gcs_obstore(storage: Storage, _: str) -> Options:

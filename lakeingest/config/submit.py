@@ -12,7 +12,7 @@ _GS = r"^gs://[a-z0-9][a-z0-9._-]+[a-z0-9](/[\w.=-]+)*/?$"
 
 
 class EmrServerless(Frozen):
-    """An application of EMR Serverless, on release 7.1 or later, and what a job needs to run in it."""
+    """An application of EMR Serverless, on release 7.1 or later, and the settings of its jobs."""
 
     key: ClassVar = "emr-serverless"
 
@@ -49,7 +49,7 @@ class Dataproc(Frozen):
 
 
 class DataprocServerless(Frozen):
-    """Where Dataproc runs batches without a cluster."""
+    """Dataproc Serverless, which runs batches without a cluster."""
 
     key: ClassVar = "dataproc-serverless"
 

@@ -1,7 +1,7 @@
-"""Properties of copies that users may set, and why others are refused.
+"""The properties of copies that users may set, and the reasons why others are refused.
 
-Source: Iceberg's documentation, "Configuration". A property is refused if a promise of lakeingest would break, or if it
-would have no effect.
+A property is refused if a promise of lakeingest would break, or if it would have no effect. Source: Iceberg's
+documentation, "Configuration".
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-# Where files are put, and which classes Python and Java load for that
+# Properties that choose the places of files, or the classes that Python and Java load to choose them
 PLACES = r"write\.(data|metadata|folder-storage|object-storage)\.path|write\.(py-)?location-provider\.impl"
 OURS = {  # a regular expression of names: why users may not set them
     r"format-version": "copies have version 2 of Iceberg's format, which lakeingest writes",
@@ -44,30 +44,29 @@ VALUES = {
 
 
 def is_usable(name: str, value: str) -> bool:
-    """Whether a property has a value that our writers understand; of an unknown property any value is."""
-    known = next((values for names, values in VALUES.items() if re.fullmatch(names, name)), None)
-    return known is None or re.fullmatch(known, value) is not None
+    """Whether our writers understand this value of a property; they take any value of an unknown property."""
+    values = next((values for names, values in VALUES.items() if re.fullmatch(names, name)), None)
+    return values is None or re.fullmatch(values, value) is not None
 
 
-def _text(given: Any) -> Any:
-    """Values as Iceberg stores them: YAML has numbers and booleans too."""
-    if not isinstance(given, Mapping):
-        return given
-    written = {True: "true", False: "false"}
+def _text(properties: Any) -> Any:
+    """Values as Iceberg stores them: numbers and booleans of YAML become texts."""
+    if not isinstance(properties, Mapping):
+        return properties
     return {
-        name: written[value] if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
-        for name, value in given.items()
+        name: str(value).lower() if isinstance(value, bool | int | float) else value
+        for name, value in properties.items()
     }
 
 
-def _allowed(given: dict[str, str]) -> dict[str, str]:
-    for name, value in given.items():
+def _allowed(properties: dict[str, str]) -> dict[str, str]:
+    for name, value in properties.items():
         reason = next((reason for names, reason in OURS.items() if re.fullmatch(names, name)), None)
         if reason is not None:
             raise ValueError(f"{name} cannot be set: {reason}")
         if not is_usable(name, value):
             raise ValueError(f"{name} cannot be {value!r}")
-    return given
+    return properties
 
 
 Properties = Annotated[dict[str, str], BeforeValidator(_text), AfterValidator(_allowed)]

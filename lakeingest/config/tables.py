@@ -32,7 +32,7 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
 class Types(BaseModel):
-    """Other forms of types than the default, as in `core.schema.Choices`; `zero_dates: null` is a null of YAML."""
+    """How values of some types are copied: see `core.schema.Choices`. `zero_dates: null` is a null of YAML."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -102,39 +102,40 @@ class Tables(BaseModel):
             and not any(_matches(pattern, table) for pattern in self.exclude)
         )
 
-    def choose(self, known: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
-        """The included tables that are named as `database.table`, or as SQL quotes names; without names, all.
+    def choose(self, included: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
+        """The included tables with these names, `database.table`, which may be quoted as in SQL; without names, all.
 
-        UsageError for a name that is not among them; OperatorNeeded if no table is included.
+        Raises UsageError for a name that no included table has; OperatorNeeded if no table is included.
         """
-        if not known:
+        if not included:
             raise OperatorNeeded(f"no table of the source matches tables.include {list(self.include)}")
-        return sorted({named(known, name) for name in names}) or list(known)
+        return sorted({named(included, name) for name in names}) or list(included)
 
     def of(self, table: TableId) -> TableOptions:
-        """The options of a table; of several patterns that match, later ones win."""
-        chosen: dict[str, Any] = {}
+        """The options of a table. If several patterns match, a later one wins, option by option."""
+        merged: dict[str, Any] = {}
         for pattern, options in self.options.items():
             if _matches(pattern, table):
-                given = options.model_dump(exclude_unset=True)
-                merged = {key: {**chosen.get(key, {}), **given[key]} for key in ("types", "properties") if key in given}
-                chosen |= given | merged
-        return TableOptions(**chosen)
+                set_here = options.model_dump(exclude_unset=True)
+                for key in {"types", "properties"} & set_here.keys():  # these are merged key by key
+                    set_here[key] = {**merged.get(key, {}), **set_here[key]}
+                merged |= set_here
+        return TableOptions(**merged)
 
 
-def named(known: Iterable[TableId], name: str) -> TableId:
-    """The table that someone means. Each of its names may be quoted as in SQL: by backquotes, or by double quotes.
+def named(included: Iterable[TableId], name: str) -> TableId:
+    """The table with this name, `database.table`. Each part may be quoted as in SQL, by backquotes or double quotes.
 
-    A name with quotes of its own, as we write it, means that table first. UsageError where there is no such table.
+    If quotes are a part of a table's own name, this table is meant. Raises UsageError if there is no such table.
     """
-    tables = set(known)
-    found = next((table for table in tables if str(table) == name), None)
-    if found is None and (parts := _AS_IN_SQL.fullmatch(name)):
-        meant = TableId(*map(_unquoted, parts.groups()))
-        found = meant if meant in tables else None
-    if found is None:
-        raise UsageError(f"{name} is not among the source's tables that tables.include names")
-    return found
+    tables = {str(table): table for table in included}
+    if name in tables:
+        return tables[name]
+    if parts := _AS_IN_SQL.fullmatch(name):
+        table = TableId(*map(_unquoted, parts.groups()))
+        if table in tables.values():
+            return table
+    raise UsageError(f"{name} is not among the source's tables that tables.include names")
 
 
 def _unquoted(name: str) -> str:

@@ -31,9 +31,9 @@ _UNSAFE = re.compile(r"[^\w$.~-]+")
 class History(Frozen):
     """How long a published commit can still be read after a later commit has replaced it.
 
-    The last `least` published commits are never removed, whatever their age. More than `most` are not retained: each
-    makes every later commit slower, because Iceberg writes the list of them again. A query that has begun can go on for
-    `readers` on a commit that is not retained any more: so long its files outlive it.
+    Commits are retained for `keep`. The last `least` published commits are always retained. At most `most` are, because
+    Iceberg writes the whole list with every commit, so a longer list makes every commit slower. The files of a commit
+    are kept for `readers` after it is no longer retained, so that queries that have begun on it can end.
     """
 
     keep: Duration = timedelta(days=5)
@@ -63,10 +63,10 @@ class Target(Frozen):
 
     @field_validator("location")
     @classmethod
-    def _has_a_folder_per_table(cls, given: str | None) -> str | None:
-        if given is not None and not is_of_one_table(given):
+    def _has_a_folder_per_table(cls, location: str | None) -> str | None:
+        if location is not None and not is_of_one_table(location):
             raise ValueError("it needs {database} and {table}, because each table has a folder of its own")
-        return given
+        return location
 
     @property
     def way_of_merging(self) -> MergeName:
@@ -80,7 +80,7 @@ class Target(Frozen):
 
     @property
     def catalog_place(self) -> str:
-        """The catalog as messages name it: its file, or its URI without a password."""
+        """The catalog's name in messages: its file, or its URI without a password."""
         if self.catalog.is_embedded:
             return str(self.catalog_file)
         return self.catalog.without_secrets or f"the catalog of type {self.catalog.type}"
@@ -88,8 +88,8 @@ class Target(Frozen):
     def identifier(self, table: TableId) -> tuple[str, str]:
         """The namespace and the name of a table's target."""
         namespace, _, name = self.table.partition(".")  # a database's name may have a dot, too
-        named = {"database": table.database, "table": table.name}
-        return namespace.format(**named), name.format(**named)
+        fields = {"database": table.database, "table": table.name}
+        return namespace.format(**fields), name.format(**fields)
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
         """The table whose target has this identifier; None if no table of a source can have it."""
@@ -97,13 +97,13 @@ class Target(Frozen):
         for field in ("database", "table"):
             group = re.escape("{" + field + "}")
             pattern = pattern.replace(group, f"(?P<{field}>.+)", 1).replace(group, f"(?P={field})")
-        found = re.fullmatch(pattern, f"{namespace}\0{name}", re.DOTALL)
-        return None if found is None else TableId(found["database"], found["table"])
+        match = re.fullmatch(pattern, f"{namespace}\0{name}", re.DOTALL)
+        return None if match is None else TableId(match["database"], match["table"])
 
     def folder(self, table: TableId) -> Place:
-        """The folder of a table. What may not be in a file name, or in a URI, is percent-encoded.
+        """The folder of a table. Characters that a file name or a URI may not have are percent-encoded.
 
-        So are the dots of a name that stands for a folder above, or for Hudi's own.
+        The dots of `.`, `..` and Hudi's own folder name are percent-encoded, too.
         """
         namespace, name = (segment(part, _UNSAFE, _OF_HUDI) for part in self.identifier(table))
         return self.warehouse / namespace / name
@@ -111,5 +111,5 @@ class Target(Frozen):
     def pyiceberg_properties(self) -> dict[str, str]:
         """The properties of PyIceberg's catalog."""
         scheme, storage = self.warehouse.scheme, self.storage
-        of_store = {} if scheme is None else storage.properties_with(store_of(scheme).pyiceberg(storage))
-        return of_store | kind_of(self.catalog).pyiceberg(self.catalog, self.warehouse)
+        store_properties = {} if scheme is None else storage.properties_with(store_of(scheme).pyiceberg(storage))
+        return store_properties | kind_of(self.catalog).pyiceberg(self.catalog, self.warehouse)

@@ -1,4 +1,4 @@
-"""A mistake in YAML as messages name it: by its place, for the text itself may be a password."""
+"""A mistake in YAML, for messages: they name its place, but not the text, which may be a password."""
 
 import re
 
@@ -6,10 +6,10 @@ _QUOTED = re.compile(r"(['\"]).*\1")
 
 
 def yaml_mistake(error: Exception) -> str:
-    """Where the mistake is, and which; nothing of the text."""
+    """The mistake with its line and column, without any of the text."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return "it is not UTF-8, or has characters that YAML does not allow"
-    # what is quoted in a problem is a sign or a name of the text
+    # a problem quotes signs or names from the text
     problem = _QUOTED.sub("…", str(getattr(error, "problem", "") or "a mistake"))
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"

@@ -8,9 +8,10 @@ _SIGNS, _NODES, _LEVELS = 8 << 20, 1_000_000, 40  # a suite may list the values 
 
 
 def read_yaml(text: str) -> Any:
-    """The document in a text. YAMLError if it is not YAML, or larger than the limits.
+    """The document in a text. Raises YAMLError if it is not YAML, or larger than the limits.
 
-    A few aliases (`*a`) can stand for more values than there is memory for, or for a value within itself.
+    The limits count the values that aliases (`*a`) stand for: a few of them may stand for more values than there is
+    memory for, or for a value within itself.
     """
     if len(text) > _SIGNS:
         raise yaml.MarkedYAMLError(problem=f"more than {_SIGNS:,} signs", problem_mark=_start(text))
@@ -25,15 +26,18 @@ def read_yaml(text: str) -> Any:
 
 
 def _built(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    """The document of a node, once its nodes are counted; the count follows aliases."""
     waiting, count = [(node, 1)], 0
     while waiting:
-        one, level = waiting.pop()
+        part, level = waiting.pop()
         count += 1
         if level > _LEVELS or count > _NODES:
-            raise _too_much(one.start_mark)
-        inner = [part for pair in one.value for part in pair] if isinstance(one, yaml.MappingNode) else one.value
+            raise _too_much(part.start_mark)
+        inner = part.value
+        if isinstance(part, yaml.MappingNode):
+            inner = [key_or_value for pair in part.value for key_or_value in pair]
         if isinstance(inner, list):
-            waiting += [(part, level + 1) for part in inner]
+            waiting += [(child, level + 1) for child in inner]
     return loader.construct_document(node)
 
 

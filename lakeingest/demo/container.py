@@ -1,4 +1,4 @@
-"""A server's official image on a Docker daemon of this machine, by testcontainers."""
+"""A server in its official container image, run by the Docker daemon of this machine through testcontainers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,10 +20,10 @@ Ended = Callable[[], str | None]
 def running(
     flavor: Flavor, address: tuple[str, int], password: str, options: list[str], say: Callable[[str], None]
 ) -> Iterator[Ended]:
-    """Run a server that listens at `address`; yields a function that says what it logged, once it has ended.
+    """Run a server that listens at `address`. Yields a function: None while the server runs, then its log.
 
     The container and its data are removed at the end of the block; if this process is killed, the reaper of
-    testcontainers removes them. OperatorNeeded where no container can be started.
+    testcontainers removes them. Raises OperatorNeeded if no container can be started.
     """
     try:
         from docker.errors import DockerException
@@ -35,10 +35,10 @@ def running(
         raise OperatorNeeded("DOCKER_HOST is another machine, whose loopback is not ours")
     with ExitStack() as last:
         try:
-            # init: a signal also ends the image's set-up script, which would ignore it as process 1
+            # init: as process 1, the image's set-up script would ignore the signal that ends it
             container = DockerContainer(flavor.image, init=True).with_command(options)
             container.with_env(flavor.password_variable, password)
-            ports: Any = {"3306/tcp": address}  # the library's own way binds the port on every address
+            ports: Any = {"3306/tcp": address}  # the library's own method would bind the port on every address
             container.ports = ports
             if not container.get_docker_client().client.images.list(name=flavor.image):
                 say(f"fetching the container image {flavor.image} (once)")

@@ -1,7 +1,7 @@
 """A real server from Debian's packages, unpacked into a cache folder; it needs no root and does not touch the system.
 
-Its suite may differ from the machine's, and so may its C library. Its libraries are unpacked, too, and their loader
-runs it: the machine's C library does not matter. apt checks signatures as usual; its state is private.
+The server's suite may differ from the machine's, and so may its C library. So its libraries are unpacked, too, and
+their loader runs it. apt checks signatures as usual; its state is private.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ _PARTIAL = "mysql-partial-"
 _SECONDS = 900
 # A line of `apt-get install --print-uris`: 'address' name_version_architecture.deb size hash
 _LISTED = re.compile(r"^'[^']+' (?P<name>[^_\s]+)_(?P<version>[^_\s]+)_\S+ (?P<size>\d+) ", re.MULTILINE)
-# A line of `apt-get update --print-uris`, of a suite and not of its updates: 'archive/dists/suite/InRelease'
+# A line of `apt-get update --print-uris` for a suite, but not for its updates: 'archive/dists/suite/InRelease'
 _ARCHIVE = re.compile(r"^'(?P<archive>\S+)/dists/[^/'-]+/(?:In)?Release'", re.MULTILINE)
 
 # The machine's own apt settings (proxies) stay in force; its sources, state and hooks do not.
@@ -52,7 +52,7 @@ APT::Update::Error-Mode "any";
 
 
 def require(flavor: Flavor, command: list[str]) -> None:
-    """OperatorNeeded unless the command is a server of the flavor; MariaDB's may have the name of MySQL's."""
+    """Raise OperatorNeeded unless the command runs a server of this flavor: MariaDB's program may be named `mysqld`."""
     try:
         answer = subprocess.run(
             [*command, "--version"],
@@ -72,21 +72,23 @@ def require(flavor: Flavor, command: list[str]) -> None:
     is_mariadb = "mariadb" in answer.stdout.lower()
     if is_mariadb != flavor.is_mariadb:
         raise OperatorNeeded(f"is {'MariaDB' if is_mariadb else 'MySQL'}")
-    found = int(version[1]), int(version[2])
-    if found < flavor.oldest or (flavor.before is not None and found >= flavor.before):
+    numbers = int(version[1]), int(version[2])
+    if numbers < flavor.oldest or (flavor.before is not None and numbers >= flavor.before):
         raise OperatorNeeded(f"is of version {version[0].removeprefix('Ver ')}, not {flavor.wanted}")
 
 
 def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
-    """The command of the server in the cache. An empty cache is filled by one process, others wait.
+    """The command of the server in the cache. If the cache is empty, one process fills it while others wait.
 
-    The cache is in the user's cache folder, or under `folder` if that is not writable.
+    The cache is in the user's cache folder, or under `folder` if the user's cache folder is not writable.
     """
     kind = flavor.name.lower().replace(" ", "-")
     places = [cache / f"{kind}-{platform.machine()}" for cache in caches(folder)]
+    # Step 1: look for a server in all caches, without a lock.
     for place in places:
         if is_private(place) and _runs(flavor, place):
             return _command(flavor, place)
+    # Step 2: fill the first cache that can be written. Another process may have filled it while this one waited.
     reasons = []
     for place in places:
         try:
@@ -107,8 +109,8 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
 def caches(folder: Path) -> list[Path]:
     """The folders that may hold the cache, the best first. A HOME that we cannot enter is left out."""
     fallback = folder / "cache"
-    if own := os.environ.get("LAKEINGEST_CACHE"):
-        return [Path(own).absolute(), fallback]
+    if chosen := os.environ.get("LAKEINGEST_CACHE"):
+        return [Path(chosen).absolute(), fallback]
     shared = Path(os.environ.get("XDG_CACHE_HOME") or ".")
     home = Path(os.environ.get("HOME") or ".")
     if shared.is_absolute():
@@ -119,7 +121,7 @@ def caches(folder: Path) -> list[Path]:
 
 
 def assert_private(cache: Path) -> None:
-    """Make the folder of a cache; OperatorNeeded where others could change the programs in it."""
+    """Make the folder of a cache. Raises OperatorNeeded if other users can change the programs in it."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_private(cache):
         raise OperatorNeeded(f"others than this user can write to {cache}, which is for programs; set LAKEINGEST_CACHE")
@@ -137,11 +139,11 @@ def _command(flavor: Flavor, root: Path) -> list[str]:
     """The command of the server that is unpacked in `root`; OperatorNeeded if there is none."""
     usr = root / "usr"
     program = str(usr / "sbin" / flavor.program)
-    loaders = sorted(found for top in (root, usr) for found in top.glob("lib/*/ld-linux*.so.*"))
+    loaders = sorted(loader for top in (root, usr) for loader in top.glob("lib/*/ld-linux*.so.*"))
     if not loaders:
         raise OperatorNeeded("is not unpacked")
-    own = loaders[0].parent
-    libraries = [own, usr / "lib" / own.name, usr / "lib" / "mysql" / "private"]
+    folder = loaders[0].parent  # of the loader and the C library; its name is that of the architecture
+    libraries = [folder, usr / "lib" / folder.name, usr / "lib" / "mysql" / "private"]
     loader = [str(loaders[0]), "--argv0", program, "--library-path", ":".join(map(str, libraries))]
     return [*loader, program, "--no-defaults", f"--basedir={usr}"]
 
@@ -149,15 +151,15 @@ def _command(flavor: Flavor, root: Path) -> list[str]:
 def _runs(flavor: Flavor, place: Path) -> bool:
     try:
         require(flavor, _command(flavor, place))
-    except (OperatorNeeded, OSError):  # the second: a folder that we may not enter
+    except (OperatorNeeded, OSError):  # OSError: a folder that we may not enter
         return False
     return True
 
 
 def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
     """Fetch and unpack the server; `place` is complete afterwards or not touched. The caller holds the lock."""
-    for left in place.parent.glob(f"{_PARTIAL}*"):
-        shutil.rmtree(left, ignore_errors=True)  # left by a killed process
+    for partial in place.parent.glob(f"{_PARTIAL}*"):
+        shutil.rmtree(partial, ignore_errors=True)  # from a process that was killed
     with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=place.parent) as name:
         work = Path(name)
         root = work / "root"
@@ -169,7 +171,7 @@ def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
         except OperatorNeeded as reason:
             raise OperatorNeeded(f"the unpacked server {reason}") from reason
         if place.exists():
-            shutil.rmtree(place)  # a server that does not run: otherwise nothing would be fetched
+            shutil.rmtree(place)  # it holds a server that does not run: with one that runs, nothing is installed
         root.rename(place)
 
 
@@ -183,7 +185,7 @@ def _fetch(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]
         raise OperatorNeeded("apt is set up with no archive")
     say(f"asking Debian's archive for {flavor.name}")
     reasons = []
-    # The machine's apt knows which archive is near. Any other than Debian's fails at the signature.
+    # The machine's apt names the archives that are near. An archive other than Debian's fails at the signature.
     for archive in sorted(archives, key=lambda uri: not uri.rstrip("/").endswith("debian")):
         try:
             apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {flavor.suite} main\n")
@@ -195,7 +197,7 @@ def _fetch(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]
 
 
 def _private_apt(work: Path, source: str) -> list[str]:
-    """The apt-get command with one source and, so far, an empty state."""
+    """The apt-get command with a state of its own, which is empty, and with one source."""
     for part in ("state", "lists", "cache"):
         shutil.rmtree(work / part, ignore_errors=True)
     for part in ("state", "lists/partial", "cache/archives/partial", "none"):
@@ -209,24 +211,25 @@ def _private_apt(work: Path, source: str) -> list[str]:
 
 
 def _download(flavor: Flavor, apt: list[str], work: Path, say: Callable[[str], None]) -> list[Path]:
-    """The packages of the server and of all that it depends on, but not Perl, which only scripts need."""
-    listed = _run([*apt, "install", "--yes", "--print-uris", flavor.package], work)
-    wanted = [found for found in _LISTED.finditer(listed) if "perl" not in found["name"]]
-    megabytes = sum(int(found["size"]) for found in wanted) / 1e6
+    """The files of the server's package and of its dependencies, without Perl, which only scripts need."""
+    listing = _run([*apt, "install", "--yes", "--print-uris", flavor.package], work)
+    listed = [package for package in _LISTED.finditer(listing) if "perl" not in package["name"]]
+    megabytes = sum(int(package["size"]) for package in listed) / 1e6
     say(f"fetching {flavor.name} from Debian's packages ({megabytes:.0f} MB, once)")
     packages = work / "packages"
     packages.mkdir(exist_ok=True)
-    _run([*apt, "download", *(f"{found['name']}={unquote(found['version'])}" for found in wanted)], packages)
+    versions = (f"{package['name']}={unquote(package['version'])}" for package in listed)
+    _run([*apt, "download", *versions], packages)
     return sorted(packages.glob("*.deb"))
 
 
 def _run(command: list[str], folder: Path) -> str:
-    """What a program prints; OperatorNeeded with its first error line if it is missing or fails."""
+    """The output of a program. Raises OperatorNeeded if it is missing, or with its first error line if it fails."""
     program = shutil.which(command[0])
     if program is None:
         raise OperatorNeeded(f"{command[0]} is missing")
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [program, *command[1:]],
             cwd=folder,
             env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
@@ -239,8 +242,8 @@ def _run(command: list[str], folder: Path) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise OperatorNeeded(f"{command[0]} was not done in {_SECONDS} s") from error
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
+    if result.returncode != 0:
+        lines = result.stderr.strip().splitlines()
         errors = [line for line in lines if line.startswith("E:")] or lines[-1:] or ["no reason given"]
         raise OperatorNeeded(f"{command[0]} failed: {errors[0]}")
-    return done.stdout
+    return result.stdout

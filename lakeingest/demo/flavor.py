@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-# What lakeingest needs of a source, as durable as in production, with sizes for a laptop.
+# Settings that lakeingest needs of a source, as durable as in production, with sizes for a laptop.
 _SETTINGS = {
     "server_id": "1",
     "log_bin": "binlog",
@@ -24,11 +24,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A server program: its supported versions, where it comes from, and its settings.
+    """A server program: its supported versions, its package, its container image, and its settings.
 
     `before` is the first version that is too new, if any. `package` is a package of a Debian `suite`. `image` is the
-    official container image, which takes the administrator's password from the environment variable
-    `password_variable`: every user of the machine can read an argument list.
+    official container image. It takes the administrator's password from the environment variable `password_variable`,
+    not from an argument, because every user of the machine can read arguments.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Flavor:
     @property
     def wanted(self) -> str:
         """The versions that a user may install."""
-        wanted = f"{'MariaDB' if self.is_mariadb else 'MySQL'} {_version(self.oldest)} or newer"
-        return wanted if self.before is None else f"{wanted}, before {_version(self.before)}"
+        versions = f"{'MariaDB' if self.is_mariadb else 'MySQL'} {_version(self.oldest)} or newer"
+        return versions if self.before is None else f"{versions}, before {_version(self.before)}"
 
 
 def _version(numbers: tuple[int, int]) -> str:

@@ -31,13 +31,13 @@ from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Publish
 DemoPlace = Literal["local", "s3"]
 CHANGES = 20_000  # few enough for the reference decoder
 MARKER = ".lakeingest-demo"
-CHUNKS = 100  # about so many in all, so that also a small shop takes several waves
+CHUNKS = 100  # about so many in all, so that a small shop takes several waves, too
 LEAST_CHUNK_ROWS = 200
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the demo counts of a run."""
+    """The numbers that the demo counts during a run. `began` and `copied_at` are seconds of the monotonic clock."""
 
     began: float = 0.0
     copied_at: float = 0.0
@@ -49,7 +49,7 @@ class Tally:
     tables_left: set[str] = field(default_factory=lambda: set(TABLES))
 
     def count(self, event: Event) -> None:
-        """Add one event."""
+        """Count an event. The copy begins with the first plan; its tables are complete with their last waves."""
         match event:
             case Planned() if not self.began:
                 self.began = time.monotonic()
@@ -67,9 +67,9 @@ class Tally:
 
 
 def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, place: DemoPlace = "local") -> None:
-    """Run the demo in `folder`, where all files stay; VerificationFailed unless source = target.
+    """Run the demo in `folder`, where all files stay. Raises VerificationFailed unless source = target.
 
-    `target` is the format of the lake. In the place "s3" tables and state are in a local S3.
+    `target` is the format of the lake. With the place "s3", tables and state are in a local S3.
     """
     _clear(folder)
 
@@ -94,7 +94,7 @@ def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, p
 
 
 def _observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer) -> Observer:
-    """Count and draw events; pace the writers by the copy, and end them before the last stop is read."""
+    """Counts and draws events. Lets the writers keep pace with the copy, and end before the run reads its last stop."""
 
     def observe(event: Event) -> None:
         tally.count(event)
@@ -109,6 +109,7 @@ def _observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer) -> 
 def _report(
     out: Console, config: Config, tally: Tally, workload: Workload, results: tuple[TableVerification, ...]
 ) -> None:
+    """Print the numbers of the run, the proof, and the commands that query the tables."""
     seconds = max(tally.copied_at - tally.began, 0.001)
     out.print()
     rate = tally.rows / seconds
@@ -131,15 +132,15 @@ def _report(
 
 
 def _in_folder(target: FormatName) -> dict[str, Any]:
-    """Where tables and state are, in the words of pipeline.yml."""
+    """The keys `target` and `state` of pipeline.yml, for tables and state in the demo's folder."""
     return {"target": {"format": target, "warehouse": "./warehouse"}, "state": "./state"}
 
 
 def _on_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[[str], None]) -> dict[str, Any]:
-    """Start a local S3, and for Iceberg a REST catalog on it; where tables and state are, as pipeline.yml says it."""
+    """Start a local S3, and for Iceberg a REST catalog on it. Returns the keys `target` and `state` of pipeline.yml."""
     store = stack.enter_context(local_s3(folder / "s3", say))
     say(f"S3 (versitygw) on {store.endpoint}")
-    os.environ.update(store.environment)  # where the run finds the keys, as in production
+    os.environ.update(store.environment)  # the run finds the S3 keys in the environment, as in production
     lake = {"format": target, "warehouse": f"s3://{store.bucket}/warehouse", "storage": store.storage}
     if target == "iceberg":
         from lakeingest.demo.rest_catalog import local_rest_catalog
@@ -151,7 +152,7 @@ def _on_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[[st
 
 
 def _config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: int) -> Config:
-    """Write the demo's pipeline.yml into the folder; its password is a variable, as in production."""
+    """Write the demo's pipeline.yml into the folder. It takes the password from a variable, as in production."""
     doc = {
         "version": 1,
         "name": "demo",
@@ -173,7 +174,7 @@ def _config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: in
 
 
 def _clear(folder: Path) -> None:
-    """An empty folder with our marker; a folder that is not empty and has none is left alone."""
+    """Empty the folder and put our marker into it. A folder with files and without our marker is an error."""
     try:
         if folder.exists() and any(folder.iterdir()):
             if not (folder / MARKER).exists():

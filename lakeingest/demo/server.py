@@ -35,8 +35,8 @@ START_SECONDS = 120.0
 # Options that a data folder keeps: a server with another value does not start on it.
 _LASTING = {"--lower_case_table_names", "--innodb_page_size", "--innodb_data_file_path", "--innodb_undo_directory"}
 
-# The kernel ends the program with its parent, even when that is killed. A launcher sets this and becomes the
-# program; between fork and exec, Python would run in the copy of a process that may have threads (Spark's).
+# The kernel ends the program with its parent, even when the parent is killed. A launcher sets this and becomes the
+# program. Without a launcher, Python would run between fork and exec, in the copy of a process with threads (Spark's).
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 PR_SET_PDEATHSIG = 1
@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A running server and its administrator's account; `pid` is None for a container."""
+    """A running server and its administrator's account. `how` names its source; `pid` is None for a container."""
 
     host: str
     port: int
@@ -76,16 +76,16 @@ def local_server(
 ) -> Iterator[LocalServer]:
     """A new server with a binlog and its data under `folder`; at the end both are removed.
 
-    `program` is a server in its own folder; with `in_container`, the image of the flavor is run. Without either, a
-    server is looked for. `prepared` is a folder of whoever starts many servers: the first one of a program leaves its
-    tables there as they were set up, later ones begin with a copy, and have its password.
+    `program` is a server in its own folder. With `in_container`, the image of the flavor is run. Without either, the
+    three sources are tried. `prepared` is a folder for callers that start many servers: the first server of a program
+    leaves a data folder there, just set up; later servers begin with a copy of it, and have its password.
 
-    `settings` add to the flavor's or replace them; an empty value is an option without one (`skip_log_bin`).
-    `say` gets a line before each slow step. The server dies with the thread that entered the context, however
-    that ends. OperatorNeeded if no source has a server; the message has the reason of each.
+    `settings` are added to the flavor's settings, or replace them; an empty value is an option without a value
+    (`skip_log_bin`). `say` gets a line before each slow step. The server dies with the thread that entered the context,
+    even if that thread is killed. Raises OperatorNeeded if no source has a server; the message has all reasons.
     """
     with reserved_port(port):
-        pass  # another source would not help if the port is taken
+        pass  # a port that is taken ends this here, because it is taken for every source
     folder = folder.absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,6 +126,7 @@ def local_server(
 
 
 def _given(flavor: Flavor, program: Path) -> list[str]:
+    """The command of a server in its own folder; OperatorNeeded if it is of another flavor."""
     command = [str(program), "--no-defaults"]
     debian.require(flavor, command)
     return [*command, f"--basedir={program.parents[1]}"]
@@ -169,7 +170,7 @@ def _program(
             password = _set_up(flavor, [*command, *options], home, log)
         else:
             password = _copy(flavor, command, options, prepared, home)
-        # No Unix socket: its path would have to be short, and nothing needs one.
+        # No Unix socket: its path would have to be short, and no client needs it.
         network = [
             f"--bind_address={HOST}",
             f"--port={chosen}",
@@ -186,10 +187,10 @@ def _places(home: Path) -> list[str]:
 
 
 def _set_up(flavor: Flavor, command: list[str], home: Path, log: Path) -> str:
-    """Make the data folder of a new server; its administrator's password."""
+    """Make the data folder of a new server. Returns its administrator's password."""
     password = secrets.token_urlsafe(16)
-    first = home / "first.sql"
-    first.touch(mode=0o600)
+    sql_file = home / "first.sql"
+    sql_file.touch(mode=0o600)
     secret = f"IDENTIFIED BY '{password}'"
     accounts = (
         f"CREATE USER IF NOT EXISTS '{USER}'@'{HOST}';\n"
@@ -200,28 +201,30 @@ def _set_up(flavor: Flavor, command: list[str], home: Path, log: Path) -> str:
         (home / "data" / "mysql").mkdir(parents=True)
         statements, way = mariadb.system_tables(mariadb.share(command)) + accounts, ["--bootstrap"]
     else:
-        statements, way = accounts, ["--initialize-insecure", f"--init_file={first}"]
-    first.write_text(statements)
-    with first.open() as given, child([*command, *_places(home), *way, "--skip_log_bin"], log, stdin=given) as setup:
+        statements, way = accounts, ["--initialize-insecure", f"--init_file={sql_file}"]
+    sql_file.write_text(statements)
+    command = [*command, *_places(home), *way, "--skip_log_bin"]
+    with sql_file.open() as stdin, child(command, log, stdin=stdin) as setup:
         if setup.wait() != 0:
             raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(_logged(log))}")
-    first.unlink()
+    sql_file.unlink()
     return password
 
 
 def _copy(flavor: Flavor, command: list[str], options: list[str], prepared: Path, home: Path) -> str:
-    """Copy the prepared data folder of the command, which is made if it is not there; its administrator's password."""
-    lasting = [one for one in options if one.partition("=")[0] in _LASTING]
+    """Copy the prepared data folder of this command; the first call makes it. Returns its administrator's password."""
+    lasting = [option for option in options if option.partition("=")[0] in _LASTING]
     place = prepared / hashlib.sha256("\0".join([*command, *lasting]).encode()).hexdigest()[:16]
     if not place.exists():
         prepared.mkdir(parents=True, exist_ok=True)
-        with _home(prepared) as first:
-            flavors = [f"--{name}={value}" for name, value in flavor.settings.items()]
-            password = _set_up(flavor, [*command, *flavors, *lasting], first, first / "server.log")
-            for own in (first / "data" / "auto.cnf", *(first / "data").glob("*.pem")):
-                own.unlink(missing_ok=True)  # who a server is, and how it proves that, it says itself when it starts
-            (first / "password").write_text(password)
-            first.rename(place)
+        with _home(prepared) as new:
+            flavor_options = [f"--{name}={value}" for name, value in flavor.settings.items()]
+            password = _set_up(flavor, [*command, *flavor_options, *lasting], new, new / "server.log")
+            # each server makes its own id and its own keys when it starts, so the copies must not have them
+            for identity in (new / "data" / "auto.cnf", *(new / "data").glob("*.pem")):
+                identity.unlink(missing_ok=True)
+            (new / "password").write_text(password)
+            new.rename(place)  # last: a folder of this name is complete
     shutil.copytree(place / "data", home / "data")
     return (place / "password").read_text()
 
@@ -231,7 +234,7 @@ def _container(flavor: Flavor, how: str, options: list[str], port: int | None, s
     """Run the official image."""
     password = secrets.token_urlsafe(16)
     with reserved_port(port) as chosen:
-        pass  # only looked up: Docker binds it itself
+        pass  # the port is released at once, because Docker binds it itself
     with container.running(flavor, (HOST, chosen), password, options, say) as ended:
         version = _await_answer(ended, chosen, password)
         yield LocalServer(HOST, chosen, USER, password, version, how, None, flavor)
@@ -249,7 +252,7 @@ def _home(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def reserved_port(port: int | None) -> Iterator[int]:
-    """A free loopback port, the wanted one or any; inside the block it is reserved for a server that we start.
+    """A free loopback port: `port`, or with None any. Inside the block it is reserved for a server that we start.
 
     Linux lets a socket listen on a port that another socket has bound, if both ask for address reuse.
     """
@@ -272,9 +275,9 @@ def child(
     environment: Mapping[str, str] | None = None,
     stdin: TextIO | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program that ends with this process at the latest; it is killed at the end of the block.
+    """Run a program within the block. It is killed at the end of the block, or when this process ends.
 
-    A clean shutdown would only take time, because its data is removed.
+    A clean shutdown would take time for nothing, because the program's data is removed.
     """
     if sys.platform == "linux":
         launch = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT]
@@ -297,14 +300,11 @@ def child(
 
 
 def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[], object], seconds: float) -> None:
-    """Wait until a server answers; OperatorNeeded with the last line of its log if it ends or does not."""
+    """Wait until `ask` succeeds. Raises OperatorNeeded with the log's last line if the server ends or is too slow."""
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
-        answered = False
         with suppress(Exception):
             ask()
-            answered = True
-        if answered:
             return
         time.sleep(0.05)
     last = (log.read_text(errors="replace").strip().splitlines() or ["nothing in its log"])[-1]
@@ -337,7 +337,7 @@ def _logged(log: Path) -> str:
 
 
 def _first_error(log: str) -> str:
-    """The line of a server's log that says why it ended: later errors are consequences."""
+    """The first error in a server's log, because later errors are consequences; else the log's last line."""
     lines = log.splitlines()
     errors = [line for line in lines if re.search(r"\[ERROR\]|^ERROR: ", line)]
     return (errors or lines[-1:] or ["nothing in its log"])[0]

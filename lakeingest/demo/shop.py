@@ -32,7 +32,7 @@ _ITEMS_PER_ORDER = 4
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many rows each table begins with."""
+    """The number of rows that each table begins with."""
 
     customers: int
     orders: int
@@ -54,7 +54,7 @@ def sizes(rows: int) -> Sizes:
 
 
 def build(connection: pymysql.Connection, rows: int, seed: int) -> Sizes:
-    """Create the shop and fill it with `rows` rows, the same for the same seed. The server generates the values."""
+    """Create the shop and fill it with `rows` rows, whose values the server generates. A seed gives the same rows."""
     size = sizes(rows)
     statements = (
         f"CREATE DATABASE {DATABASE}",

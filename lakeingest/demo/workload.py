@@ -14,17 +14,17 @@ from lakeingest.demo.shop import DATABASE, FAR, Sizes
 from lakeingest.errors import LakeIngestError
 
 WRITERS = 4
-_ROLLED_BACK = 0.08  # of the transactions
+_ROLLED_BACK = 0.08  # the share of transactions that are rolled back
 _LOST_RACES = {ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT}
 
 Change = tuple[str, tuple[object, ...]]
 
 
 class Workload:
-    """Writers on separate threads; a context manager that ends them.
+    """Writers on separate threads, as a context manager that ends them.
 
-    They make `changes` row changes in all, but never more than the share that was allowed so far, so that the changes
-    are spread over the whole copy.
+    They make `changes` row changes in all. At each moment they stay within the share that is allowed so far (`allow`),
+    so that the changes are spread over the whole copy.
     """
 
     def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
@@ -47,11 +47,11 @@ class Workload:
             thread.join()
 
     def allow(self, share: float) -> None:
-        """Allow the writers this share of all changes from now on."""
+        """Let the writers have made up to this share of all changes, from 0 to 1, from now on."""
         self._allowed = max(self._allowed, min(self._quota, round(self._quota * share)))
 
     def finish(self) -> None:
-        """Let the writers make the remaining changes, and wait for them; raises the error of a writer."""
+        """Let the writers make the remaining changes, and wait for them. Raises LakeIngestError if a writer failed."""
         self.allow(1)
         for thread in self._threads:
             thread.join()
@@ -59,6 +59,7 @@ class Workload:
             raise LakeIngestError(f"a writer of the demo failed: {self._failures[0]}") from self._failures[0]
 
     def _write(self, seed: int) -> None:
+        """The work of one thread: transactions until all changes are made, as far as they are allowed."""
         chance = random.Random(seed)
         try:
             connection = pymysql.connect(
@@ -80,6 +81,7 @@ class Workload:
     def _transaction(
         self, connection: pymysql.Connection, cursor: pymysql.cursors.Cursor, chance: random.Random
     ) -> None:
+        """Make one to six random changes, then commit or roll back. A transaction that loses a race is rolled back."""
         rows = 0
         try:
             for _ in range(chance.randint(1, 6)):

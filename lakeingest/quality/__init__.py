@@ -1,1 +1,1 @@
-"""Checks between stages, and the proof that source and target are equal."""
+"""Quality gates: checks of staged rows between the stages of a run."""

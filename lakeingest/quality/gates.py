@@ -1,4 +1,7 @@
-"""Gates: expectation suites on staged rows. One that cannot be evaluated has failed; a failure stops the next stage."""
+"""Gates: expectation suites on staged rows. An expectation that cannot be evaluated has failed.
+
+A failure keeps the rows from the next stage.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +17,20 @@ if TYPE_CHECKING:
     )
     from pyspark.sql import DataFrame
 
-EXAMPLES = 5  # of the rows that an expectation fails on
+EXAMPLES = 5  # at most, of the rows that an expectation fails on
 _TEXT = 80  # characters of a value in a line
-_ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # in a result
-_SUITE = "suite"  # in an expectation's meta
+_ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # keys of a result
+_SUITE = "suite"  # key in an expectation's meta
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one expectation.
 
-    For an expectation about rows, `unexpected` counts the rows it fails on; `keys` has the keys of some of them, and
-    `examples` the same with the values that fail. For an expectation about the table, `observed` is the value it found.
-    `error` says why it could not be evaluated. Its text goes to terminals and logs, so no value is in it but keys.
+    For an expectation about rows, `unexpected` counts the rows that fail. `keys` has the keys of some of these rows,
+    and `examples` has keys and failing values. For an expectation about the table, `observed` is the table's value.
+    `error` is the reason why the expectation could not be evaluated. The text of an outcome goes to terminals and logs,
+    so it has no values of rows except keys.
     """
 
     suite: str
@@ -47,13 +51,13 @@ class Outcome:
         kind, kwargs = self.document["type"], self.document["kwargs"]
         if self.error is None and (self.suite, kind) == (SCHEMA, ROW_COUNT):
             return f"{self.observed} rows are staged, {kwargs['value']} were written"
-        of = ", ".join(str(kwargs[key]) for key in COLUMN_KEYS if key in kwargs)
-        named = f"{kind}({of}) of {self.suite}"
+        columns = ", ".join(str(kwargs[key]) for key in COLUMN_KEYS if key in kwargs)
+        name = f"{kind}({columns}) of {self.suite}"
         if self.error is not None:
-            return f"{named} cannot be evaluated: {self.error}"
+            return f"{name} cannot be evaluated: {self.error}"
         if self.unexpected is not None:
-            return f"{named} fails on {self.unexpected} rows" + (f", such as {self.keys[0]}" if self.keys else "")
-        return f"{named} fails" + ("" if of else f", observed {_shortened(self.observed)}")
+            return f"{name} fails on {self.unexpected} rows" + (f", such as {self.keys[0]}" if self.keys else "")
+        return f"{name} fails" + ("" if columns else f", observed {_shortened(self.observed)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +81,14 @@ class GateReport:
 def run_gate(
     name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[Suite], *, samples: bool = True
 ) -> GateReport:
-    """Evaluate all suites in few passes over the rows; only failures are evaluated again, for counts and examples.
+    """Evaluate all suites in few passes over the rows. Only failures are evaluated again, for counts and examples.
 
-    Without `samples` the report has no value of a row but keys.
-    An expectation that raises has failed. But if the rows cannot be read, Spark's error is raised.
+    `key` has the names of the key columns. Without `samples`, the report has no values of rows except keys. An
+    expectation that raises has failed; but if the rows cannot be read, Spark's error is raised.
     """
     plain_names = {name: _plain_name(name) for name in rows.columns}
     rows, key = rows.toDF(*plain_names.values()), [plain_names[name] for name in key]
-    asked = [
+    documents = [
         _renamed(of_suite(document, suite.name), plain_names) for suite in suites for document in suite.expectations
     ]
     detailed = {
@@ -92,27 +96,30 @@ def run_gate(
         "partial_unexpected_count": EXAMPLES,
         "unexpected_index_column_names": list(key),
     }
-    result = _validated(name, rows, asked, "BOOLEAN_ONLY")
-    failed = [found for found in result.results if not found.success and _error(found.exception_info) is None]
+    # Step 1: evaluate all expectations, without details.
+    validation = _validated(name, rows, documents, "BOOLEAN_ONLY")
+    failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
+    # Step 2: evaluate the failed ones again, with details. They stay failed, even if they pass now.
     if failed:
-        again = _validated(name, rows, [_document(one) for one in failed], detailed).results
-        result.results = [one for one in result.results if one not in failed] + again
-        for one in again:
-            one.success = False  # also if the second evaluation passes
-            one.result = _plain(one.result) if samples else _without_values(one, key)
-    outcomes = tuple(_outcome(one, key) for one in result.results)
-    if any(one.error for one in outcomes):
+        details = _validated(name, rows, [_document(result) for result in failed], detailed).results
+        validation.results = [result for result in validation.results if result not in failed] + details
+        for result in details:
+            result.success = False
+            result.result = _plain(result.result) if samples else _without_values(result, key)
+    outcomes = tuple(_outcome(result, key) for result in validation.results)
+    # Step 3: if an expectation could not be evaluated, read all rows, so that Spark's own error is raised.
+    if any(outcome.error for outcome in outcomes):
         rows.write.format("noop").mode("overwrite").save()
-    document: Mapping[str, Any] = result.to_json_dict()  # type: ignore[no-untyped-call]
+    document: Mapping[str, Any] = validation.to_json_dict()  # type: ignore[no-untyped-call]
     return GateReport(outcomes, document)
 
 
-def joined(one: GateReport, other: GateReport) -> GateReport:
-    """The report of a gate whose suites were asked in two passes."""
-    results = [*one.document["results"], *other.document["results"]]
-    success = one.document["success"] and other.document["success"]
-    document = {**one.document, "results": results, "success": success}
-    return GateReport((*one.outcomes, *other.outcomes), document)
+def joined(first: GateReport, second: GateReport) -> GateReport:
+    """The report of a gate whose suites were evaluated in two passes."""
+    results = [*first.document["results"], *second.document["results"]]
+    success = first.document["success"] and second.document["success"]
+    document = {**first.document, "results": results, "success": success}
+    return GateReport((*first.outcomes, *second.outcomes), document)
 
 
 def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
@@ -121,17 +128,17 @@ def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """A column's name with look-alikes for the characters that Great Expectations and Spark read as a path."""
+    """A column's name in which look-alikes replace the characters that Great Expectations and Spark read as a path."""
     return name.replace(".", "․").replace("`", "‵")  # noqa: RUF001
 
 
 def _renamed(document: Mapping[str, Any], plain_names: Mapping[str, str]) -> Mapping[str, Any]:
-    """The document with the columns with their plain names."""
+    """The document with the plain names of its columns."""
 
     def renamed(value: Any) -> Any:
-        return (
-            [plain_names.get(one, one) for one in value] if isinstance(value, list) else plain_names.get(value, value)
-        )
+        if isinstance(value, list):
+            return [plain_names.get(name, name) for name in value]
+        return plain_names.get(value, value)
 
     columns = {key: renamed(value) for key, value in document["kwargs"].items() if key in COLUMN_KEYS}
     return {**document, "kwargs": {**document["kwargs"], **columns}}
@@ -148,25 +155,26 @@ def _validated(
 
 
 def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
-    """The document of the expectation, without what Great Expectations adds to it."""
-    asked = result.expectation_config
-    assert asked is not None  # noqa: S101 - every result has one
-    kwargs = {key: value for key, value in asked.kwargs.items() if key != "batch_id"}
-    return {"type": asked.type, "kwargs": kwargs, "severity": asked.severity.value, "meta": asked.meta}
+    """The document of a result's expectation, without the batch id that Great Expectations adds to it."""
+    config = result.expectation_config
+    assert config is not None  # noqa: S101 - every result has one
+    kwargs = {key: value for key, value in config.kwargs.items() if key != "batch_id"}
+    return {"type": config.type, "kwargs": kwargs, "severity": config.severity.value, "meta": config.meta}
 
 
 def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outcome:
-    document, found = _document(result), result.result
-    rows = found.get(_ROWS, ())
-    examples = [_line(row) for row in rows] or [f"value={_shortened(value)}" for value in found.get(_VALUES, ())]
+    """The outcome of a result of Great Expectations, with at most EXAMPLES rows."""
+    document, details = _document(result), result.result
+    rows = details.get(_ROWS, ())
+    examples = [_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]
     return Outcome(
         document["meta"][_SUITE],
         document,
         bool(result.success),
-        found.get("unexpected_count"),
+        details.get("unexpected_count"),
         tuple(_line(_of_key(row, key)) for row in rows[:EXAMPLES]),
         tuple(examples[:EXAMPLES]),
-        found.get("observed_value"),
+        details.get("observed_value"),
         _error(result.exception_info),
     )
 
@@ -179,23 +187,29 @@ def _of_key(row: Mapping[str, Any], key: Sequence[str]) -> dict[str, Any]:
     return {name: row[name] for name in key if name in row}
 
 
-def _without_values(found: "ExpectationValidationResult", key: Sequence[str]) -> dict[str, Any]:
-    """A result with its counts, and the keys of the rows that fail; any other value is one of a row."""
-    result = _plain(found.result)
-    known = (
-        set() if _document(found)["kwargs"].keys() & set(COLUMN_KEYS) else {"observed_value"}
-    )  # of the table as a whole
-    counts = {name: value for name, value in result.items() if name.endswith(("_count", "_percent")) or name in known}
-    return counts | {_ROWS: [_of_key(row, key) for row in result.get(_ROWS, ())]}
+def _without_values(result: "ExpectationValidationResult", key: Sequence[str]) -> dict[str, Any]:
+    """The details of a result without values of rows: its counts, and the keys of the rows that fail."""
+    details = _plain(result.result)
+    is_of_table = not _document(result)["kwargs"].keys() & set(COLUMN_KEYS)  # then the observed value is of no row
+    counts = {
+        name: value
+        for name, value in details.items()
+        if name.endswith(("_count", "_percent")) or (is_of_table and name == "observed_value")
+    }
+    return counts | {_ROWS: [_of_key(row, key) for row in details.get(_ROWS, ())]}
 
 
 def _error(info: Any) -> str | None:
-    """The first line that says why. Great Expectations has an error for the expectation, or for each of its metrics."""
-    each = [info] if "raised_exception" in info else list((info or {}).values())
-    raised = [str(one["exception_message"]).strip() for one in each if one["raised_exception"]]
-    lines = raised[0].splitlines() if raised else []
-    of_java = len(lines) > 1 and lines[0].startswith("An error occurred while calling ")  # then Java's error
-    return _shortened(lines[of_java].lstrip(": "), 300) if lines else None
+    """The first line of the error with which an evaluation failed; None if it did not fail.
+
+    `info` is one document of Great Expectations, or has one for each metric of the expectation.
+    """
+    documents = [info] if "raised_exception" in info else list((info or {}).values())
+    messages = [str(document["exception_message"]).strip() for document in documents if document["raised_exception"]]
+    lines = messages[0].splitlines() if messages else []
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        lines = lines[1:]  # Java's error follows the call that raised it
+    return _shortened(lines[0].lstrip(": "), 300) if lines else None
 
 
 def _shortened(value: Any, length: int = _TEXT) -> str:
@@ -209,7 +223,7 @@ def _plain(value: Any) -> Any:
         case bytes() | bytearray():
             return value.hex()
         case dict():
-            return {name: _plain(one) for name, one in value.items()}
+            return {name: _plain(item) for name, item in value.items()}
         case list():
-            return [_plain(one) for one in value]
+            return [_plain(item) for item in value]
     return value

@@ -1,4 +1,4 @@
-"""Great Expectations, without its output; it is imported only when needed, because that takes seconds."""
+"""Great Expectations, without its output. It is imported only when it is needed, because the import takes seconds."""
 
 import functools
 import logging
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def expectation(document: Mapping[str, Any]) -> "Expectation":
-    """The expectation that a document `{type, kwargs, …}` describes; ValueError in one line if it describes none."""
+    """The expectation of a document `{type, kwargs, …}`. Raises ValueError, in one line, if the library knows none."""
     _context()
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
@@ -26,10 +26,10 @@ def expectation(document: Mapping[str, Any]) -> "Expectation":
         raise ValueError(" ".join(str(error).split())) from error
 
 
-def sql_of(found: "Expectation") -> list[str]:
-    """The parameters of an expectation that Spark evaluates as SQL: own queries, and conditions in Spark's language."""
-    queries = [name for name in found.__fields__ if name.endswith("_query")]
-    return queries + (["row_condition"] if _is_sql(getattr(found, "row_condition", None)) else [])
+def sql_of(parsed: "Expectation") -> list[str]:
+    """The names of an expectation's parameters that are SQL for Spark: queries, and conditions written as SQL."""
+    queries = [name for name in parsed.__fields__ if name.endswith("_query")]
+    return queries + (["row_condition"] if _is_sql(getattr(parsed, "row_condition", None)) else [])
 
 
 def _is_sql(condition: Any) -> bool:
@@ -40,15 +40,15 @@ def _is_sql(condition: Any) -> bool:
 
 
 def batch(rows: "DataFrame") -> "Batch":
-    """The rows as a batch to validate; each query reads them again, and they are neither cached nor changed."""
+    """The rows as a batch to validate. They are not cached, so each query reads them again."""
     return _rows(rows.sparkSession.sparkContext.applicationId).get_batch({"dataframe": rows})
 
 
 @functools.cache
 def _context() -> "AbstractDataContext":
-    """The only context of the process: in memory whatever the environment says, silent, and without network."""
+    """The only context of the process: always in memory, silent, and without network."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # warnings of its import are not ours
+        warnings.simplefilter("ignore")  # the import of the library warns
         import great_expectations
         from great_expectations.data_context.types.base import (
             DataContextConfig,
@@ -56,8 +56,8 @@ def _context() -> "AbstractDataContext":
             ProgressBarsConfig,
         )
 
-        logging.captureWarnings(False)  # its import captures the warnings of the whole process
-    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)  # what it logs is in its results
+        logging.captureWarnings(False)  # the import of the library captures the warnings of the whole process
+    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)  # its results have the same messages
     settings = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         analytics_enabled=False,
@@ -68,7 +68,7 @@ def _context() -> "AbstractDataContext":
 
 @functools.lru_cache(maxsize=1)
 def _rows(application: str) -> "BatchDefinition[Any]":
-    """The batch definition for one Spark application: a definition holds the session that it was made with."""
+    """The batch definition of one Spark application, because a definition holds the session that it was made with."""
     # with caching, two million rows take five times as long
     source = _context().data_sources.add_spark(application, persist=False)
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")

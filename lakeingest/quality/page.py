@@ -7,9 +7,9 @@ from lakeingest.core.printable import printable
 from lakeingest.core.schema import TableId
 from lakeingest.quality.gates import GateReport, Outcome
 
-# browsers that obey this policy load nothing
+# under this policy, a browser loads nothing
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-# the reader's own colours, so that the page is legible in light and dark mode
+# the reader's own colours, so that the page is legible in light and in dark mode
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
@@ -22,7 +22,7 @@ th, td { overflow-wrap: break-word; vertical-align: top; }
 
 
 def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport) -> str:
-    """The report as HTML; failures first, each with the number of rows it fails on, and the keys of some."""
+    """The report as HTML; failures first, each with the number of rows that fail, and the keys of some of them."""
     order = sorted(report.outcomes, key=lambda outcome: (outcome.success, not outcome.stops))
     failed = len(report.failures)
     verdict = f"{failed} of {len(order)} expectations failed" if failed else f"passed: {len(order)} expectations"
@@ -46,22 +46,25 @@ def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport
 
 
 def _shown(text: str) -> str:
-    """A text as the page shows it: names and values of rows are neither tags, nor do they turn what follows them."""
+    """A text for the page. Names and values of rows become neither tags nor signs that change the text's direction."""
     return escape(printable(text))
 
 
 def _row(outcome: Outcome) -> str:
-    verdict = "passed" if outcome.success else "failed" if outcome.stops else "warning"
+    """The row of an outcome in the page's table."""
+    verdict = "failed" if outcome.stops else "warning"
+    if outcome.success:
+        verdict = "passed"
     arguments = ", ".join(f"{name}={value}" for name, value in outcome.document["kwargs"].items())
-    found = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
+    failing = "" if outcome.unexpected is None else f"{outcome.unexpected:,}"
     if outcome.error is not None:
-        found = f"cannot be evaluated: {outcome.error}"
+        failing = f"cannot be evaluated: {outcome.error}"
     elif not outcome.success and outcome.unexpected is None and outcome.observed is not None:
-        found = f"observed {outcome.observed}"
-    named, long = (outcome.suite, outcome.document["type"]), (arguments, found)
+        failing = f"observed {outcome.observed}"
+    narrow, wide = (outcome.suite, outcome.document["type"]), (arguments, failing)
     samples = "<br>".join(map(_shown, outcome.examples))
     return (
         f'<tr><td class="{verdict}">{verdict}</td>'
-        f"{''.join(f'<td>{_shown(str(cell))}</td>' for cell in named)}"
-        f"{''.join(f'<td class=wide>{_shown(str(cell))}</td>' for cell in long)}<td class=wide>{samples}</td></tr>"
+        f"{''.join(f'<td>{_shown(str(cell))}</td>' for cell in narrow)}"
+        f"{''.join(f'<td class=wide>{_shown(str(cell))}</td>' for cell in wide)}<td class=wide>{samples}</td></tr>"
     )

@@ -20,7 +20,10 @@ def has_reports(state: File, table: TableId) -> bool:
 
 
 def save_report(state: File, table: TableId, stage: str, rows: int, report: GateReport) -> File:
-    """Write the report and drop the oldest; the answer is the path of its page, with its document beside it."""
+    """Write the report, and delete the oldest ones. Returns the report's page; its document is beside it.
+
+    Raises StorageFailed if the state folder cannot be written.
+    """
     folder, now = _folder(state, table), datetime.now(UTC)
     try:
         folder.make_folder()
@@ -39,7 +42,7 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
 
 
 def _name(folder: File, now: datetime) -> str:
-    """How a report's name begins: with its time, or if a clock was ahead, with one that follows the last report's."""
+    """The begin of a report's name: its time, or just after the last report's time if the clock has gone back."""
     last = next((file.name.partition("-")[0] for file in reversed(folder.listed("*.html"))), "")
     name = now.strftime(_MOMENT)
     if name > last:

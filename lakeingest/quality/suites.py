@@ -1,7 +1,7 @@
-"""Suites: what the rows of a table must satisfy, by its definition and by files of users.
+"""Suites: the expectations that the rows of a table must satisfy, from its definition and from files of users.
 
-A user's file is `<database>.<table>.yml`, `.yaml` or `.json`, globs as in `tables.include`. It has a suite in the
-format of Great Expectations: `{expectations: [{type, kwargs, severity}]}`.
+A user's file has the name `<database>.<table>.yml`, `.yaml` or `.json`, with globs as in `tables.include`. It has a
+suite in the format of Great Expectations: `{expectations: [{type, kwargs, severity}]}`.
 """
 
 import json
@@ -21,12 +21,12 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.errors import ConfigError
 from lakeingest.quality import great_expectations as library
 
-SCHEMA = "schema"  # the name of the suite that comes from the definition
+SCHEMA = "schema"  # the name of the suite that is made from the definition
 ROW_COUNT = "expect_table_row_count_to_equal"
 _NUMBERS = {Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
-_DIGITS_MAX = 38  # of Spark's decimals: a bound with more digits cannot be compared
+_DIGITS_MAX = 38  # of Spark's decimals: Spark cannot compare with a bound of more digits
 _KEYS = {"name", "expectations", "meta", "notes", "id"}
-COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")  # of an expectation's kwargs
+COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")  # the keys of an expectation's kwargs that name columns
 _SIZED = {"char", "varchar", "binary", "varbinary"}
 
 Document = Mapping[str, Any]
@@ -41,54 +41,61 @@ class Suite:
 
 
 def default_suite(schema: TableSchema, rows: int) -> Suite:
-    """What every exact copy satisfies: the row count, a unique key, and the limits of each column's type."""
+    """The suite that every exact copy of `rows` rows satisfies: their count, a unique key, limits of columns' types."""
     if len(schema.key) == 1:
         unique = _expect("expect_column_values_to_be_unique", column=schema.key[0])
     else:
         unique = _expect("expect_compound_columns_to_be_unique", column_list=list(schema.key))
-    columns = [one for column in schema.lake_columns for one in _of_column(column, required=column.name in schema.key)]
-    return Suite(SCHEMA, (_expect(ROW_COUNT, value=rows), unique, *columns))
+    of_columns: list[Document] = []
+    for column in schema.lake_columns:
+        of_columns += _of_column(column, required=column.name in schema.key)
+    return Suite(SCHEMA, (_expect(ROW_COUNT, value=rows), unique, *of_columns))
 
 
 def user_suites(quality: Quality, table: TableId) -> tuple[Suite, ...]:
-    """The suites whose files name the table; ConfigError for one that cannot be read, or may not be evaluated."""
+    """The suites whose files name the table. Raises ConfigError if one cannot be read, or may not be evaluated."""
     return tuple(_read(quality, path) for path in _files(quality) if _tables_of(path, [table]))
 
 
 def finding(quality: Quality, tables: Sequence[TableId] | None) -> str | None:
-    """What is wrong with the users' suites: one cannot be read, or names no table. None if nothing is wrong.
+    """The faults of the users' suites that cannot be read, or name no table; None if there are none.
 
-    `tables` None: nobody knows which there are. Great Expectations is imported only if a suite exists.
+    `tables` are the copied tables, None if they are not known. Great Expectations is imported only if a suite exists.
     """
     try:
         files = _files(quality)
     except ConfigError as error:
         return str(error)
-    wrong: list[str] = []
+    faults: list[str] = []
     for path in files:
         try:
             _read(quality, path)
         except ConfigError as error:
-            wrong.append(str(error))
+            faults.append(str(error))
             continue
         if tables is not None and not _tables_of(path, tables):
-            wrong.append(f"{path} names no table that is copied; call it <database>.<table>{path.suffix}, or remove it")
-    return "; ".join(wrong) or None
+            faults.append(
+                f"{path} names no table that is copied; call it <database>.<table>{path.suffix}, or remove it"
+            )
+    return "; ".join(faults) or None
 
 
 def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """Which columns the users' suites name that their tables do not have; None if all exist.
+    """The columns that users' suites name and their tables do not have; None if all exist.
 
-    Suites that cannot be read are left to `finding`.
+    `finding` reports suites that cannot be read.
     """
-    wrong: list[str] = []
+    faults: list[str] = []
     with suppress(ConfigError):
         for path in _files(quality):
+            tables = _tables_of(path, list(schemas))
+            if not tables:
+                continue
             with suppress(ConfigError):
-                named = _tables_of(path, list(schemas))
-                suite = _read(quality, path) if named else None
-                wrong += [one for table in named if suite for one in _unknown_columns(path, suite, schemas[table])]
-    return "; ".join(wrong) or None
+                suite = _read(quality, path)
+                for table in tables:
+                    faults += _unknown_columns(path, suite, schemas[table])
+    return "; ".join(faults) or None
 
 
 def _expect(kind: str, **kwargs: Any) -> Document:
@@ -96,6 +103,7 @@ def _expect(kind: str, **kwargs: Any) -> Document:
 
 
 def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
+    """The expectations of a column: not NULL, members of an enum, the length of a text, bounds of a number."""
     if required or not column.nullable:
         yield _expect("expect_column_values_to_not_be_null", column=column.name)
     if column.source_type.name == "enum":
@@ -108,7 +116,7 @@ def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
         return
     bounds = {"min_value": 0} if column.kind in _NUMBERS and column.source_type.unsigned else {}
     if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
-        # compared as doubles: the bound itself must pass, because the largest value may be rounded to it
+        # values are compared as doubles, and the largest one may be rounded to the bound, so the bound itself passes
         bound = 10 ** (column.precision - column.scale)
         bounds = {"min_value": -bound, "max_value": bound} | bounds
     if bounds:
@@ -132,7 +140,7 @@ def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
 
 
 def _read(quality: Quality, path: Path) -> Suite:
-    """The suite in a file, if Great Expectations knows all of it; ConfigError names the file and the expectation."""
+    """The suite in a file. Raises ConfigError if it cannot be read, or Great Expectations does not know all of it."""
     try:
         text = path.read_text(encoding="utf-8")
         doc = json.loads(text) if path.suffix == ".json" else read_yaml(text)
@@ -147,35 +155,37 @@ def _read(quality: Quality, path: Path) -> Suite:
     if unknown := doc.keys() - _KEYS:
         raise ConfigError(f"{path}: unknown key {', '.join(map(str, unknown))}; known are {', '.join(sorted(_KEYS))}")
     numbered = enumerate(doc["expectations"], 1)
-    return Suite(path.name, tuple(_checked(quality, path, number, one) for number, one in numbered))
+    return Suite(path.name, tuple(_checked(quality, path, number, written) for number, written in numbered))
 
 
 def _checked(quality: Quality, path: Path, number: int, written: Any) -> Document:
+    """The expectation of this number in a file. Raises ConfigError if it cannot be evaluated, or may not be."""
     if not isinstance(written, dict):
         raise ConfigError(f"{path}: expectation {number} is no `type` and `kwargs`")
-    # the id belongs to the place that it was exported from
+    # the id belongs to the project that the expectation was exported from
     document = {str(key): value for key, value in written.items() if key != "id"}
-    named = f"{path}: expectation {number}, {document.get('type', 'without type')}"
+    name = f"{path}: expectation {number}, {document.get('type', 'without type')}"
     try:
-        known = library.expectation(document)
+        expectation = library.expectation(document)
     except ValueError as error:
-        raise ConfigError(f"{named}: {error}") from error
+        raise ConfigError(f"{name}: {error}") from error
     if "$PARAMETER" in str(document["kwargs"]):
-        raise ConfigError(f"{named}: parameters have no values here; write the value itself")
-    if quality.sql != "allow" and (texts := library.sql_of(known)):
+        raise ConfigError(f"{name}: parameters have no values here; write the value itself")
+    if quality.sql != "allow" and (parameters := library.sql_of(expectation)):
         raise ConfigError(
-            f"{named}: {', '.join(texts)} is SQL, which can read the files and the secrets of a run; set"
+            f"{name}: {', '.join(parameters)} is SQL, which can read the files and the secrets of a run; set"
             " quality: {sql: allow} if you trust who writes these suites"
         )
     return document
 
 
 def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[str]:
-    known = {column.name for column in schema.lake_columns}
+    """A line for each expectation that names a column which the table does not have."""
+    columns = {column.name for column in schema.lake_columns}
     for number, document in enumerate(suite.expectations, 1):
         kwargs = document["kwargs"]
-        asked = [name for key in COLUMN_KEYS if key in kwargs for name in _listed(kwargs[key])]
-        if unknown := [name for name in asked if name not in known]:
+        names = [name for key in COLUMN_KEYS if key in kwargs for name in _listed(kwargs[key])]
+        if unknown := [name for name in names if name not in columns]:
             yield (
                 f"{path}: expectation {number}, {document['type']}: {schema.table} has no column"
                 f" {', '.join(map(str, unknown))}"

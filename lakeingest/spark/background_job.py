@@ -1,4 +1,4 @@
-"""Background work, on the executors or in this process, while the driver does something else."""
+"""Background work, on the executors or in this process, while the driver does other work."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ _CANCEL_SECONDS = 5.0
 
 
 class BackgroundJob(Generic[Result]):
-    """A thread that runs `work`, which may start jobs of the session if one is given."""
+    """A thread that runs `work`. With a session, `work` may start jobs of it, which `cancel` ends."""
 
     def __init__(self, spark: "SparkSession | None", work: Callable[[], Result]) -> None:
         self._context, self._tag = None if spark is None else spark.sparkContext, str(uuid.uuid4())
@@ -27,15 +27,15 @@ class BackgroundJob(Generic[Result]):
 
     @property
     def is_done(self) -> bool:
-        """Whether `result` would answer at once."""
+        """Whether `result` returns, or raises, without waiting."""
         return self._outcome.done()
 
     def result(self) -> Result:
-        """The result of the work, when it is done; raises what the work raised."""
+        """Wait for the work, and return its result. Raises the error of the work."""
         return self._outcome.result()
 
     def cancel(self) -> None:
-        """End its jobs, also a job that begins only now; the result is not needed any more."""
+        """End the jobs of the work, also one that begins in the next seconds. Its result is not needed any more."""
         if self._context is None:  # work in this process ends by itself
             self._thread.join(_CANCEL_SECONDS)
             return
@@ -57,7 +57,7 @@ class BackgroundJob(Generic[Result]):
 
 
 def _kind_of_thread(spark: "SparkSession | None") -> type[threading.Thread]:
-    """PySpark's kind of thread if the work has a session, because its jobs are tagged by thread."""
+    """The class of the thread: PySpark's own if the work has a session, because Spark tags jobs by thread."""
     if spark is None:
         return threading.Thread
     from pyspark import InheritableThread

@@ -15,17 +15,17 @@ from lakeingest.core.schema import Kind, TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-NUMBER = "_lakeingest_number"  # of a range or a bucket: a column beside the table's
+NUMBER = "_lakeingest_number"  # a column besides the table's columns: the number of a row's range or bucket
 
 # The greatest length of a DOUBLE's text without an exponent: of a column of the source, and of an expression
 Widths = tuple[int, int]
 
 _NO_DOUBLES: Widths = (0, 0)
-_FIXED_DIGITS = 15  # of a DOUBLE that is written without an exponent (my_gcvt; tested against the servers)
+_FIXED_DIGITS = 15  # of a DOUBLE without an exponent (MySQL's my_gcvt; tested against the servers)
 
 
 def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
-    """The checksum of the rows of each NUMBER."""
+    """The checksum of the rows of each range or bucket, by its NUMBER."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     halves = rows.select(NUMBER, *_halves(schema, widths))
@@ -41,7 +41,7 @@ def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame
 
 
 def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Widths) -> list[tuple[Key, Checksum]]:
-    """The checksum of each row, for at most `limit` rows in key order; keys as in `mysql.checksum`."""
+    """The key and the checksum of each row, for the first `limit` rows by key; keys are those of `mysql.checksum`."""
     from pyspark.sql import functions as F  # noqa: N812
 
     values = [
@@ -49,26 +49,31 @@ def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Wi
     ]
     keys = [value.alias(f"key{i}") for i, value in enumerate(values)]
     names = [f"key{i}" for i in range(len(keys))]
-    found = rows.select(*keys, *_halves(schema, widths)).orderBy(*names).limit(limit).collect()
+    first = rows.select(*keys, *_halves(schema, widths)).orderBy(*names).limit(limit).collect()
     part = int if schema.ordered else str
-    return [(tuple(map(part, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64)) for row in found]
+    return [(tuple(map(part, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64)) for row in first]
 
 
 def double_text(value: float | None, most: int) -> str | None:
-    """A DOUBLE as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
+    """The text of a DOUBLE, as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 
-    It has an exponent if its text, with its sign, would be longer than `most`.
+    A text that would be longer than `most` characters, with its sign, has an exponent instead.
     """
     if value is None:
         return None
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     sign, digit_tuple, exponent = Decimal(repr(value)).normalize().as_tuple()
-    digits, point = "".join(map(str, digit_tuple)), len(digit_tuple) + int(exponent)
+    digits, point = "".join(map(str, digit_tuple)), len(digit_tuple) + int(exponent)  # the place of the decimal point
     length = len(digits)
-    width = length - point + 2 if point <= 0 else max(point, length + 1 if point < length else 0)
-    far = point <= -_FIXED_DIGITS or length <= point > _FIXED_DIGITS
-    if far or width > most - sign:
+    if point <= 0:
+        width = length - point + 2  # "0." and zeros before the digits
+    elif point < length:
+        width = length + 1
+    else:
+        width = point
+    is_far = point <= -_FIXED_DIGITS or (point >= length and point > _FIXED_DIGITS)
+    if is_far or width > most - sign:
         text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits
@@ -79,18 +84,19 @@ def double_text(value: float | None, most: int) -> str | None:
 
 
 def unsigned_double_text(value: float | None, most: int) -> str | None:
-    """The text of a DOUBLE whose sign the source writes apart from the digits."""
+    """The text of a DOUBLE, if the source writes its sign apart from the digits: the sign does not count for `most`."""
     if value is None or math.copysign(1, value) > 0:
         return double_text(value, most)
     return f"-{double_text(-value, most)}"
 
 
 def vector_text(floats: Sequence[float] | None) -> str | None:
-    """A VECTOR as MySQL's `HEX` writes it: the bytes of each FLOAT."""
+    """A VECTOR in the form of MySQL's `HEX`: the bytes of each FLOAT, as hexadecimal digits."""
     return None if floats is None else struct.pack(f"<{len(floats)}f", *floats).hex().upper()
 
 
 def _halves(schema: TableSchema, widths: Widths) -> Sequence["Column"]:
+    """The columns `left` and `right`: the two halves of the first 128 bits of a row's SHA-256, as signed integers."""
     from pyspark.sql import functions as F  # noqa: N812
 
     hashed = F.sha2(F.concat(*_parts(schema.columns, widths)), 256)
@@ -101,6 +107,7 @@ def _halves(schema: TableSchema, widths: Widths) -> Sequence["Column"]:
 
 
 def _parts(columns: Sequence[TableColumn], widths: Widths) -> Sequence["Column"]:
+    """The text of each value behind its length in bytes; `N` for NULL. So different rows have different texts."""
     from pyspark.sql import functions as F  # noqa: N812
 
     texts = [_text(column, widths) for column in columns]
@@ -108,10 +115,11 @@ def _parts(columns: Sequence[TableColumn], widths: Widths) -> Sequence["Column"]
 
 
 def _text(column: TableColumn, widths: Widths) -> "Column":
+    """The text that MySQL gives to the values of a column."""
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col(quote(column.name))
-    # without `useArrow` Spark 4.1 looks for a kind of function in the annotations, and warns where it finds none
+    # without `useArrow`, Spark 4.1 takes the kind of a function from its annotations, and warns if these name none
     match column.kind:
         case Kind.DECIMAL:  # a cast would write small numbers with an exponent
             pattern = "0." + "0" * column.scale if column.scale else "0"

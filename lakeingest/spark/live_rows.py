@@ -1,4 +1,4 @@
-"""The rows of a copy that the source has: in a copy that keeps deleted rows, those that are not marked."""
+"""The live rows of a copy: in a copy that keeps deleted rows, the rows that are not marked as deleted."""
 
 from typing import TYPE_CHECKING
 
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 
 def live(rows: "DataFrame", schema: TableSchema) -> "DataFrame":
-    """Of the rows of the table's copy those that are not marked as deleted."""
+    """The rows of a copy without those marked as deleted."""
     return rows.where(f"NOT {DELETED}") if schema.keeps_deleted else rows

@@ -1,6 +1,6 @@
-"""Spark can end during a run: its JVM, a Python worker or its executors are killed, cut off or run out of memory.
+"""Loss of Spark during a run: its JVM, a Python worker or its executors are killed, cut off or run out of memory.
 
-And executors may have a Python that cannot do the driver's work.
+Also executors with a Python that cannot do the driver's work.
 """
 
 import re
@@ -13,29 +13,30 @@ from typing import Any
 from lakeingest.errors import OperatorNeeded, Retryable, SparkLost
 
 _CONNECT_SECONDS = 1.0
-# Texts of Spark's errors when one of its processes ended while the JVM still runs, or is about to end.
+# Texts of Spark's errors after one of its processes has ended, while the JVM still runs or is about to end.
 _ENDED = (
     "SparkContext was shut down",
     "stopped SparkContext",
     "Python worker exited unexpectedly",
-    "EOFException occurred while reading the port number",  # of what starts the workers
+    "EOFException occurred while reading the port number",  # of the process that starts the workers
     "java.lang.OutOfMemoryError",
     "ExecutorLostFailure",
     "Master removed our application",
     "All masters are unresponsive",
 )
-# How the JVM meets the end of a worker that it reads from or writes to, if not as the end of its data.
+# The JVM's error when a worker ends that it reads from or writes to, unless it sees the end of the worker's data.
 _CUT = re.compile(r"SocketException: .*\n(\s+at java\..*\n)+\s+at org\.apache\.spark\.api\.python\.(Base)?PythonRunner")
-# Texts of Spark's errors when Python on the executors does not start, or is another one than the driver's.
+# Texts of Spark's errors when Python on the executors does not start, or has another version than the driver's.
 _UNFIT = re.compile(r"Error from python worker:|PYTHON_VERSION_MISMATCH|Cannot run program")
 _REASON = re.compile(r"^\s*(\w*Error\b.*|lakeingest: .*|.*Cannot run program.*|.*No module named .*)$", re.MULTILINE)
 
 
 @contextmanager
 def named_loss() -> Iterator[None]:
-    """SparkLost for every error that is raised because Spark's JVM or a worker ended within the block.
+    """Turn errors of the block into ours.
 
-    OperatorNeeded where the executors' Python cannot work for this driver.
+    Raises SparkLost if Spark's JVM or a worker has ended, OperatorNeeded if the executors' Python cannot work for this
+    driver. Other errors are raised as they are.
     """
     try:
         yield
@@ -66,7 +67,7 @@ def is_gone() -> bool:
 
 
 def abandon() -> None:
-    """Let PySpark forget a JVM that has ended, so that it starts another one."""
+    """Let PySpark forget a JVM that has ended, so that it can start another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -84,11 +85,11 @@ def abandon() -> None:
 
 
 def _unfit(error: BaseException) -> str | None:
-    """What the executors' Python lacks, in a line; None if the error has another reason."""
-    found = next((text for text in map(str, _chain(error)) if _UNFIT.search(text)), None)
-    if found is None or "pyspark" not in sys.modules:
+    """The message if the executors' Python cannot do the driver's work; None if the error has another reason."""
+    text = next((text for text in map(str, _chain(error)) if _UNFIT.search(text)), None)
+    if text is None or "pyspark" not in sys.modules:
         return None
-    reasons = _REASON.findall(found.partition("Driver stacktrace")[0]) or ["it does not start"]
+    reasons = _REASON.findall(text.partition("Driver stacktrace")[0]) or ["it does not start"]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         f"the executors' Python cannot do this driver's work: {reasons[-1].strip()};"
@@ -98,7 +99,7 @@ def _unfit(error: BaseException) -> str | None:
 
 
 def _reason(error: BaseException) -> str | None:
-    """What ended, in a line; None if the error has another reason."""
+    """The part of Spark that has ended, in one line; None if the error has another reason."""
     if "pyspark" not in sys.modules:
         return None
     from py4j.protocol import Py4JError, Py4JNetworkError
@@ -107,11 +108,11 @@ def _reason(error: BaseException) -> str | None:
         if isinstance(cause, Py4JNetworkError):
             return "the connection to its JVM broke"
         text = str(cause)
-        ended = next(
-            (sign for sign in _ENDED if sign in text), "a Python worker is gone" if _CUT.search(text) else None
-        )
-        if ended is not None and (isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")):
-            return ended
+        reason = next((sign for sign in _ENDED if sign in text), None)
+        if reason is None and _CUT.search(text):
+            reason = "a Python worker is gone"
+        if reason is not None and (isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")):
+            return reason
     return "its JVM is gone" if is_gone() else None
 
 

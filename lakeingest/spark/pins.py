@@ -1,6 +1,6 @@
-"""The SHA-256 of each jar that a session may be started with, by its Maven coordinates: as it was released.
+"""The SHA-256 of the release of each jar that a session may start with, by the jar's Maven coordinates.
 
-With another version of a jar comes its digest: `sha256sum` of the file that Maven Central has.
+A new version of a jar needs its digest here: `sha256sum` of the file at Maven Central.
 """
 
 SHA256 = {

@@ -1,4 +1,4 @@
-"""Ranges of keys as DataFrames: `KeyRange` in Spark, and a property test holds it equal to the core."""
+"""Ranges of keys as DataFrames: `KeyRange` in Spark. A property test holds it equal to the core."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -16,26 +16,31 @@ _UNSIGNED = "decimal(20,0)"  # the type of BIGINT UNSIGNED; all other keys that 
 def ranges(
     rows: "DataFrame", key: Sequence[str], tagged: Sequence[tuple[KeyRange, tuple[int, ...]]], tags: str
 ) -> "DataFrame":
-    """Ranges of the key of rows as rows: the columns `tags`, and each bound's parts, null where a side has no bound."""
+    """A DataFrame with a row for each range: its tags, then the parts of its bounds, null for a missing bound.
+
+    `tagged` has each range with its tags, `tags` their columns as a Spark schema. `rows` have the `key`'s columns.
+    """
     types = [rows.schema[name].dataType.simpleString() for name in key]
     kinds, parts = zip(*((_UNSIGNED, Decimal) if kind == _UNSIGNED else ("bigint", int) for kind in types), strict=True)
     bounds = "".join(f", {_LOWER}{i} {kind}, {_UPPER}{i} {kind}" for i, kind in enumerate(kinds))
-    found = []
-    for keys, tag in tagged:
+    range_rows = []
+    for keys, range_tags in tagged:
         ends = keys.lower, keys.upper
         values = (None if end is None else part(end[i]) for i, part in enumerate(parts) for end in ends)
-        found.append((*tag, *values))
-    return rows.sparkSession.createDataFrame(found, tags + bounds)
+        range_rows.append((*range_tags, *values))
+    return rows.sparkSession.createDataFrame(range_rows, tags + bounds)
 
 
 def within(key: Sequence[str]) -> "Column":
-    """The join condition of rows with the ranges that their keys are in: `KeyRange.__contains__` in Spark.
+    """The condition that joins rows with the ranges of their keys: `KeyRange.__contains__` in Spark.
 
-    The first column decides about nearly all ranges. To compare keys as structures takes Spark ten times as long.
+    Columns are compared one by one, because Spark takes ten times as long to compare keys as structures. The first
+    column decides nearly all comparisons.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     def is_from(bound: str, i: int = 0) -> "Column":
+        """Whether the key, from its column `i` on, is at or after this bound."""
         own, part = F.col(quote(key[i])), F.col(f"{bound}{i}")
         if i == len(key) - 1:
             return own >= part

@@ -23,9 +23,10 @@ def scatter(
 ) -> list[Result]:
     """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
 
-    Without a session they are computed here, one after another. Function, descriptors and results are pickled. One of
-    our errors travels as a value, so Spark does not repeat the task, and the first error is raised here. Any other
-    error fails the Spark job.
+    Without a session they are computed here, one after another. Function, descriptors and results are pickled.
+
+    Raises the first LakeIngestError of a task. Such an error comes back as a value, so that Spark does not repeat the
+    task. Any other error fails the Spark job.
     """
     return prepare(spark, function, descriptors, at_once)()
 
@@ -36,17 +37,17 @@ def prepare(
     descriptors: Sequence[Descriptor],
     at_once: int,
 ) -> Callable[[], list[Result]]:
-    """A call that does what `scatter` does, for a background thread.
+    """A function without arguments that does the work of `scatter`, for a background thread.
 
-    The descriptors are pickled here, in the caller's thread: the caller may change what they refer to meanwhile, and
-    pickling fails where a dictionary grows. Commits fill the caches of a table's metadata, for example.
+    The descriptors are pickled here, in the caller's thread. Later the caller may change objects that they refer to,
+    and pickling fails while a dictionary grows: for example, commits fill the caches of a table's metadata.
     """
     if spark is None or not descriptors:
-        return lambda: [function(one) for one in descriptors]
-    # one task per descriptor, so that none waits behind a slow one; fewer if Spark would run too many
+        return lambda: [function(descriptor) for descriptor in descriptors]
+    # one task per descriptor, so that none waits behind a slow one; fewer if Spark would run too many at once
     parts = len(descriptors) if at_once >= spark.sparkContext.defaultParallelism else min(len(descriptors), at_once)
     numbered = list(enumerate(descriptors))
-    dealt = [one for part in range(parts) for one in numbered[part::parts]]
+    dealt = [item for part in range(parts) for item in numbered[part::parts]]
     tasks = spark.sparkContext.parallelize(dealt, parts).mapPartitions(_each(function))
 
     def run() -> list[Result]:
@@ -60,13 +61,15 @@ def prepare(
 
 
 def warm_up(spark: "SparkSession") -> None:
-    """Start the Python workers: their imports take seconds, for which no task should wait."""
+    """Start the Python workers, so that no task has to wait for their imports, which take seconds."""
     scatter(spark, len, [(), ()], 2)
 
 
 def _each(
     function: Callable[[Descriptor], Result],
 ) -> Callable[[Iterable[tuple[int, Descriptor]]], Iterable[tuple[int, Result | None, LakeIngestError | None]]]:
+    """The work of one Spark task: the number of each descriptor, with its result or its error, after which it ends."""
+
     def run(items: Iterable[tuple[int, Descriptor]]) -> Iterable[tuple[int, Result | None, LakeIngestError | None]]:
         read_archives_once()
         for index, descriptor in items:
@@ -83,11 +86,11 @@ def _each(
 def read_archives_once() -> None:
     """Let this process ignore jars when it looks for modules, and read the file list of other archives only once.
 
-    Spark puts the jars of `spark.jars.packages` and its own archives on the path of its workers. Before each task a
-    worker drops what it has read of them, and to read it again takes longer than many tasks.
+    Spark puts the jars of `spark.jars.packages` and its own archives on the path of its workers. A worker drops their
+    file lists before each task, and it takes longer to read them again than to run many a task.
     """
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
-    for path in [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]:
+    for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:
         del sys.path_importer_cache[path]
 
 

@@ -33,27 +33,28 @@ _MASTER_SECONDS = 5.0
 
 
 def open_session(config: Config) -> "SparkSession":
-    """The running session, else a new one, with the settings that the target's catalog needs.
+    """The running session, or else a new one, with the settings that the target's catalog needs.
 
-    OperatorNeeded when the running session lacks a setting that only a new session can have, without a Java 17, when
-    Spark does not start, and when its tasks run on other machines and a place is on this one. The output of the JVM
-    and the workers goes to `spark.log` in the `work_folder`.
+    The output of a new session's JVM and workers goes to `spark.log` in the `work_folder`.
+
+    Raises OperatorNeeded if the running session lacks a setting that only a new session can have, if there is no Java
+    17, if Spark does not start, or if its tasks run on other machines and a place is on this machine.
     """
     return fitted(active() or _started(config), config)
 
 
 def is_due() -> bool:
-    """Whether a run opens the session at its start: if one runs already, and in a submitted job.
+    """Whether a run opens the session at its start: if a session is running, or the run is a submitted job.
 
-    Any other one, here or on a cluster, is started for work that is worth it: most catch-ups end sooner than it begins.
+    Otherwise a run starts a session only for work that is worth it: most catch-ups take less time than such a start.
     """
     return active() is not None or SUBMITTED in os.environ
 
 
 def active() -> "SparkSession | None":
-    """The running session, whoever started it; PySpark is not imported for this.
+    """The running session, ours or a given one; None if there is none. PySpark is not imported for this.
 
-    A session whose JVM has ended is dropped, so that another one can start.
+    A session whose JVM has ended is dropped, so that a new one can start.
     """
     if sys.modules.get("pyspark") is None:
         return None
@@ -72,7 +73,7 @@ def active() -> "SparkSession | None":
 
 
 def fitted(session: "SparkSession", config: Config) -> "SparkSession":
-    """Set everything that can still be set on the session; OperatorNeeded if it lacks another setting."""
+    """The session with all our settings that can still be set. Raises OperatorNeeded if it lacks another setting."""
     if misfit := _misfit(session, config):
         raise OperatorNeeded(misfit)
     for key, value in settings(config, session.sparkContext.master).items():
@@ -82,6 +83,7 @@ def fitted(session: "SparkSession", config: Config) -> "SparkSession":
 
 
 def _started(config: Config) -> "SparkSession":
+    """Start a session. Raises OperatorNeeded if that is not possible."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
@@ -101,10 +103,11 @@ def _started(config: Config) -> "SparkSession":
         _output_to(_log(folder)),
         _ctrl_c_as_it_was(),
         _start_errors(folder),
-        fetched(config, settings(config), home) as given,
+        fetched(config, settings(config), home) as session_settings,
     ):
-        _launched(config, given)
-        for key, value in given.items():
+        # the JVM starts before the builder has the settings, because some of them are secrets
+        _launched(config, session_settings)
+        for key, value in session_settings.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -114,15 +117,15 @@ def _started(config: Config) -> "SparkSession":
     return session
 
 
-def _launched(config: Config, given: Mapping[str, str]) -> None:
-    """Start the JVM, if none is there, before it is told a secret: every user of the machine can read its arguments.
+def _launched(config: Config, session_settings: Mapping[str, str]) -> None:
+    """Start the JVM without any secret, unless one is running. The session gets its secrets over its own connection.
 
-    Its arguments are the settings without a secret; its environment, which the SQL of a session can read, lacks the
-    password of the source. The session gets all settings over its own connection.
+    Every user of the machine can read the JVM's arguments, so they are only the public settings. The SQL of a session
+    can read the JVM's environment, so it lacks the password of the source.
     """
     from pyspark import SparkConf, SparkContext
 
-    public = public_settings(config, given)
+    public = public_settings(config, session_settings)
     password = config.source.password.get_secret_value()
     hidden = {name: value for name, value in os.environ.items() if value and value == password}
     for name in hidden:
@@ -136,7 +139,7 @@ def _launched(config: Config, given: Mapping[str, str]) -> None:
 
 
 def _assert_answers(master: str) -> None:
-    """OperatorNeeded if no master of a standalone cluster answers: Spark would say so in many lines, a minute later."""
+    """Raise OperatorNeeded if no master of a standalone cluster answers. Spark itself would need a minute to notice."""
     if not master.startswith("spark://"):
         return
     reasons = []
@@ -152,22 +155,22 @@ def _assert_answers(master: str) -> None:
 
 
 def _misfit(session: "SparkSession", config: Config) -> str | None:
-    """Why a session cannot be used: the settings that it was started without, or with; None if it can."""
+    """The message if a session cannot be used, because of settings that it was started with or without; else None."""
     master = str(session.sparkContext.master)
     if not is_on_this_machine(master) and config.on_this_machine:
         return f"the running Spark session has the master {master}: {only_here(config.on_this_machine)}"
     ours = settings(config, master)
-    wanted = {key: ours[key] for key in spark_properties(config.target)}
-    lacking = [key for key, value in wanted.items() if _is_fixed(session, key) and not _has(session, key, value)]
-    lacking += [f"a jar with {name}" for name in _classes(wanted) if not _loads(session, name)]
-    others = [
-        f"the extension of {other}, which damages tables of {config.target.format}"
-        for other, lake in FORMATS.items()
-        if other != config.target.format and _has(session, EXTENSIONS, lake.extension)
+    required = {key: ours[key] for key in spark_properties(config.target)}
+    lacking = [key for key, value in required.items() if _is_fixed(session, key) and not _has(session, key, value)]
+    lacking += [f"a jar with {name}" for name in _classes(required) if not _loads(session, name)]
+    harmful = [
+        f"the extension of {name}, which damages tables of {config.target.format}"
+        for name, lake in FORMATS.items()
+        if name != config.target.format and _has(session, EXTENSIONS, lake.extension)
     ]
-    if not lacking and not others:
+    if not lacking and not harmful:
         return None
-    reasons = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", lacking), ("has", others)) if names]
+    reasons = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", lacking), ("has", harmful)) if names]
     return (
         f"the running Spark session {', and '.join(reasons)}; in a new process, start a session with the settings of"
         " Pipeline.spark_settings(), or let lakeingest start it"
@@ -175,26 +178,28 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
 
 
 def _is_fixed(session: "SparkSession", key: str) -> bool:
-    """Whether a running session cannot take the setting any more; a catalog is loaded once."""
+    """Whether a running session cannot change this setting. A catalog is loaded once, so its settings are fixed."""
     return key.startswith("spark.sql.catalog.") or not session.conf.isModifiable(key)
 
 
 def _has(session: "SparkSession", key: str, value: str) -> bool:
-    found = session.conf.get(key, None)
-    if found is None or key != EXTENSIONS:
-        return found == value
-    return set(value.split(",")) <= set(found.split(","))
+    """Whether a session has this value of a setting. Of extensions, it may have others, too."""
+    current = session.conf.get(key, None)
+    if current is None or key != EXTENSIONS:
+        return current == value
+    return set(value.split(",")) <= set(current.split(","))
 
 
-def _classes(wanted: Mapping[str, str]) -> list[str]:
+def _classes(required: Mapping[str, str]) -> list[str]:
     """The classes that settings name, and the driver of the embedded catalog."""
-    named = [name for value in wanted.values() for name in value.split(",") if name.startswith("org.")]
-    if any(value.startswith("jdbc:sqlite:") for value in wanted.values()):
-        named.append("org.sqlite.JDBC")
-    return named
+    names = [name for value in required.values() for name in value.split(",") if name.startswith("org.")]
+    if any(value.startswith("jdbc:sqlite:") for value in required.values()):
+        names.append("org.sqlite.JDBC")
+    return names
 
 
 def _loads(session: "SparkSession", name: str) -> bool:
+    """Whether the session's JVM can load a class."""
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way to a class
@@ -206,14 +211,14 @@ def _loads(session: "SparkSession", name: str) -> bool:
 
 
 def lacking(config: Config, session: "SparkSession | None" = None) -> str | None:
-    """Why Spark, or the given session, cannot be used here, with the way out; None if it can."""
+    """The reason why Spark, or the given session, cannot be used here, with the way out; None if it can be used."""
     if session is not None:
         return _misfit(session, config)
     if find_spec("pyspark") is None:
         return "PySpark is missing: pip install 'lakeingest[spark]', or use a machine with Spark"
     try:
         if active() is None:
-            settings(config)  # there may be no jars for this Spark
+            settings(config)  # raises if there are no jars for this Spark
             java_home()
     except OperatorNeeded as error:
         return str(error)
@@ -221,10 +226,10 @@ def lacking(config: Config, session: "SparkSession | None" = None) -> str | None
 
 
 def java_home() -> Path | None:
-    """The home of a Java 17: JAVA_HOME, None for the Java on PATH, or the Java that is installed with lakeingest."""
-    named = os.environ.get("JAVA_HOME")
-    if named and _version(Path(named) / "bin" / "java") == JAVA:
-        return Path(named)
+    """The home of a Java 17: JAVA_HOME, else None if PATH has a Java 17, else the one installed with lakeingest."""
+    home = os.environ.get("JAVA_HOME")
+    if home and _version(Path(home) / "bin" / "java") == JAVA:
+        return Path(home)
     on_path = shutil.which("java")
     if on_path and _version(Path(on_path)) == JAVA:
         os.environ.pop("JAVA_HOME", None)
@@ -242,8 +247,8 @@ def _version(java: Path) -> str | None:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)', output)
-    return found[1] if found else None
+    version = re.search(r'version "(\d+)', output)
+    return version[1] if version else None
 
 
 @contextmanager
@@ -259,7 +264,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 @contextmanager
 def _start_errors(folder: Path) -> Iterator[None]:
-    """OperatorNeeded for what keeps Spark from starting: no room, no jars, no free port."""
+    """Turn errors of Spark's start within the block into OperatorNeeded: no room, no jars, no free port."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
 
@@ -291,7 +296,7 @@ def _log(folder: Path) -> BinaryIO:
 
 @contextmanager
 def _output_to(log: BinaryIO) -> Iterator[None]:
-    """Point stdout and stderr at `log` while the JVM starts: it inherits the descriptors."""
+    """Point stdout and stderr at `log` within the block: a JVM that starts meanwhile inherits the descriptors."""
     sys.stdout.flush()
     sys.stderr.flush()
     copies = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}

@@ -1,4 +1,4 @@
-"""The settings of a Spark session: what every session needs, and what fits a Spark on this machine alone."""
+"""The settings of a Spark session: some for every session, others only for a Spark on this machine."""
 
 import os
 import sys
@@ -15,10 +15,10 @@ from lakeingest.disk import is_private, private_folder
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.package import DIGEST, digest
 
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for its program, which fails unless it starts a session
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it, and its program fails unless it starts a session
 PYTHON = "spark.pyspark.python"
 _ARCHIVES, _EXECUTOR = "spark.archives", "spark.executorEnv."
-# Ten times the defaults: in a run of a minute or two the optimising compiler costs more than it gains.
+# Ten times the defaults: in a run of a minute or two, the optimising compiler takes more time than it saves.
 _JAVA_OPTIONS = " ".join(
     f"-XX:Tier4{name}Threshold={calls}"
     for name, calls in {
@@ -33,7 +33,8 @@ _JAVA_OPTIONS = " ".join(
 def settings(config: Config, master: str | None = None) -> dict[str, str]:
     """All settings of the session; pipeline.yml overrides ours.
 
-    `master` is that of a session that is there. None: the one that `config` names, or that a job was submitted to.
+    `master` is the master of a running session. None: the session will have the master that `config` names, or that a
+    job is submitted to.
     """
     ours = {
         "spark.redaction.regex": f"(?i){SECRETS}",
@@ -50,16 +51,16 @@ def settings(config: Config, master: str | None = None) -> dict[str, str]:
     return ours | spark_properties(config.target) | config.spark.conf
 
 
-def public_settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
-    """Those of the given settings that everyone may see: none of catalogs and stores, none whose name is a secret's."""
+def public_settings(config: Config, session_settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that everyone may see: no settings of catalogs and stores, and none whose name means a secret."""
     private = spark_properties(config.target)
-    return {key: value for key, value in given.items() if key not in private and not is_secret(key)}
+    return {key: value for key, value in session_settings.items() if key not in private and not is_secret(key)}
 
 
 def runs_here(config: Config, master: str | None = None) -> bool:
-    """Whether the tasks of the session run on this machine; a submitted job's run where its service lets them."""
-    named = master or config.spark.master
-    return is_on_this_machine(named) if named is not None else SUBMITTED not in os.environ
+    """Whether the session's tasks run on this machine. Without a known master they do, unless a job is submitted."""
+    master = master or config.spark.master
+    return is_on_this_machine(master) if master is not None else SUBMITTED not in os.environ
 
 
 def local_slots() -> int:
@@ -68,10 +69,11 @@ def local_slots() -> int:
 
 
 def _of_this_machine(config: Config) -> dict[str, str]:
-    """On a cluster each of these is the cluster's decision, or Spark's."""
+    """The settings of a Spark on this machine. On a cluster, the cluster or Spark itself decides each of them."""
     cores = local_slots()
-    # without it every user of this machine could fetch tasks from Spark's ports, and with them the source's password
+    # without it, every user of this machine could fetch tasks from Spark's ports, and with them the source's password
     is_one_process = not (config.spark.master or "").startswith("local-cluster")  # other processes lack the secret
+    temporary = _temporary()
     return {
         MASTER: f"local[{cores}]",
         **({"spark.authenticate": "true"} if is_one_process else {}),
@@ -80,34 +82,38 @@ def _of_this_machine(config: Config) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         "spark.ui.enabled": "false",
-        **({} if (temporary := _temporary()) is None else {"spark.local.dir": str(temporary)}),
+        **({} if temporary is None else {"spark.local.dir": str(temporary)}),
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.warehouse.dir": (work_folder(config) / "spark-warehouse").as_uri(),
     }
 
 
 def _of_executors(config: Config) -> dict[str, str]:
-    """What Python on other machines is told: which lakeingest the driver has, and where archives are unpacked."""
+    """The environment of Python on other machines: the digest of the driver's lakeingest, and the unpacked archives."""
     folders = [archive.partition("#")[2] for archive in config.spark.conf.get(_ARCHIVES, "").split(",")]
     unpacked = ":".join(f"./{folder}" for folder in folders if folder)
     return {
         f"{_EXECUTOR}{DIGEST}": digest(),
-        f"{_EXECUTOR}NUMBA_CPU_NAME": "generic",  # the kernels that are shipped run on every processor
+        f"{_EXECUTOR}NUMBA_CPU_NAME": "generic",  # so that the shipped kernels run on every processor
         **({f"{_EXECUTOR}PYTHONPATH": unpacked} if unpacked else {}),
     }
 
 
 def executors_python(config: Config) -> str:
-    """The Python of the tasks: pipeline.yml's, the environment's, that of the driver, or one of the same version."""
-    given = config.spark.conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON")
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return given or (sys.executable if runs_here(config) else version)
+    """The Python of the tasks. pipeline.yml or the environment may set it; else tasks on this machine use the driver's.
+
+    On other machines the default is the program of the driver's version on their PATH, such as `python3.12`.
+    """
+    configured = config.spark.conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON")
+    if configured:
+        return configured
+    return sys.executable if runs_here(config) else f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def work_folder(config: Config) -> Path:
-    """The folder of what Spark needs on this machine: the state folder, or one of a cache if the state is in a store.
+    """Spark's folder on this machine: the state folder, or a folder of the user's cache if the state is in a store.
 
-    Nothing is lost with it but Spark's log.
+    Of Spark's files in it, only the log would be a loss.
     """
     if config.state.scheme is None:
         return config.state.path
@@ -120,9 +126,9 @@ def work_folder(config: Config) -> Path:
 
 
 def ivy_folder(folder: Path) -> Path:
-    """The folder of Spark's jars: in the user's home, or in the given one if nothing can be written there.
+    """The folder of Spark's jars: in the user's home, or below `folder` if the home cannot be used.
 
-    OperatorNeeded where somebody else can write to that one, too: what is in it is executed.
+    Raises OperatorNeeded if somebody else can write to the one below `folder`, because Spark runs the code in it.
     """
     shared, own = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
     if private_folder(shared) and os.access(shared, os.W_OK):
@@ -137,17 +143,18 @@ def ivy_folder(folder: Path) -> Path:
 
 @cache
 def _temporary() -> Path | None:
-    """A folder for temporary files of this user alone: rows of the source are among what Spark writes there.
+    """A folder for Spark's temporary files, which hold rows of the source: only this user can read it.
 
-    None where no temporary folder can be written; Spark says so.
+    None if no temporary folder can be written; Spark reports that itself.
     """
     try:
-        found = private_folder(Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}")
-        return found or Path(tempfile.mkdtemp(prefix="lakeingest-"))  # someone else has made the other one
+        folder = private_folder(Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}")
+        return folder or Path(tempfile.mkdtemp(prefix="lakeingest-"))  # None: someone else has made this folder
     except OSError:
         return None
 
 
 def _is_creatable(folder: Path) -> bool:
+    """Whether this user can write to the folder, or to the nearest folder above it that exists."""
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     return os.access(nearest, os.W_OK)
