@@ -1,11 +1,12 @@
 """The archive: segments that no merge needs any more, for readers of the changelog.
 
-spool/archive/id.json                     the name of this changelog: another one begins when the spool is opened anew
+spool/archive/id.json                     the name of this changelog; a spool that is opened anew gets a new name
 spool/archive/<start>-<stop>.<level>.json manifests; the files that they name stay in spool/data
 spool/archive/readers/…                   readers that are at work
 
-A run never reads the archive back, so that opening a run takes no longer. A run that follows makes a segment a second:
-64 neighbours of one level are put together into one segment of the next level, with one file for each table.
+A run never reads the archive when it opens the spool, so an archive does not slow it down. A run that follows makes a
+segment a second. So 64 neighbours of one level are joined into one segment of the next level, with one file for each
+table.
 """
 
 import time
@@ -26,12 +27,12 @@ from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
 from lakeingest.state import store
 
-LARGE_BYTES = 8 << 20  # a segment of more bytes is of the last level at once
+LARGE_BYTES = 8 << 20  # a segment of more bytes goes to the last level at once, and is never joined
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A manifest of the archive by its file's name alone."""
+    """A manifest of the archive, as the name of its file tells it."""
 
     file: File
     start: Place
@@ -40,13 +41,13 @@ class Archived:
 
     @classmethod
     def of(cls, file: File) -> "Archived":
-        """What the name says."""
+        """Start, stop and level from the file's name."""
         places, level, _ = file.name.rsplit(".", 2)
         start, _, stop = places.partition("-")
         return cls(file, Place.parse(start), Place.parse(stop), int(level))
 
     def read(self) -> Manifest:
-        """The manifest; FileNotFoundError where it was removed meanwhile, StateUnreadable where it is damaged."""
+        """The manifest. Raises FileNotFoundError if it was removed meanwhile, StateUnreadable if it is damaged."""
         try:
             return Manifest.from_json(store.read(self.file))
         except DAMAGED as error:
@@ -54,18 +55,18 @@ class Archived:
 
 
 def listed(spool: File) -> list[Archived]:
-    """All manifests of the archive, in order; of those with one start the largest first."""
-    found = (Archived.of(file) for file in (spool / "archive").listed("*-*.*.json"))
-    return sorted(found, key=lambda one: (one.start, [-part for part in _parts(one.stop)]))
+    """All manifests of the archive by their start; of several with one start the largest first."""
+    segments = (Archived.of(file) for file in (spool / "archive").listed("*-*.*.json"))
+    return sorted(segments, key=lambda segment: (segment.start, [-part for part in _parts(segment.stop)]))
 
 
 def names(spool: File) -> set[str]:
-    """What the archive's manifests name, relative to the spool's folder."""
-    return {name for one in listed(spool) for name in file_names(one.read())}
+    """The files that the archive's manifests name, relative to the spool's folder."""
+    return {name for segment in listed(spool) for name in file_names(segment.read())}
 
 
 def name_of(spool: File) -> str:
-    """The name of this changelog; '' for a spool of a version that gave it none."""
+    """The name of this changelog; '' where it has none that can be read, as in the spool of an earlier version."""
     try:
         return str(store.read(spool / "archive" / "id.json")["id"])
     except (OSError, *DAMAGED):
@@ -73,16 +74,16 @@ def name_of(spool: File) -> str:
 
 
 def named(spool: File) -> str:
-    """The name of this changelog, which it gets now if it has none."""
+    """The name of this changelog. A changelog without a name gets one now, and loses its archive."""
     if name := name_of(spool):
         return name
-    clear(spool)  # the spool is of an earlier version, or was being opened when the process ended
+    clear(spool)  # the spool is of an earlier version, or its process ended while it was opened
     begin(spool)
     return name_of(spool)
 
 
 def clear(spool: File) -> None:
-    """Remove the name of the changelog first, then the archive, the oldest segment first, and rows read again."""
+    """Remove the name of the changelog first, then the archive, the oldest segment first, then the rows read again."""
     folder = spool / "archive"
     store.make_folder(folder)
     with store.storage_errors(folder):
@@ -92,93 +93,101 @@ def clear(spool: File) -> None:
 
 
 def empty(spool: File) -> None:
-    """Remove all segments, the oldest first. The changelog goes on under its name, with what the spool has."""
+    """Remove all segments of the archive, the oldest first. The changelog keeps its name and what the spool has."""
     with store.storage_errors(spool / "archive"):
         _remove(spool, listed(spool))
 
 
 def begin(spool: File) -> None:
-    """Give the changelog a new name: the spool and the archive are what belongs to it."""
+    """Give the changelog, which is the spool and the archive, a new name."""
     store.replace(spool / "archive" / "id.json", {"id": uuid.uuid4().hex[:8]})
 
 
 def keep(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
-    """Take segments out of the spool into the archive, and remove what nobody needs there.
+    """Move segments from the spool into the archive, and remove the archived segments that nobody needs.
 
-    That are segments which were spooled more than `kept_for` ago, and which no reader at work has still to read. In an
-    object store the time counts from when they came into the archive. What lies before a gap is removed as well. A
-    crash leaves each segment in the spool's folder, in the archive, or in both; it is finished by the next call.
+    A segment is needed for the time `kept_for` after it was spooled, and as long as a reader at work has still to read
+    it. In an object store the time counts from when it came into the archive. Segments before a gap are removed as
+    well. A crash leaves each segment in the spool's folder, in the archive, or in both; the next call finishes the
+    work.
     """
     folder = spool / "archive"
     named(spool)
     read_up_to = needed_by_readers(spool)
-    wanted = bool(kept_for) or read_up_to is not None
+    is_archived = bool(kept_for) or read_up_to is not None
     with store.storage_errors(folder):
         for manifest, segment in segments:
-            if wanted:
+            if is_archived:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
                 manifest.move_to(_file(folder, segment, epoch, level))
-                folder.sync()  # before the spool's folder is synced, which has lost the name
+                folder.sync()  # the new name must be durable before the old one is gone
             else:
                 manifest.delete()
                 _unlink(spool, segment)
         archived = listed(spool)
         _remove(spool, _due(archived, kept_for, time.time(), read_up_to))
-        levels = [one.level for one in archived]
+        levels = [segment.level for segment in archived]
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
 
 
 def _due(archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None) -> list[Archived]:
-    """What nobody needs: the oldest ones, those that a larger one replaces, and all before a gap."""
+    """The archived segments that nobody needs: covered by a larger one, before a gap, or old and not to be read."""
+    # Step 1: a larger segment, which comes first, replaces the smaller ones that it covers
     due, chain = [], list[Archived]()
-    for one in archived:
-        if chain and one.stop <= chain[-1].stop:
-            due.append(one)
+    for segment in archived:
+        if chain and segment.stop <= chain[-1].stop:
+            due.append(segment)
         else:
-            chain.append(one)
+            chain.append(segment)
+    # Step 2: from the end back to the first gap; readers cannot pass it
     connected = list[Archived]()
-    for one in reversed(chain):
-        if connected and one.stop != connected[-1].start:
+    for segment in reversed(chain):
+        if connected and segment.stop != connected[-1].start:
             break
-        connected.append(one)
+        connected.append(segment)
     due += chain[: len(chain) - len(connected)]
-    for one in reversed(connected):
-        unread = read_up_to is not None and one.stop > read_up_to
-        if unread or now - one.file.changed() < kept_for.total_seconds():
+    # Step 3: the oldest ones go first, up to the first that is still needed
+    for segment in reversed(connected):
+        unread = read_up_to is not None and segment.stop > read_up_to
+        if unread or now - segment.file.changed() < kept_for.total_seconds():
             break
-        due.append(one)
+        due.append(segment)
     return due
 
 
 def _join(spool: File, epoch: int) -> None:
-    """Put neighbours of one level together, where there are enough of that level."""
+    """Join neighbours of each level that has at least `JOIN` segments."""
     for level in range(LAST_LEVEL):
-        archived = [(one, one.read()) for one in listed(spool)]
-        if sum(one.level == level for one, _ in archived) < JOIN:
+        archived = [(segment, segment.read()) for segment in listed(spool)]
+        if sum(segment.level == level for segment, _ in archived) < JOIN:
             continue
         for (is_such, *_), group in groupby(archived, key=lambda pair: _kind(pair[0], pair[1], level)):
             if is_such:
                 _put_together(spool, epoch, list(group), level + 1)
 
 
-def _kind(one: Archived, manifest: Manifest, level: int) -> tuple[bool, bool, list[TableId]]:
-    """Neighbours of one kind are put together: of this level, with the same tables; DDL is of a kind of its own."""
-    return one.level == level, bool(manifest.alterations), sorted(manifest.tables)
+def _kind(segment: Archived, manifest: Manifest, level: int) -> tuple[bool, bool, list[TableId]]:
+    """The kind of a segment; neighbours of one kind are joined.
+
+    They are of this level and watch the same tables. DDL is of a kind of its own.
+    """
+    return segment.level == level, bool(manifest.alterations), sorted(manifest.tables)
 
 
 def _put_together(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
-    """One segment of the next level instead of these: its files first, then its manifest, then the others go."""
+    """Replace neighbours by one segment of the next level; those that cannot be joined go to that level one by one."""
     whole = joined(spool, [manifest for _, manifest in group]) if len(group) > 1 else None
     if whole is None:
-        for one, manifest in group:
-            one.file.move_to(_file(spool / "archive", manifest, epoch, level))
+        for segment, manifest in group:
+            segment.file.move_to(_file(spool / "archive", manifest, epoch, level))
         return
+    # the files of the whole are durable: its manifest comes next, and its parts go last, so that no change is missing
     file = _file(spool / "archive", whole, epoch, LAST_LEVEL if _bytes(spool, whole) > LARGE_BYTES else level)
-    youngest = max(one.file.changed() for one, _ in group)
+    youngest = max(segment.file.changed() for segment, _ in group)
     store.create(file, whole.to_json())
     file.set_changed(youngest)
-    _remove(spool, [one for one, _ in group])
+    _remove(spool, [segment for segment, _ in group])
 
 
 def _bytes(spool: File, segment: Manifest) -> int:
@@ -191,14 +200,14 @@ def _file(folder: File, segment: Manifest, epoch: int, level: int) -> File:
 
 def _remove(spool: File, archived: Sequence[Archived]) -> None:
     """Delete manifests, in order, then the files that they name. So no manifest names a missing file."""
-    gone = []
-    for one in archived:
-        gone.append(one.read())
-        one.file.delete()
-    if gone:
+    manifests = []
+    for segment in archived:
+        manifests.append(segment.read())
+        segment.file.delete()
+    if manifests:
         (spool / "archive").sync()
-    for segment in gone:
-        _unlink(spool, segment)
+    for manifest in manifests:
+        _unlink(spool, manifest)
 
 
 def _unlink(spool: File, segment: Manifest) -> None:

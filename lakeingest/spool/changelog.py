@@ -1,7 +1,7 @@
 """The stored changelog as its readers see it: archive, spool and rows that were read again, while a run writes them.
 
-A reader takes no lock. What it has listed may be moved, put together or removed before it opens it; then it lists
-again. Segments are found by the places that they cover, wherever they are by then: never a gap, never a change twice.
+A reader takes no lock. A run may move, join or remove a listed file before the reader opens it; then the reader lists
+again. It finds segments by the places that they cover, not by their names. So it never sees a gap, or a change twice.
 """
 
 import time
@@ -42,10 +42,10 @@ class _Moved(Exception):
 
 @dataclass(slots=True)
 class StoredChangelog:
-    """The changelog in a spool's folder, read beside whoever writes it.
+    """The changelog in a spool's folder. It can be read while a run writes it.
 
-    `shown` tells the newest place as of which readers of the lake see the table; None where they see none. `suffix` is
-    what positions of the table have behind the name.
+    `shown` returns the newest place as of which readers of the lake see the table; None if they do not see it. `suffix`
+    follows the changelog's name in positions of the table.
     """
 
     folder: File
@@ -55,7 +55,7 @@ class StoredChangelog:
     _lost: set[str] = field(default_factory=set)  # files that manifests name, and that are not there
 
     def held(self) -> Held | None:
-        """What is there now; None where there is no spool. StateUnreadable where it is damaged."""
+        """All segments that are stored now; None where there is no spool. Raises StateUnreadable for a damaged one."""
         for _ in range(_TRIES):
             with suppress(_Moved):
                 return self._held(whole=True)
@@ -63,26 +63,30 @@ class StoredChangelog:
         return _persistently(lambda: self._held(whole=False))
 
     def _held(self, *, whole: bool) -> Held | None:
-        """`whole`: a gap is taken for a listing that a run has changed meanwhile."""
+        """The segments of one listing. Raises `_Moved` if a run changed the folder meanwhile.
+
+        `whole`: a gap is taken for such a change.
+        """
         path = self.folder / "opened.json"
         if not path.exists():
             return None
-        # what is moved goes from the spool to the archive: in this order nothing is missed
+        # segments move from the spool to the archive: listed in this order, none is missed
         name = name_of(self.folder)
-        named = [*(self.folder / "segments").listed("*.json"), *(one.file for one in listed(self.folder))]
-        found = {file: self._read(file) for file in named}
-        self._known = {file: one for file, one in self._known.items() if file in found}
+        paths = (self.folder / "segments").listed("*.json")
+        paths += [segment.file for segment in listed(self.folder)]
+        manifests = {file: self._read(file) for file in paths}
+        self._known = {file: entry for file, entry in self._known.items() if file in manifests}
         try:
             opened = Position.from_json(files.document(path))
         except (OSError, ValueError) as error:
             raise StateUnreadable(f"the spool in {self.folder} cannot be read: {error}") from error
-        segments = chain(list(found.values()), opened)
+        segments = chain(list(manifests.values()), opened)
         end = opened
-        for one in segments:
-            if one.stop.place(opened.epoch) > opened.place:
-                end = end.moved(one.stop, one.gtids, one.history)
-        starts = [one.start.place(opened.epoch) for one in found.values()]
-        has_gap = bool(found) and (not segments or min(starts) < segments[0].start.place(opened.epoch))
+        for segment in segments:
+            if segment.stop.place(opened.epoch) > opened.place:
+                end = end.moved(segment.stop, segment.gtids, segment.history)
+        starts = [manifest.start.place(opened.epoch) for manifest in manifests.values()]
+        has_gap = bool(manifests) and (not segments or min(starts) < segments[0].start.place(opened.epoch))
         if name != name_of(self.folder) or (whole and has_gap):
             raise _Moved
         return Held(name, opened, end, tuple(segments))
@@ -99,18 +103,19 @@ class StoredChangelog:
             raise StateUnreadable(f"{file} of the spool cannot be read: {error}") from error
 
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:
-        """What is held now, and the part of it that has every change of the table. ChangelogGone without a spool.
+        """All segments held now, and the stretch of them that has every change of the table.
 
-        Where the table is not watched up to the end, readers of the lake may see more of it than is held. Their version
-        is asked for first, and the segments are listed after it: so a version that is published meanwhile is no gap.
+        If the table is not watched up to the end, readers of the lake may see a newer version of it than the stretch
+        has. That version is asked for first, and the segments are listed after that: so a version that is published
+        meanwhile does not look like a gap. Raises ChangelogGone without a spool.
         """
         held = self._found(table)
-        found = held.stretch(table, lost=self._lost)
-        if found.stops or not found.segments:
+        stretch = held.stretch(table, lost=self._lost)
+        if stretch.stops or not stretch.segments:
             shown = self.shown()
             held = self._found(table)
-            found = held.stretch(table, shown, self._lost)
-        return held, found
+            stretch = held.stretch(table, shown, self._lost)
+        return held, stretch
 
     def _found(self, table: TableId) -> Held:
         held = self.held()
@@ -122,31 +127,33 @@ class StoredChangelog:
 
     @contextmanager
     def opened(self, table: TableId, since: ReadTo, name: str) -> Iterator[Changes]:
-        """The table's changes after `since` up to the end at this moment; they stay readable within the block.
+        """The table's changes after `since`, up to the end at this moment. They stay readable within the block.
 
-        ChangelogGone where not all of them are held, or the changelog is not the one of this name any more.
+        Raises ChangelogGone where some of them are no longer held, or where the changelog has another name than `name`
+        now.
         """
         with ExitStack() as opened:
             yield _persistently(lambda: self._opened(table, since, name, opened), self._lost.add)
 
     def _opened(self, table: TableId, since: ReadTo, name: str, opened: ExitStack) -> Changes:
-        held, found = self.stretch(table)
+        held, stretch = self.stretch(table)
         if held.name != name:
             raise ChangelogGone(
                 f"{table}: the spool was begun anew since position {since}; read the changelog from its beginning, into"
                 " an empty table"
             )
-        if found.lacks(since):
-            raise gone(table, since, found, name + self.suffix)
+        if stretch.lacks(since):
+            raise gone(table, since, stretch, name + self.suffix)
         parts: list[Stored | Altered] = []
-        unmarked = ""  # the definition of rows that do not say by which one they were read
-        for segment in reversed(held.after(since, found.segments)):
+        # Step 1: open the files, the last one first: a file without a definition has the one before the next DDL
+        unmarked = ""
+        for segment in reversed(held.after(since, stretch.segments)):
             if table in segment.followed:
                 parts.append(Altered(segment.alterations[table], segment.followed[table]))
                 unmarked = segment.followed[table].before.fingerprint
             elif entry := segment.tables[table]:
                 try:
-                    # an open file can still be read when it is removed
+                    # an open file can still be read after a run removes it
                     part = pq.ParquetFile(opened.enter_context((self.folder / entry[0]).lasting()))
                 except FileNotFoundError as error:
                     raise _Moved(entry[0]) from error
@@ -154,18 +161,19 @@ class StoredChangelog:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
                 parts.append(Stored(part, definition_of(part) or unmarked))
         try:
-            # after the segments: rows that were read again as of a place are here before any segment that begins there
-            rereads = RereadFolder.of(self.folder, table).listed(replace(since, log=name), found.end)
+            # Step 2: list rows that were read again. Those as of a place are stored before a segment that begins there:
+            # no segment of step 1 is without them
+            rereads = RereadFolder.of(self.folder, table).listed(replace(since, log=name), stretch.end)
         except FileNotFoundError as error:
             raise _Moved from error
-        # rows that were read again as of a segment's start are removed after it: with the segment here, all are here
-        again, left = self.stretch(table)
-        if again.name != name or left.lacks(since):
+        # Step 3: look at the segments again. Rows as of a segment's start are removed after it: with it, they are here
+        later, later_stretch = self.stretch(table)
+        if later.name != name or later_stretch.lacks(since):
             raise _Moved
-        return Changes(table, since, found.end, tuple(reversed(parts)), tuple(rereads), found.stops)
+        return Changes(table, since, stretch.end, tuple(reversed(parts)), tuple(rereads), stretch.stops)
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
-        """The place up to which all transactions are in a set; None where that may be before what is held."""
+        """The place up to which all transactions are in the set; None if that may be before the first held segment."""
         if not held.gtids <= gtids:
             return None
 
@@ -198,11 +206,12 @@ class StoredChangelog:
     ) -> Place | None:
         """The place of the last transaction before the first one that `is_after`; None where a lost file may have it.
 
-        `is_before` tells it of a whole segment.
+        `is_after` tells for each transaction of a batch whether it is after the sought place; `is_before` tells of a
+        whole segment whether it is before that place.
         """
-        place, moved = held.start, self.held()
-        # listed segments may have been joined meanwhile
-        segments = held.segments if moved is None or moved.start > held.start else moved.segments
+        place, current = held.start, self.held()
+        # a run may have joined segments since they were listed
+        segments = held.segments if current is None or current.start > held.start else current.segments
         for segment in segments:
             if segment.transactions in self._lost:
                 if not is_before(segment):
@@ -239,16 +248,20 @@ class StoredChangelog:
         return _persistently(load)
 
 
-def gone(table: TableId, since: object, found: Stretch, name: str) -> ChangelogGone:
-    """The error for a reader that is behind what is held."""
+def gone(table: TableId, since: object, stretch: Stretch, name: str) -> ChangelogGone:
+    """The error for a reader whose position is older than the held changes."""
     return ChangelogGone(
         f"{table}: the changes after {since} are no longer held, the oldest position is"
-        f" {ReadTo(found.start, log=name)}; read the changelog from its beginning, into an empty table"
+        f" {ReadTo(stretch.start, log=name)}; read the changelog from its beginning, into an empty table"
     )
 
 
 def _persistently(look: Callable[[], Result], lose: Callable[[str], None] = lambda _: None) -> Result:
-    """Look again where something was moved meanwhile. A file that is never found is lost: `lose` is called with it."""
+    """The result of `look`, which is called again when it raises `_Moved`.
+
+    A file that is missing each time is lost: `lose` is called with its name, and `look` is called again. Raises
+    StateUnreadable where `look` still needs that file, or no name is known.
+    """
     lost = set[str]()
     while True:
         for tries_left in reversed(range(_TRIES)):
@@ -268,12 +281,12 @@ def _persistently(look: Callable[[], Result], lose: Callable[[str], None] = lamb
 
 
 def _is_over(history: History | None, micros: int) -> bool:
-    """Whether the last transaction before a position was committed by then."""
+    """Whether the last transaction of a history was committed at or before this time, in µs since 1970."""
     return history is not None and history.last is not None and history.last.committed_at <= micros
 
 
 def _lacking(batch: pa.RecordBatch, gtids: GtidSet) -> "np.ndarray":
-    """Which transactions are not in a set; those without a GTID are in each."""
+    """For each transaction, whether it is not in the set. One without a GTID counts as being in it."""
     columns = (batch[name].to_pylist() for name in ("uuid", "number", "tag"))
     return np.array(
         [

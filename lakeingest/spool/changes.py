@@ -22,7 +22,7 @@ BATCH_ROWS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file of change rows, which is open, and the fingerprint of their definition; '' where it is not known."""
+    """An open file of change rows, and the fingerprint of the rows' definition; '' where it is not known."""
 
     file: pq.ParquetFile
     definition: str
@@ -30,10 +30,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What comes after `since`, up to the place `end`.
+    """The changes of a table after `since`, up to the place `end`.
 
-    The files of `parts` are open; those of `rereads` may be too many for that. `stops`: the table is not watched from
-    the end on.
+    The files of `parts` are open; those of `rereads` may be too many to keep open. `stops`: the table is not watched
+    after `end`.
     """
 
     table: TableId
@@ -45,15 +45,15 @@ class Changes:
 
     @property
     def read_to(self) -> ReadTo:
-        """Where someone is who has read all of it."""
-        return max([ReadTo(self.end), *(one.last for one in self.rereads)], key=lambda one: one.order)
+        """The position of a reader that has read all of these changes."""
+        return max([ReadTo(self.end), *(rows.last for rows in self.rereads)], key=lambda position: position.order)
 
     def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
         """Change rows and DDL in order, after `since` and up to `stop`, where they are given.
 
-        The metadata of change rows have the fingerprint of their definition (`rows.DEFINITION`). Rows that were read
-        again have no commit time; those as of `stop` come after it. ChangelogGone where they are removed meanwhile: the
-        reader is slow, and has not said that it is at work.
+        The metadata of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Rows that were read
+        again have no commit time. Those as of `stop` come after `stop`, and are left out. Raises ChangelogGone where a
+        file of such rows is removed meanwhile: the reader is slow, and has not said that it is at work.
         """
         since, waiting = since or self.since, list(self.rereads)
         for part in self.parts:
@@ -65,27 +65,28 @@ class Changes:
                     yield part
                 continue
             for batch in part.file.iter_batches(BATCH_ROWS):
-                left = batch.replace_schema_metadata({DEFINITION: part.definition})
-                while waiting and (after := _is_after(left, ReadTo(waiting[0].last.place))).any():
-                    yield from _between(left.filter(pa.array(~after)), since, stop)
+                remaining = batch.replace_schema_metadata({DEFINITION: part.definition})
+                # rows that were read again as of a place come before the first change row after that place
+                while waiting and (is_later := _is_after(remaining, ReadTo(waiting[0].last.place))).any():
+                    yield from _between(remaining.filter(pa.array(~is_later)), since, stop)
                     yield from self._reread(waiting.pop(0), since, stop)
-                    left = left.filter(pa.array(after))
-                yield from _between(left, since, stop)
-        for one in waiting:
-            yield from self._reread(one, since, stop)
+                    remaining = remaining.filter(pa.array(is_later))
+                yield from _between(remaining, since, stop)
+        for reread in waiting:
+            yield from self._reread(reread, since, stop)
 
     def _reread(self, rows: RereadRows, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a file, after `since`, and as of a place before `stop`."""
+        """The rows of one `RereadRows` that are after `since`; none if they are as of `stop` or later."""
         if rows.last.order <= since.order or (stop is not None and rows.last.place >= stop):
             return
-        read = since.reread if since.place == rows.last.place and since.reread is not None else -1
+        last_read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
             with files.parquet(rows.path) as file:
                 mark = {DEFINITION: definition_of(file) or self._definition_at(rows.last.place)}
                 for batch in file.iter_batches(BATCH_ROWS):
-                    left = batch.filter(pa.array(batch[change.ORDINAL].to_numpy() > read))
-                    if left.num_rows:
-                        yield left.replace_schema_metadata(mark)
+                    unread = batch.filter(pa.array(batch[change.ORDINAL].to_numpy() > last_read))
+                    if unread.num_rows:
+                        yield unread.replace_schema_metadata(mark)
         except FileNotFoundError as error:
             raise ChangelogGone(
                 f"{self.table}: rows that were read again at {rows.first} are no longer held; read the changelog from"
@@ -95,9 +96,9 @@ class Changes:
             raise unreadable(rows.path, error) from error
 
     def _definition_at(self, place: Place) -> str:
-        """The fingerprint of the definition as of a place, for rows that an earlier version wrote; '' if not known."""
-        followed = [part.followed for part in self.parts if isinstance(part, Altered)]
-        return next((one.before.fingerprint for one in followed if one.place > place), "")
+        """The fingerprint of the definition at a place, for rows that an earlier version wrote; '' if not known."""
+        all_followed = [part.followed for part in self.parts if isinstance(part, Altered)]
+        return next((followed.before.fingerprint for followed in all_followed if followed.place > place), "")
 
 
 def definition_of(file: pq.ParquetFile) -> str:
@@ -106,22 +107,21 @@ def definition_of(file: pq.ParquetFile) -> str:
 
 
 def _between(batch: pa.RecordBatch, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
-    """The change rows of a batch after `since` and up to `stop`, if there are any."""
-    wanted = _is_after(batch, since)
+    """The change rows of a batch that are after `since` and up to `stop`; no batch where there are none."""
+    is_between = _is_after(batch, since)
     if stop is not None:
-        wanted &= ~_is_after(batch, ReadTo(stop))
-    rows = batch if wanted.all() else batch.filter(pa.array(wanted))
+        is_between &= ~_is_after(batch, ReadTo(stop))
+    rows = batch if is_between.all() else batch.filter(pa.array(is_between))
     if rows.num_rows:
         yield rows
 
 
 def _is_after(batch: pa.RecordBatch, since: ReadTo) -> "np.ndarray":
-    """Which change rows the reader does not have yet."""
+    """For each change row of a batch, whether it is after `since`."""
     epoch, file, pos, ordinal = (batch[name].to_numpy() for name in change.ORDER)
     place = since.place
-    same = np.ones(batch.num_rows, bool) if since.ordinal is not None else np.zeros(batch.num_rows, bool)
-    if since.ordinal is not None:
-        same = ordinal > since.ordinal
+    # compared by the ordinal first, then by each part of the place: a more significant part overrules the ones before
+    is_after = np.zeros(batch.num_rows, bool) if since.ordinal is None else ordinal > since.ordinal
     for column, value in ((pos, place.pos), (file, place.file), (epoch, place.epoch)):
-        same = (column > value) | ((column == value) & same)
-    return same
+        is_after = (column > value) | ((column == value) & is_after)
+    return is_after

@@ -1,7 +1,8 @@
 """The spooled changes of a table in Arrow: the filter of `core.wave` and the collapse of `core.collapse`, fast.
 
-A property test holds both equal to the core. Only keys are read at first; the complete rows of the last changes are
-then taken from the files by row number. Files and their rows are in binlog order, so a later row is a later change.
+A property test holds both equal to the core. Only the keys are read at first. Then the complete rows of the last
+changes are taken from the files by row number. Files and their rows are in binlog order, so a later row is a later
+change.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +40,7 @@ class Slice:
     upper: pa.Scalar | None = None
 
     def has(self, column: pa.ChunkedArray) -> "np.ndarray | bool":
-        """For each value, whether it is in the slice."""
+        """For each value of a column, whether it is in the slice."""
         above = self.lower is None or pc.greater_equal(column, self.lower).to_numpy()
         below = self.upper is None or pc.less(column, self.upper).to_numpy()
         return above & below
@@ -47,9 +48,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Collapsed:
-    """The last change of each key: `changes` has the key's columns and whether the change deletes.
+    """The last change of each key: `changes` has the key's columns, and whether the change deletes the row.
 
-    `files` and `rows` have, for each change, the number of its file and its row number within that file. `read` and
+    `files` and `rows` have, for each change, the number of its file and its row number in that file. `read` and
     `applied` count change rows before and after the filter.
     """
 
@@ -68,13 +69,15 @@ def collapsed(
     part: Slice,
     patches: Sequence[Place] = (),
 ) -> Collapsed:
-    """The changes up to `stop` of the keys in `part` that splits with these marks, or patches, still need.
+    """The last change up to `stop` of each key in `part`, of the changes that splits with these marks still need.
 
-    The first files are those of patches, one for each place in `patches`: their rows hold every change up to that
-    place, so that of their keys only the changes after it are needed.
+    The first files are those of patches, one for each place in `patches`. A patch has the effect of every change of its
+    keys up to its place. So of these keys only the changes after that place are needed.
     """
-    least, starts, read, parts = min([*patches, *(mark for _, mark in marks)]), [0], 0, list[pa.Table]()
-    patched: list[tuple[Place, pa.Table]] = []
+    least, read = min([*patches, *(mark for _, mark in marks)]), 0
+    starts = [0]  # the number of each file's first row, and of the row after the last file
+    parts: list[pa.Table] = []
+    patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each patch
     for number, file in enumerate(files):  # only the needed rows of each file stay in memory
         rows = _narrow(file, key, starts[-1])
         starts.append(starts[-1] + rows.num_rows)
@@ -90,18 +93,18 @@ def collapsed(
         for place, keys in patched:
             needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), needed)
         parts.append(changes.filter(needed))
-    wanted = pa.concat_tables(parts)
-    last = wanted.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
+    applied = pa.concat_tables(parts)
+    last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
-    # `wanted` is in order, so the last changes are found by a binary search
-    chosen = wanted.take(pa.array(np.searchsorted(wanted[_ORDER].to_numpy(), orders)))
-    at = np.searchsorted(starts, orders, side="right") - 1
+    # `applied` is in order, so a binary search finds the last changes
+    chosen = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
+    file_numbers = np.searchsorted(starts, orders, side="right") - 1
     changes = chosen.select(list(key)).append_column(DELETED, _deletes(chosen))
-    return Collapsed(changes, at, orders - np.array(starts)[at], read, wanted.num_rows)
+    return Collapsed(changes, file_numbers, orders - np.array(starts)[file_numbers], read, applied.num_rows)
 
 
 def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
-    """At most so many slices of a column, of about equally many change rows, by a sample of the files."""
+    """At most `parts` slices of a column, with about as many change rows each, estimated from a sample of the files."""
     if parts == 1:
         return [Slice()]
     groups = [(file, index) for file in files for index in range(_metadata(file).num_row_groups)]
@@ -113,7 +116,7 @@ def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
 
 
 def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a key's column in the files, from their statistics; None if they have none.
+    """The least and the greatest value of a key column in the files, from their statistics; None where they have none.
 
     Parquet records no values of more than 4 KB.
     """
@@ -130,9 +133,9 @@ def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
 
 
 def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
-    """The rows of a file with these ascending numbers; with `deleted` also whether each one deletes its key.
+    """The rows of a file with these ascending numbers. With `deleted`, a column says whether each one deletes its key.
 
-    They have the named `metadata` columns; in these, rows that were read again stand at `stop`.
+    They have the metadata columns that `metadata` names. There, rows that were read again have the place `stop`.
     """
     table = numbered(file, rows, [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND])
     names = [name for name in table.column_names if name not in change.ORIGIN]
@@ -143,7 +146,7 @@ def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata
 
 
 def numbered(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
-    """The rows of a file with these ascending numbers: the table's columns, then these of `core.change.ORIGIN`."""
+    """The rows of a file with these ascending numbers: the table's columns, then `origin`, of `core.change.ORIGIN`."""
     with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))
@@ -156,7 +159,10 @@ def numbered(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
 
 
 def _narrow(file: File, key: Sequence[str], start: int) -> pa.Table:
-    """The keys of a file with kind, place and order; the order counts from `start`."""
+    """The key columns of a file, with the kind and place of each change, and its order, which counts from `start`.
+
+    Raises UnsupportedValue where a key is NULL.
+    """
     with _opened(file) as opened:
         rows = opened.read([*key, change.KIND, *change.PLACE])
     for name in key:
@@ -195,7 +201,7 @@ def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
 
 
 def _needed(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":
-    """Whether a change is of a key in one of the ranges, and after the range's mark: `MergePlan.should_apply`."""
+    """For each change, whether its key is in a range and it is after the range's mark: `MergePlan.should_apply`."""
     needed = np.zeros(changes.num_rows, bool)
     for keys, mark in marks:
         needed |= _is_after(changes, mark) & within(changes, key, keys)
@@ -203,10 +209,10 @@ def _needed(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np
 
 
 def _is_among(changes: pa.Table, key: Sequence[str], keys: pa.Table) -> "np.ndarray":
-    """Whether a change is of one of these keys."""
+    """For each change, whether its key is one of these keys."""
     among = np.zeros(changes.num_rows, bool)
-    found = changes.select([*key, _ORDER]).join(keys, keys=list(key), join_type="left semi", use_threads=False)
-    among[np.searchsorted(changes[_ORDER].to_numpy(), found[_ORDER].to_numpy())] = True
+    matches = changes.select([*key, _ORDER]).join(keys, keys=list(key), join_type="left semi", use_threads=False)
+    among[np.searchsorted(changes[_ORDER].to_numpy(), matches[_ORDER].to_numpy())] = True
     return among
 
 
@@ -218,7 +224,7 @@ def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
 
 
 def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
-    """`KeyRange.__contains__` for the keys of many changes."""
+    """For each change, whether its key is in the range: `KeyRange.__contains__` for many keys."""
     columns = [changes[name].cast(_WIDE) for name in key] if keys != KeyRange() else []
     above = keys.lower is None or _at_least(columns, keys.lower).to_numpy()
     below = keys.upper is None or ~_at_least(columns, keys.upper).to_numpy()
@@ -226,7 +232,7 @@ def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray
 
 
 def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray:
-    """Whether keys, by as many columns as the bound has, are at or after it."""
+    """For each key, whether it is at or after the bound. Only as many columns are compared as the bound has."""
     column, value = columns[0], pa.scalar(Decimal(int(bound[0])), _WIDE)
     if len(bound) == 1:
         return pc.greater_equal(column, value)

@@ -1,4 +1,4 @@
-"""Failures of writing files of the spool, under our names."""
+"""Failures to write files of the spool, as errors of lakeingest."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from lakeingest.state import store
 
 @contextmanager
 def spool_errors(folder: File) -> Iterator[None]:
-    """StateUnreadable when a folder of the spool is gone; everything else as `store.storage_errors` names it."""
+    """Raises StateUnreadable if a folder of the spool is missing, the errors of `store.storage_errors` otherwise."""
     with store.storage_errors(folder):
         try:
             yield

@@ -1,7 +1,7 @@
-"""DDL that the copy of a table has followed: what a reader of the changelog needs, to do the same with its rows.
+"""DDL that the copy of a table has followed, for readers of the changelog, who do the same with their rows.
 
-It is part of the manifest of the segment that is the DDL, from before the copy is lifted on. The rows of the segments
-before it have the definition `before`, those of the segments after it the definition `after`.
+It is stored in the manifest of the DDL's segment, before the copy is lifted. Segments before this one have rows of the
+definition `before`, segments after it rows of the definition `after`.
 """
 
 import base64
@@ -27,10 +27,10 @@ from lakeingest.state.definition import schema_from_json, schema_to_json
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How the copy came over DDL, and the transaction that the DDL is.
+    """How a copy followed DDL, and the transaction of the DDL.
 
-    `origins` has for each column of `after` its name before; None: it is new, and old rows have in it what
-    `fills` says, else NULL.
+    `origins` has the old name of each column of `after`, None for a new column. In a new column old rows have the value
+    in `fills`, or NULL without one.
     """
 
     before: TableSchema
@@ -43,7 +43,10 @@ class Followed:
 
     @classmethod
     def of(cls, lift: Lift, fills: Mapping[str, pa.Scalar], last: Committed | None, transactions: File) -> Self:
-        """The lift over DDL: `last` is its transaction as the history has it, `transactions` the file that has it."""
+        """The lift over DDL. `last` is its transaction in the history, `transactions` the file with that transaction.
+
+        Raises StateUnreadable if that file cannot be read, or has not exactly one transaction.
+        """
         try:
             with files.parquet(transactions) as opened:
                 [row] = opened.read().to_pylist()
@@ -54,7 +57,7 @@ class Followed:
 
     @property
     def read_to(self) -> ReadTo:
-        """Where a reader is who has read it: DDL is a transaction of its own, without any row."""
+        """The position of a reader that has read the DDL. The DDL is a transaction of its own, without any row."""
         return ReadTo(self.place, 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -85,14 +88,14 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """DDL as a part of the changelog: what it changed, and how the copy followed it."""
+    """DDL in the changelog: what it changed, and how the copy followed it."""
 
     alteration: Alteration
     followed: Followed
 
 
 def _packed(fills: Mapping[str, pa.Scalar]) -> str:
-    """One row of these values, in Arrow's stream format and base64: exact for each type."""
+    """One row of these values as Arrow's stream format in base64, which is exact for each type."""
     row = pa.table({name: pa.repeat(value, 1) for name, value in fills.items()})
     out = pa.BufferOutputStream()
     with ipc.new_stream(out, row.schema) as stream:

@@ -1,6 +1,6 @@
-"""Halts: the DDL of a table in the spool. No merge of the table crosses it; its rows are lifted there.
+"""Halts: the DDL of a table in the spool. No merge of the table crosses a halt; its rows are lifted there.
 
-The segments after a halt do not watch the table until they were read again with its next definition.
+The segments after a halt do not watch the table until they are read again with its next definition.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """An alteration of a table, with the positions before and after it. `ddl` names the statement.
+    """An alteration of a table, with the positions before and after it.
 
-    It is its GTID, or where it stands, if it has none.
+    `ddl` names the statement: its GTID, or its place if it has none.
     """
 
     before: Position
@@ -44,7 +44,7 @@ def halts(spool: Spool, table: TableId, after: Place) -> list[Halt]:
 
 
 def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.Scalar]) -> None:
-    """Let readers of the changelog know how the copy is lifted at this halt; `fills` are the values of new columns."""
+    """Store how the copy is lifted at this halt, for readers of the changelog. `fills`: the values of new columns."""
     table = lift.before.table
     for number, start, segment, stop in spool.parts():
         if start.place == halt.before.place and table in segment.alterations:
@@ -64,9 +64,10 @@ def unread(spool: Spool, table: TableId, after: Place, stop: Place) -> dict[int,
 
 
 def waits(spool: Spool, table: TableId, after: Place) -> bool:
-    """Whether the spool has every change of the table from this place on up to a halt of it, or to what follows one.
+    """Whether the spool has the table's changes from `after` on, but only up to a halt, or to segments behind a halt.
 
-    The rest is to be read with the definition that the halt leads to. False where the spool has all changes, too.
+    The changes from there on are still to be read, with the definition after the halt. False where the spool has all
+    changes, and where changes are missing without a halt.
     """
     if not spool.start <= after <= spool.position.place:
         return False

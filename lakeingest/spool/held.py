@@ -1,4 +1,4 @@
-"""What the stored changelog holds at one moment, and which stretch of it has every change of one table."""
+"""The segments that the changelog holds at one moment, and the stretch of them with every change of one table."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from lakeingest.spool.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The segments that have every change of a table after `start` and up to `end`, with the DDL that it has followed.
+    """The segments that have every change of a table after `start` and up to `end`, with the DDL that its copy follows.
 
-    `stops`: the table is not watched from the end on. It waits before DDL, say, or has stopped.
+    `stops`: the table is not watched after `end`. For example, it waits before DDL, or has stopped.
     """
 
     start: Place
@@ -22,13 +22,13 @@ class Stretch:
     stops: bool
 
     def lacks(self, since: ReadTo) -> bool:
-        """Whether a change of the table after `since` may be no longer here."""
+        """Whether a change of the table after `since` may be missing: the stretch begins later."""
         return since.order < ReadTo(self.start).order
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """All segments at one moment, in order, without a gap, up to the spool's end. `name` is that of the changelog."""
+    """All segments at one moment, in order, without a gap, up to the spool's end. `name` is the changelog's name."""
 
     name: str
     opened: Position  # where the spool begins, behind the archive
@@ -37,15 +37,16 @@ class Held:
 
     @property
     def start(self) -> Place:
-        """Every change after this place is here, of the tables that were watched then."""
+        """Every change after this place is held, of the tables that were watched then."""
         return self._start(self.segments[0]) if self.segments else self.opened.place
 
     def stretch(self, table: TableId, shown: Place | None = None, lost: Collection[str] = ()) -> Stretch:
-        """The last segments in a row that watched the table, or are DDL that its copy has followed.
+        """The last segments in a row that watch the table, or are DDL that its copy followed.
 
-        `shown` is the newest place as of which readers of the lake see the copy. Where it is after these segments, and
-        the table is not watched after them, the changes in between are not here: nothing is held but that copy. `lost`
-        are files that are not there.
+        `shown` is the newest place as of which readers of the lake see the copy. If the table is not watched after
+        these segments and `shown` is later than their end, the changes in between are missing: the stretch is empty,
+        and begins at `shown`. It is empty there, too, if no segment watches the table. `lost` names files that are
+        missing.
         """
         last = len(self.segments)
         while last and not self._has(self.segments[last - 1], table, lost):
@@ -53,31 +54,31 @@ class Held:
         first = last
         while first and self._has(self.segments[first - 1], table, lost):
             first -= 1
-        found, stops = self.segments[first:last], last < len(self.segments)
-        end = self._stop(found[-1]) if found else self.end.place
-        if shown is not None and (not found or (stops and shown > end)):
+        segments, stops = self.segments[first:last], last < len(self.segments)
+        end = self._stop(segments[-1]) if segments else self.end.place
+        if shown is not None and (not segments or (stops and shown > end)):
             return Stretch(shown, shown, (), stops)
-        return Stretch(self._start(found[0]) if found else end, end, found, stops)
+        return Stretch(self._start(segments[0]) if segments else end, end, segments, stops)
 
     def after(self, since: ReadTo, segments: Sequence[Manifest]) -> list[Manifest]:
         """The segments that may have changes after `since`.
 
-        That may be the rest of a transaction, whose place may be the very end of its segment.
+        `since` may be in the middle of a transaction that ends where its segment ends: that segment is included.
         """
-        return [one for one in segments if since.order < ReadTo(self._stop(one)).order]
+        return [segment for segment in segments if since.order < ReadTo(self._stop(segment)).order]
 
     def definitions(self, table: TableId) -> list[TableSchema]:
-        """The definitions that the copy was lifted from and to, in order."""
-        followed = [one.followed[table] for one in self.segments if table in one.followed]
-        return [schema for one in followed for schema in (one.before, one.after)]
+        """The definitions before and after each DDL that the copy followed, in order."""
+        ddl = [segment.followed[table] for segment in self.segments if table in segment.followed]
+        return [schema for followed in ddl for schema in (followed.before, followed.after)]
 
     @property
     def gtids(self) -> GtidSet:
-        """All GTIDs up to `start`: the GTIDs before the spool, without those of the archive."""
+        """All GTIDs up to `start`: those before the spool, minus those of the archived segments."""
         archived = GtidSet()
-        for one in self.segments:
-            if self._stop(one) <= self.opened.place:
-                archived |= one.gtids
+        for segment in self.segments:
+            if self._stop(segment) <= self.opened.place:
+                archived |= segment.gtids
         return (self.opened.gtids or GtidSet()) - archived
 
     def _has(self, segment: Manifest, table: TableId, lost: Collection[str]) -> bool:
@@ -94,24 +95,26 @@ class Held:
 
 
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
-    """The segments that lead to the last one without a gap; of two for one part of the binlog the larger one."""
-    epoch, found = opened.epoch, list[Manifest]()
-    end = max([opened.place, *(_stop(one, opened) for one in segments)])
+    """The segments that lead to the last one without a gap; of segments that overlap, the one that begins first."""
+    epoch, chained = opened.epoch, list[Manifest]()
+    # backwards: the segments from `end` on are chosen; `best` begins first of those that reach up to `end`
+    end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     best: Manifest | None = None
-    for one in sorted(segments, key=lambda one: one.stop.place(epoch), reverse=True):
-        if _stop(one, opened) < end:
+    for segment in sorted(segments, key=lambda segment: segment.stop.place(epoch), reverse=True):
+        if _stop(segment, opened) < end:
             if best is None:
                 break
-            found.append(best)
+            chained.append(best)
             end, best = best.start.place(epoch), None
-            if _stop(one, opened) < end:
+            if _stop(segment, opened) < end:
                 break
-        if one.start.place(epoch) < end and (best is None or one.start.place(epoch) < best.start.place(epoch)):
-            best = one
+        start = segment.start.place(epoch)
+        if start < end and (best is None or start < best.start.place(epoch)):
+            best = segment
     if best is not None:
-        found.append(best)
-    found.reverse()
-    return found
+        chained.append(best)
+    chained.reverse()
+    return chained
 
 
 def _stop(segment: Manifest, opened: Position) -> Place:

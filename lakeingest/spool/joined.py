@@ -16,15 +16,15 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool.manifest import Manifest
 
-JOIN = 64  # segments of one level that are joined
-LAST_LEVEL = 2  # of segments that are not joined any more: at a segment a second, 68 minutes
-_GROUP_BYTES = 64 << 20  # of rows that wait to be written
+JOIN = 64  # how many segments of one level are joined
+LAST_LEVEL = 2  # segments of this level are not joined: at a segment a second, each has 68 minutes
+_GROUP_BYTES = 64 << 20  # how many bytes of rows wait to be written
 
 
 def joined(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
-    """One segment instead of these neighbours, which watch the same tables. Its files are written and durable.
+    """One segment in place of these neighbours, which watch the same tables. Its files are written and durable.
 
-    None where a table's files differ in their columns, or one of the segments is DDL.
+    None where the files of a table differ in their columns or the definition of their rows, or a segment is DDL.
     """
     if any(part.alterations for part in parts):
         return None
@@ -47,23 +47,23 @@ def file_names(segment: Manifest) -> list[str]:
 
 
 def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
-    """Write the rows of these segments, for each table into one file; the names of the files.
+    """Write the rows of these segments into one file for each table, and return the files' names.
 
-    None where a table's files differ in their columns, or in the definition of their rows.
+    None where the files of a table differ in their columns, or in the definition of their rows.
     """
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
     for number, table in enumerate([None, *tables]):
         name = f"data/{attempt}-{number}.parquet"
         with ExitStack() as opened:
-            found = [
+            sources = [
                 opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _name(part, table))
             ]
-            schema = found[0].schema_arrow
-            if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in found):
+            schema = sources[0].schema_arrow
+            if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in sources):
                 return None
             with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for rows in _grouped(found):
+                for rows in _grouped(sources):
                     writer.write_table(rows)
         names[table] = name
     (spool / "data").sync()
@@ -71,12 +71,12 @@ def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str
 
 
 def _grouped(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
-    """The rows of files, in order, in parts that fit into memory."""
+    """The rows of files, in order, in tables that fit into memory."""
     waiting: list[pa.RecordBatch] = []
     for file in opened:
         for batch in file.iter_batches():
             waiting.append(batch)
-            if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+            if sum(rows.nbytes for rows in waiting) >= _GROUP_BYTES:
                 yield pa.Table.from_batches(waiting)
                 waiting.clear()
     if waiting:
@@ -88,7 +88,7 @@ def _rows(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[
 
 
 def _name(segment: Manifest, table: TableId | None) -> str | None:
-    """The file of a table in a segment, with None that of its transactions."""
+    """The file of a table in a segment; the file of its transactions where `table` is None."""
     if table is None:
         return segment.transactions
     entry = segment.tables[table]

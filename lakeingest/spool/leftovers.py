@@ -11,7 +11,7 @@ from lakeingest.state import store
 
 
 def sweep(spool: Spool, age: timedelta) -> tuple[int, int]:
-    """Delete those that are older than `age`; how many files and bytes."""
+    """Delete leftovers that are older than `age`. Returns how many files and how many bytes."""
     needed = {name for segment in spool.segments for name in file_names(segment)} | archive.names(spool.folder)
     with store.storage_errors(spool.folder):
         data = (path for path in (spool.folder / "data").listed("*") if f"data/{path.name}" not in needed)

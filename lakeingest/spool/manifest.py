@@ -1,4 +1,4 @@
-"""A manifest: what makes a segment of the binlog part of the spool."""
+"""A manifest: the document that makes a segment of the binlog part of the spool."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,17 @@ from lakeingest.spool.followed import Followed
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One spooled segment: what it covers, which tables it watched, and its files (relative to the spool's folder).
+    """One spooled segment: what it covers, which tables it watches, and its files (relative to the spool's folder).
 
-    `tables` names every watched table, with its file and row count, or None where the segment held no change of it.
-    `nulled` counts values of new rows that are NULL by the user's choice. `history` identifies the
-    binlog at `stop`; None in a manifest of an older version. `alterations` names the tables that the segment alters: it
-    has no other transaction then, and does not watch them. `followed` has those of them whose copies are lifted over
-    that. `pending` is what is prepared (XA) at `stop`, as far as the spool has seen; None in a manifest of an older
-    version. `lacks_cascades`: the source did not log what foreign keys changed, though it can.
+    `tables` names every watched table, with its file and row count, or None where the segment has no change of it.
+    `nulled` counts the values in new rows that are NULL by the user's choice. `history` identifies the binlog at
+    `stop`; None in a manifest of an older version.
+
+    `alterations` names the tables that the segment alters. Such a segment has no other transaction, and does not watch
+    these tables. `followed` tells how copies followed it, for those of these tables whose copies did.
+
+    `pending` are the XA transactions that are prepared at `stop`, as far as the spool has seen; None in a manifest of
+    an older version. `lacks_cascades`: the source did not log what foreign keys changed, though it can.
     """
 
     start: FilePosition
@@ -51,7 +54,7 @@ class Manifest:
         altered = {str(table): alteration.to_json() for table, alteration in self.alterations.items()}
         doc |= {"alterations": altered} if altered else {}
         doc |= {"lacks_cascades": True} if self.lacks_cascades else {}
-        followed = {str(table): one.to_json() for table, one in self.followed.items()}
+        followed = {str(table): ddl.to_json() for table, ddl in self.followed.items()}
         doc |= {"followed": followed} if followed else {}
         return doc | ({} if self.pending is None else {"prepared": self.pending.to_json()})
 
@@ -75,5 +78,5 @@ class Manifest:
             },
             None if doc.get("prepared") is None else Pending.from_json(doc["prepared"]),
             doc.get("lacks_cascades") is True,
-            {TableId.parse(table): Followed.from_json(one) for table, one in doc.get("followed", {}).items()},
+            {TableId.parse(table): Followed.from_json(ddl) for table, ddl in doc.get("followed", {}).items()},
         )

@@ -1,9 +1,9 @@
-"""Patches: rows that were read again, as change rows in files of their own until a merge has taken them.
+"""Patches: rows that were read again, as change rows in files of their own until a merge has applied them.
 
-patches/<database>.<table>/<name>.parquet   the rows of a patch: `+I` what the read view has, `-D` keys that it has not
+patches/<database>.<table>/<name>.parquet   a patch: `+I` for rows of the read view, `-D` for keys that it lacks
 
-The files of a re-snapshot begin with the number of its signal. They stay until it has ended, so that it knows which
-keys it has read.
+The files of a re-snapshot begin with the number of its signal. They stay until the signal has ended, because they tell
+which keys it has read.
 """
 
 import datetime as dt
@@ -32,7 +32,7 @@ _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # the rows of a read view have 
 
 @dataclass(frozen=True, slots=True)
 class PatchFolder:
-    """The patches of one table; pickled to write them on executors."""
+    """The patches of one table. It is pickled, so that executors can write patches."""
 
     path: File
     schema: TableSchema
@@ -43,13 +43,13 @@ class PatchFolder:
         return cls(state / "patches" / file_name(str(schema.table)), schema)
 
     def write_rows(self, signal: int, rows: pa.Table) -> str:
-        """Write a patch of rows that a read view has; its name. It is durable then."""
+        """Write a durable patch of rows that a read view has. Returns its name."""
         return self._write(signal, self._changes(rows, RowKind.INSERT))
 
     def write_absent(self, signal: int, keys: pa.Table) -> str:
-        """Write a patch of keys that a read view has no row of; its name. It is durable then.
+        """Write a durable patch of keys that a read view has no row of. Returns its name.
 
-        Columns that `keys` has beside the key are the last values of the rows.
+        Columns of `keys` beside the key have the last values of the rows.
         """
         fields = table_schema(self.schema)
         columns = [
@@ -59,7 +59,7 @@ class PatchFolder:
         return self._write(signal, self._changes(pa.table(columns, schema=fields), RowKind.DELETE))
 
     def file(self, name: str) -> File:
-        """The file of a patch; StateUnreadable where it is lost."""
+        """The file of a patch. Raises StateUnreadable where it is lost or damaged."""
         path = self.path / f"{name}.parquet"
         try:
             files.parquet_metadata(path)
@@ -85,13 +85,13 @@ class PatchFolder:
                 path.delete()
 
     def sweep(self, age: dt.timedelta, needed: Collection[int]) -> tuple[int, int]:
-        """Delete files older than `age` of signals that are not `needed`; how many files and bytes.
+        """Delete files that are older than `age` and whose signal is not `needed`. Returns how many files and bytes.
 
-        A run that was killed leaves them, where its signal then ended without it.
+        A run that was killed leaves such files, if its signal ended without it.
         """
         with spool_errors(self.path):
-            found = self.path.listed("*.parquet")
-            return files.sweep((path for path in found if int(path.name.partition("-")[0]) not in needed), age)
+            patches = self.path.listed("*.parquet")
+            return files.sweep((path for path in patches if int(path.name.partition("-")[0]) not in needed), age)
 
     def _write(self, signal: int, changes: pa.Table) -> str:
         name = f"{signal:06d}-{uuid.uuid4().hex}"
@@ -111,7 +111,7 @@ class PatchFolder:
         return name
 
     def _changes(self, rows: pa.Table, kind: RowKind) -> pa.Table:
-        """Rows as change rows. Their place is that of the patch's low watermark, which the merge knows."""
+        """Rows as change rows. Their place is empty: the merge knows it, as the patch's low watermark."""
         count = rows.num_rows
         zeros = np.zeros(count, np.int64)
         columns = [
@@ -126,16 +126,16 @@ class PatchFolder:
 
 
 def absent(keys: pa.Table, key: Sequence[str], patches: Iterable[File]) -> pa.Table:
-    """Of these keys those that no row of the patches has."""
-    left = keys
+    """Those of these keys that no row of the patches has."""
+    remaining = keys
     for file in patches:
-        if not left.num_rows:
+        if not remaining.num_rows:
             break
-        ends = pc.min_max(left[key[0]]).as_py()
-        found = _read(file, key)
-        near = pc.and_(pc.greater_equal(found[key[0]], ends["min"]), pc.less_equal(found[key[0]], ends["max"]))
-        left = left.join(found.filter(near), keys=list(key), join_type="left anti", use_threads=False)
-    return left
+        ends = pc.min_max(remaining[key[0]]).as_py()
+        patch = _read(file, key)
+        near = pc.and_(pc.greater_equal(patch[key[0]], ends["min"]), pc.less_equal(patch[key[0]], ends["max"]))
+        remaining = remaining.join(patch.filter(near), keys=list(key), join_type="left anti", use_threads=False)
+    return remaining
 
 
 def _read(path: File, columns: Sequence[str] | None = None) -> pa.Table:
@@ -147,7 +147,7 @@ def _read(path: File, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def _empty(field: pa.Field, count: int) -> pa.Array:
-    """Values without meaning."""
+    """Values without meaning, for columns of a row that is deleted."""
     if field.nullable:
         return pa.nulls(count, field.type)
     if pa.types.is_list(field.type):

@@ -1,7 +1,7 @@
 """Readers of the changelog that are at work: segments that they have not read yet are not removed meanwhile.
 
-A reader writes how far it has read into a file of its own. One that has not touched its file for ten minutes is taken
-for gone. So a reader that stands still cannot make the archive grow for ever.
+A reader writes how far it has read into a file of its own. If it has not touched this file for ten minutes, it counts
+as gone. So a reader that stands still cannot make the archive grow for ever.
 """
 
 import time
@@ -18,14 +18,14 @@ TOUCH_SECONDS = 10.0
 
 
 class Reader:
-    """One reader at work; it tells how far it has read."""
+    """A reader at work; it says how far it has read."""
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._touched = 0.0
 
     def has_read(self, place: Place) -> None:
-        """Segments up to this place may be removed; to be called again at least every few minutes."""
+        """Allow segments up to this place to be removed. To be called again at least every few minutes."""
         if time.monotonic() - self._touched > TOUCH_SECONDS:
             self._touched = time.monotonic()
             with _allowed():
@@ -36,7 +36,7 @@ class Reader:
 
 @contextmanager
 def reading(spool: File) -> Iterator[Reader]:
-    """A reader that is at work within the block; it has read nothing yet."""
+    """A reader that is at work within the block, and has read nothing yet."""
     file = spool / "archive" / "readers" / f"{uuid.uuid4().hex}.txt"
     with _allowed():
         file.parent.make_folder()
@@ -50,7 +50,7 @@ def reading(spool: File) -> Iterator[Reader]:
 
 
 def needed_by_readers(spool: File) -> Place | None:
-    """Up to here every reader at work has read; None where there is no reader. Files of gone readers are removed."""
+    """The place up to which all readers at work have read; None without a reader. Removes the files of gone readers."""
     places = []
     at_work = (spool / "archive" / "readers").listed("*.txt")
     now = spool.now() if at_work else 0.0
@@ -64,5 +64,5 @@ def needed_by_readers(spool: File) -> Place | None:
 
 
 def _allowed() -> suppress:
-    """It is no error when the block fails: whoever may only read the folder has to keep up."""
+    """Let the block fail: nothing waits for a reader that may not write into the folder, so it has to keep up."""
     return suppress(OSError, LakeIngestError)

@@ -1,10 +1,10 @@
 """Rows that were read again, for readers of the changelog: the rows that patches have put into a copy.
 
-rereads/<database>.<table>/<position of the first row>.json   the rows of one merge exist when this does: it names files
+rereads/<database>.<table>/<position of the first row>.json   names the files of one merge, which exist when it does
 rereads/<database>.<table>/<name>.parquet                     the rows
 
-These rows are not in the binlog. Each of them is the row of its key as of the merge's stop, so a reader gets
-it after everything up to the stop, and before everything that comes next. They are numbered by stop, from 0 on.
+These rows are not in the binlog. Each one is the row of its key as of the merge's stop. So a reader gets it after
+everything up to the stop, and before everything after the stop. The rows of each stop are numbered from 0 on.
 """
 
 import uuid
@@ -38,7 +38,7 @@ Rows = Sequence[tuple[File, "np.ndarray"]]  # files of patches, each with ascend
 
 @dataclass(frozen=True, slots=True)
 class RereadRows:
-    """A file of rows that were read again, and the positions of its first and its last row."""
+    """A file of rows that were read again, with the positions of its first row and its last row."""
 
     path: File
     first: ReadTo
@@ -47,62 +47,62 @@ class RereadRows:
 
 @dataclass(frozen=True, slots=True)
 class RereadFolder:
-    """The rows of one table that were read again; pickled to write them on executors."""
+    """The rows of one table that were read again. It is pickled, so that executors can write them."""
 
     path: File
 
     @classmethod
     def of(cls, spool: File, table: TableId) -> "RereadFolder":
-        """Those of the table in a spool's folder."""
+        """The folder of the table in a spool's folder."""
         return cls(spool / FOLDER / file_name(str(table)))
 
     def write(self, rows: Rows, schema: TableSchema, stop: Place, first: int) -> tuple[str, int]:
-        """Write rows of patches that are true as of `stop`, numbered from `first`: a file's name, and its row count.
+        """Write rows of patches as of `stop`, numbered from `first`. Returns the file's name and its row count.
 
         The file is durable then, and no reader sees it yet.
         """
         fields, name = stored(reread_schema(schema), schema), f"{uuid.uuid4().hex}.parquet"
-        found = pa.concat_tables(numbered(file, numbers, [change.KIND]) for file, numbers in rows)
+        patch_rows = pa.concat_tables(numbered(file, numbers, [change.KIND]) for file, numbers in rows)
         with spool_errors(self.path):
             self.path.make_folder()
             with files.written(self.path / name) as local:
-                pq.write_table(_as_of(found, schema, stop, first).cast(fields), local, compression="zstd")
+                pq.write_table(_as_of(patch_rows, schema, stop, first).cast(fields), local, compression="zstd")
             self.path.sync()
-        return name, found.num_rows
+        return name, patch_rows.num_rows
 
     def count(self, stop: Place, log: str) -> int:
-        """How many rows readers see that were read again as of `stop`: the number of the next one."""
+        """The number of the next row as of `stop`: how many rows as of it readers see that were read again."""
         with spool_errors(self.path):
-            found = self.listed(ReadTo(stop, log=log), stop)
-        return (found[-1].last.reread or 0) + 1 if found else 0
+            written = self.listed(ReadTo(stop, log=log), stop)
+        return (written[-1].last.reread or 0) + 1 if written else 0
 
     def add(self, first: ReadTo, written: Sequence[tuple[str, int]]) -> None:
-        """Let readers see the rows of these files; `first` is the position of the first one.
+        """Let readers see the rows of these files. `first` is the position of the first row.
 
-        StaleWriter when another run has added rows there.
+        Raises StaleWriter when another run has added rows there.
         """
         path = self.path / f"{first}.json"
         if not store.create(path, {"files": [list(file) for file in written]}):
             raise StaleWriter(f"another run wrote {path}; run the same command again")
 
     def listed(self, since: ReadTo, end: Place) -> list[RereadRows]:
-        """The files with rows after `since`, as of places up to `end`, in order; of the changelog that `since` names.
+        """The files with rows after `since`, as of places up to `end`, in order, of the changelog that `since` names.
 
-        FileNotFoundError where the folder changes meanwhile; StateUnreadable where a document is damaged.
+        Raises FileNotFoundError where the folder changes meanwhile, StateUnreadable where a document is damaged.
         """
-        found: list[RereadRows] = []
+        rows: list[RereadRows] = []
         documents = self.path.listed("*.json")
-        named = sorted((ReadTo.parse(file.stem) for file in documents), key=lambda one: one.order)
-        for first in named:
+        positions = sorted((ReadTo.parse(file.stem) for file in documents), key=lambda position: position.order)
+        for first in positions:
             if first.log == since.log and since.place <= first.place <= end:
-                following = replace(first, reread=0)
-                if found and found[-1].last.place == first.place:
-                    following = _later(found[-1].last, 1)
+                expected = replace(first, reread=0)
+                if rows and rows[-1].last.place == first.place:
+                    expected = _later(rows[-1].last, 1)
                 # a listing of a folder may have a later name and lack an earlier one, if both come meanwhile
-                if first != following:
-                    raise FileNotFoundError(f"{self.path / str(following)}.json")
-                found += self._files(first)
-        return [one for one in found if one.last.order > since.order]
+                if first != expected:
+                    raise FileNotFoundError(f"{self.path / str(expected)}.json")
+                rows += self._files(first)
+        return [file for file in rows if file.last.order > since.order]
 
     def _files(self, first: ReadTo) -> Iterator[RereadRows]:
         for name, rows in _read(self.path / f"{first}.json"):
@@ -111,32 +111,38 @@ class RereadFolder:
 
 
 def is_empty(spool: File) -> bool:
-    """Whether readers see no rows of any table that were read again."""
+    """Whether readers see no row, of any table, that was read again."""
     return not (spool / FOLDER).listed("*/*.json")
 
 
 def trim(spool: File, start: Place, log: str) -> None:
-    """Remove what no reader of the changelog `log` can reach: it is as of places before `start`."""
+    """Remove the rows that no reader of the changelog `log` can reach.
+
+    They are as of places before `start`, or belong to another changelog.
+    """
     with spool_errors(spool / FOLDER):
-        named = ((file, ReadTo.parse(file.stem)) for file in (spool / FOLDER).listed("*/*.json"))
-        _remove([file for file, first in named if first.log != log or first.place < start])
+        documents = ((file, ReadTo.parse(file.stem)) for file in (spool / FOLDER).listed("*/*.json"))
+        _remove([file for file, first in documents if first.log != log or first.place < start])
 
 
 def clear(spool: File) -> None:
-    """Remove everything: another changelog begins."""
+    """Remove all rows that were read again: another changelog begins."""
     with spool_errors(spool / FOLDER):
         _remove((spool / FOLDER).listed("*/*.json"))
 
 
 def leftovers(spool: File) -> Iterator[File]:
-    """Files that no document names; a merge at work may be about to name one. None where a document is damaged."""
-    for _, found in groupby((spool / FOLDER).listed("*/*"), key=lambda file: file.parent):
-        inside = list(found)
+    """Files that no document names; a merge at work may be about to name one.
+
+    Folders with a damaged document are passed over.
+    """
+    for _, group in groupby((spool / FOLDER).listed("*/*"), key=lambda file: file.parent):
+        paths = list(group)
         try:
-            needed = {name for file in inside if file.suffix == ".json" for name, _ in _read(file)}
+            needed = {name for file in paths if file.suffix == ".json" for name, _ in _read(file)}
         except StateUnreadable:
             continue
-        yield from (file for file in inside if file.suffix != ".json" and file.name not in needed)
+        yield from (file for file in paths if file.suffix != ".json" and file.name not in needed)
 
 
 def _remove(documents: Iterable[File]) -> None:
@@ -144,7 +150,7 @@ def _remove(documents: Iterable[File]) -> None:
     for file in documents:
         try:
             names = [name for name, _ in _read(file)]
-        except StateUnreadable:  # its files are left over
+        except StateUnreadable:  # its files become leftovers
             names = []
         file.delete()
         file.parent.sync()
@@ -175,7 +181,7 @@ def _later(position: ReadTo, rows: int) -> ReadTo:
 
 
 def _as_of(rows: pa.Table, schema: TableSchema, stop: Place, first: int) -> pa.Table:
-    """Rows of patches as rows that were read again as of a place. Values that are not known are NULL."""
+    """Rows of patches as rows that were read again as of `stop`, numbered from `first`. Unknown values are NULL."""
     count = rows.num_rows
     numbers = pa.array(np.arange(count))
     if not schema.keeps_deleted:  # a patch has only the key of a deleted row

@@ -1,4 +1,4 @@
-"""Rows as the spool has them, with some of their columns: changed rows of a parent, versions of rows of a child."""
+"""Rows of the spool, with some of their columns: changed rows of a parent table, versions of rows of a child table."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,33 +17,36 @@ Filter = Callable[[pa.Table], pa.Table]
 
 
 def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, stop: Place) -> list[RowChange]:
-    """The rows with these columns that are deleted, or that are another one after their update, between two places."""
-    found: list[RowChange] = []
+    """The rows, with these columns, that a delete removed or an update changed between two places."""
+    removed: list[RowChange] = []
     for file in files:
         rows = _read(file, [*columns, change.KIND, *change.PLACE])
         kinds = rows[change.KIND].to_numpy()
         places = [rows[name].to_numpy() for name in change.PLACE]
-        gone = np.flatnonzero(kinds == RowKind.DELETE.value)
-        before = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)  # each is followed by its other half
+        deleted = np.flatnonzero(kinds == RowKind.DELETE.value)
+        updated = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)  # the next row is its new version
         names = list(columns)
-        found += _changes(rows.select(names), gone, None, places, after, stop)
-        found += _changes(rows.select(names), before, before + 1, places, after, stop)
-    return found
+        removed += _changes(rows.select(names), deleted, None, places, after, stop)
+        removed += _changes(rows.select(names), updated, updated + 1, places, after, stop)
+    return removed
 
 
 def has_removed(
     files: Iterable[File], columns: Sequence[str] | None, after: Place, stop: Place, *, deletes: bool, updates: bool
 ) -> bool:
-    """Whether `removed_rows` has a delete or an update, as is asked for; without columns every update is one."""
-    asked = {RowKind.DELETE: deletes, RowKind.UPDATE_BEFORE: updates}
+    """Whether a row was deleted (if `deletes`) or updated (if `updates`) between two places.
+
+    An update counts if it changes one of `columns`; where these are None, each update counts.
+    """
+    counted = {RowKind.DELETE: deletes, RowKind.UPDATE_BEFORE: updates}
     for file in files:
         if columns is not None:
-            found = removed_rows([file], columns, after, stop)
-            if any(deletes if one.after is None else updates for one in found):
+            removed = removed_rows([file], columns, after, stop)
+            if any(deletes if row_change.after is None else updates for row_change in removed):
                 return True
             continue
         rows = _read(file, [change.KIND, *change.PLACE])
-        kinds = pa.array([kind.value for kind, is_asked in asked.items() if is_asked], pa.int8())
+        kinds = pa.array([kind.value for kind, is_counted in counted.items() if is_counted], pa.int8())
         places = rows.filter(pc.is_in(rows[change.KIND], kinds)).select(change.PLACE)
         if any(after < Place(*parts) <= stop for parts in zip(*places.to_pydict().values(), strict=True)):
             return True
@@ -51,11 +54,11 @@ def has_removed(
 
 
 def versions(files: Iterable[File], columns: Sequence[str], wanted: Filter) -> set[Row]:
-    """The rows in these files, as they were before and after each change, as far as they are `wanted`."""
-    found: set[Row] = set()
+    """The rows before and after each change in these files, as tuples of these columns, if `wanted` keeps them."""
+    rows: set[Row] = set()
     for file in files:
-        found |= rows_of(wanted(_read(file, columns)), columns)
-    return found
+        rows |= rows_of(wanted(_read(file, columns)), columns)
+    return rows
 
 
 def rows_of(rows: pa.Table, columns: Sequence[str]) -> set[Row]:
@@ -71,12 +74,13 @@ def _changes(
     since: Place,
     stop: Place,
 ) -> Iterable[RowChange]:
+    """The changes after `since` and up to `stop` that change a value. `before` and `after` are numbers of rows."""
     old = rows.take(pa.array(before)).to_pylist()
     new = [None] * len(old) if after is None else rows.take(pa.array(after)).to_pylist()
-    for number, one, other in zip(before.tolist(), old, new, strict=True):
+    for number, old_row, new_row in zip(before.tolist(), old, new, strict=True):
         place = Place(*(int(part[number]) for part in places))
-        if since < place <= stop and one != other:
-            yield RowChange(place, tuple(one.values()), None if other is None else tuple(other.values()))
+        if since < place <= stop and old_row != new_row:
+            yield RowChange(place, tuple(old_row.values()), None if new_row is None else tuple(new_row.values()))
 
 
 def _read(file: File, columns: Sequence[str]) -> pa.Table:

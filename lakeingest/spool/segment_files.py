@@ -1,4 +1,4 @@
-"""The files of one segment while a task writes them: a Parquet file per table, and one of the transactions."""
+"""The files of one segment while a task writes them: a Parquet file per table, and one for the transactions."""
 
 import uuid
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _GROUP_BYTES = 64 << 20  # of buffered rows of all tables: a row group of a few 
 
 
 class SegmentFiles:
-    """New files in a spool's folder; nothing refers to them until their manifest exists."""
+    """New files in a spool's folder. Nothing refers to them until their manifest exists."""
 
     def __init__(self, folder: File, schemas: Mapping[TableId, TableSchema]) -> None:
         self._folder, self._schemas = folder, schemas
@@ -55,7 +55,10 @@ class SegmentFiles:
             self._flush()
 
     def complete(self, segment: Segment, nulled: Mapping[TableId, int], history: History | None = None) -> Manifest:
-        """The manifest of the files, which are durable now, with these values of `nulled` and `history`."""
+        """Finish the files, which are durable then.
+
+        Returns their manifest, with these values of `nulled` and `history`.
+        """
         self._flush()
         for _, draft, writer in self._writers.values():
             writer.close()  # `__exit__` closes it again, which is harmless
@@ -97,11 +100,11 @@ class SegmentFiles:
 
 def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
     """The GTIDs of logged transactions; a source without GTIDs has none."""
-    named = pa.Table.from_batches([transactions]).select(["uuid", "tag", "number"]).drop_null()
-    found = {}
-    for row in named.group_by(["uuid", "tag"]).aggregate([("number", "list")]).to_pylist():
+    with_gtid = pa.Table.from_batches([transactions]).select(["uuid", "tag", "number"]).drop_null()
+    intervals = {}
+    for row in with_gtid.group_by(["uuid", "tag"]).aggregate([("number", "list")]).to_pylist():
         numbers = np.sort(np.array(row["number_list"], np.int64))
         ends = np.flatnonzero(np.diff(numbers) > 1)
         lows, highs = numbers[[0, *(ends + 1)]].tolist(), numbers[[*ends, -1]].tolist()
-        found[row["uuid"], row["tag"]] = list(zip(lows, highs, strict=True))
-    return GtidSet.of(found)
+        intervals[row["uuid"], row["tag"]] = list(zip(lows, highs, strict=True))
+    return GtidSet.of(intervals)

@@ -1,7 +1,7 @@
 """The spool: the changelog since the first low watermark, as Parquet files under the state folder.
 
-spool/opened.json            where it begins
-spool/boundaries.json        ends of transactions that come after it, where the binlog may be cut
+spool/opened.json            the position where the spool begins
+spool/boundaries.json        later ends of transactions, where the binlog may be cut
 spool/segments/000001.json   a segment exists when its manifest does; manifests chain without a gap
 spool/archive/…              segments that only readers of the changelog need (spool/archive.py)
 spool/data/…                 the files of the manifests; any other file is the rest of an interrupted task
@@ -31,7 +31,7 @@ NO_TIME = timedelta(0)
 
 
 class Spool:
-    """An open spool. `append`, `widen` and `forget` leave it complete wherever they are interrupted.
+    """An open spool. An interruption of `append`, `widen` or `forget` leaves it complete.
 
     Another thread may call `note`.
     """
@@ -59,7 +59,7 @@ class Spool:
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
-        """The spool in the folder, None if there is none. StateUnreadable when it is damaged or has a gap."""
+        """The spool in the folder, None if there is none. Raises StateUnreadable when it is damaged or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -68,47 +68,47 @@ class Spool:
             doc = head.read()
             opened = Position.from_json(doc)
             pending = None if doc.get("prepared") is None else Pending.from_json(doc["prepared"])
-            found = (folder / "segments").listed("*.json")
+            manifests = (folder / "segments").listed("*.json")
             segments = {
                 int(file.stem): Manifest.from_json(files.parsed(contents))
-                for file, contents in zip(found, files.read_all(found), strict=True)
+                for file, contents in zip(manifests, files.read_all(manifests), strict=True)
             }
-            noted = folder / "boundaries.json"
-            boundaries = _boundaries(store.read(noted)) if noted.exists() else {}
+            noted_file = folder / "boundaries.json"
+            boundaries = _boundaries(store.read(noted_file)) if noted_file.exists() else {}
         except (OSError, *DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
-        left = {
+        live = {
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
         }
-        skipped = {number: segment for number, segment in segments.items() if number not in left}
+        skipped = {number: segment for number, segment in segments.items() if number not in live}
         stop = opened.at
-        for number, segment in list(left.items()):
+        for number, segment in list(live.items()):
             if segment.stop.place(opened.epoch) <= stop.place(opened.epoch):
-                del left[number]  # it was joined with one before it
+                del live[number]  # an earlier segment covers it: they were joined
                 continue
             if segment.start != stop:
                 raise StateUnreadable(
                     f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
                 )
             stop = segment.stop
-        return cls(folder, opened, left, max(segments, default=0), boundaries, skipped, pending, head=head)
+        return cls(folder, opened, live, max(segments, default=0), boundaries, skipped, pending, head=head)
 
     @classmethod
     def open(cls, folder: File, opened: Position) -> Self:
         """A new, empty spool that begins at `opened`; other files of the folder are not part of it."""
-        archive.clear(folder)
+        archive.clear(folder)  # Step 1: the name of the old changelog goes before its segments do
         with store.storage_errors(folder):
-            # last first: an interruption leaves a spool that ends earlier, without a gap
-            for old in reversed((folder / "segments").listed("*.json")):
-                old.delete()
+            # Step 2: delete the last manifest first. An interruption leaves a shorter spool without a gap.
+            for manifest in reversed((folder / "segments").listed("*.json")):
+                manifest.delete()
             (folder / "boundaries.json").delete()
             for subfolder in (folder / "segments", folder / "data"):
                 subfolder.make_folder()
             folder.sync()
             folder.parent.sync()
             head = Head(folder / "opened.json")
-            head.begin(opened.to_json())
-        archive.begin(folder)
+            head.begin(opened.to_json())  # Step 3: the new spool exists
+        archive.begin(folder)  # Step 4: its changelog gets a name
         return cls(folder, opened, {}, 0, head=head)
 
     @property
@@ -128,29 +128,29 @@ class Spool:
 
     @property
     def pending(self) -> Pending | None:
-        """What is prepared (XA) at the position, as far as the spool has seen; None before it has seen anything."""
+        """The XA transactions that are prepared at `position`, as far as the spool has seen; None without a record."""
         return next(reversed(self._segments.values())).pending if self._segments else self._opened_pending
 
     def agrees(self, position: Position) -> bool | None:
-        """Whether a segment ends at the position, or the spool begins there, and was read from the same history.
+        """Whether the spool starts, or a segment ends, at the position, with the same history and the same GTIDs.
 
-        None if the spool cannot tell: no segment ends there, or the history was not recorded.
+        None if the spool cannot tell: it has no such end, or the history was not recorded.
         """
-        here = self._opened
+        end = self._opened
         for segment in (None, *self._segments.values()):
-            here = here if segment is None else _after(here, segment)
-            if here.at == position.at and here.history is not None and position.history is not None:
-                return (here.history, here.gtids) == (position.history, position.gtids)
+            end = end if segment is None else _after(end, segment)
+            if end.at == position.at and end.history is not None and position.history is not None:
+                return (end.history, end.gtids) == (position.history, position.gtids)
         return None
 
     @property
     def boundaries(self) -> Mapping[FilePosition, int]:
-        """The noted ends of transactions after the position, each with the second in which its file began."""
+        """The noted ends of transactions after `position`, each with the second (since 1970) when its file began."""
         epoch, place = self._opened.epoch, self.position.place
         return {at: began for at, began in self._boundaries.items() if at.place(epoch) > place}
 
     def note(self, boundary: FilePosition, began: int) -> None:
-        """Record the end of a transaction for `boundaries`, also for the next run; passed ones are dropped.
+        """Record the end of a transaction for `boundaries`, also for the next run. Ends before `position` are dropped.
 
         `began` is the second (since 1970) in which its file began.
         """
@@ -159,16 +159,17 @@ class Spool:
             store.replace(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
 
     def keep_boundaries(self, valid: Collection[FilePosition]) -> None:
-        """Drop the other boundaries: no transaction ends at them any more."""
+        """Drop all boundaries but these: at the others no transaction ends any more."""
         self._boundaries = {at: began for at, began in self._boundaries.items() if at in valid}
 
     def append(self, segments: Sequence[Manifest]) -> None:
-        """Make segments part of the spool, in order. Their files are complete before this is called.
+        """Add segments to the spool, in order. Their files must be complete.
 
-        StaleWriter when another run has appended since this spool was loaded: its manifests are never replaced.
+        Raises SpoolGap where a segment does not begin at the end of the spool. Raises StaleWriter where another run has
+        appended since this spool was loaded: its manifests are never replaced.
         """
         with store.storage_errors(self.folder):
-            (self.folder / "data").sync()  # the names of the files; their contents are durable already
+            (self.folder / "data").sync()  # makes the files' names durable before a manifest names them
         for segment in segments:
             if segment.start != self.position.at:
                 raise SpoolGap(f"a segment from {segment.start} does not continue {self.position.at}")
@@ -186,7 +187,7 @@ class Spool:
         return sum(files.parquet_metadata(self.folder / segment.transactions).num_rows for segment in segments)
 
     def widen(self, read: Manifest) -> None:
-        """Add tables to all segments after the start of `read`, which was read for these tables alone.
+        """Let all segments after the start of `read` watch its tables. `read` was read for these tables alone.
 
         An interruption leaves segments that watch a table without a copy; the next call corrects them.
         """
@@ -199,7 +200,7 @@ class Spool:
             number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
         ]
         for number in later:
-            # the last segment has all rows: each merge reads it
+            # all rows go into the last segment, because each merge reads it
             is_last = number == self._last
             segment, tables = self._segments[number], read.tables if is_last else dict.fromkeys(read.tables)
             nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}
@@ -213,7 +214,7 @@ class Spool:
         return self._segments.values()
 
     def parts(self) -> Iterator[tuple[int, Position, Manifest, Position]]:
-        """The segments in order, each with its number, and the positions before and after it."""
+        """The segments in order: the number of each, the position before it, the segment, and the position after it."""
         before = self._opened
         for number, segment in self._segments.items():
             after = _after(before, segment)
@@ -221,7 +222,7 @@ class Spool:
             before = after
 
     def put_table(self, number: int, table: TableId, read: Manifest) -> None:
-        """Let a segment watch a table that it did not watch; `read` is the same segment, read for that table alone."""
+        """Let a segment watch one more table. `read` is the same segment, read for that table alone."""
         segment = self._segments[number]
         if (read.start, read.stop) != (segment.start, segment.stop) or table in segment.tables:
             raise SpoolGap(f"{read.start} to {read.stop} is not what the spool lacks of {table}")
@@ -235,20 +236,20 @@ class Spool:
         self.put(number, wider)
 
     def reach_back(self, opened: Position, read: Manifest) -> None:
-        """Begin the spool earlier, at `opened`, with the changes from there up to its start, for tables that join.
+        """Begin the spool earlier, at `opened`, for tables that join. `read` has their changes from there to its start.
 
-        The other tables are not watched in that part: they need nothing that is so old. Their changelog begins after
-        it, so that the archive has nothing any more that a reader could reach.
+        The other tables are not watched in that part: they need no change that old. Their changelog begins after it. So
+        no reader could reach the archive, and it is emptied.
         """
         if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
             raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
-        self._put_away(self._skipped)  # they would be part of the spool once it begins earlier
+        self._put_away(self._skipped)  # these manifests would be part of the spool once it begins earlier
         self._skipped = {}
         archive.empty(self.folder)
         number = min(self._segments) - 1 if self._segments else self._last + 1
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()
-        # a manifest that ends where the spool begins is passed over, until the spool begins earlier
+        # the manifest first: `load` passes over it until the spool begins earlier
         store.replace(self._manifest(number), read.to_json())
         self._move(opened, None)
         self._last = max(self._last, number)
@@ -257,23 +258,23 @@ class Spool:
     def files(self, table: TableId, after: Place, stop: Place) -> list[File]:
         """The files with the table's changes after `after`, up to `stop`.
 
-        SpoolGap when the spool does not reach back that far, or a segment in between did not watch the table.
+        Raises SpoolGap where the spool does not hold all of that part, or a segment of it did not watch the table.
         """
         if after < self.start or self.position.place < stop:
             raise SpoolGap(
                 f"{table} needs changes from {after} to {stop}; the spool holds {self.start} to {self.position.at}"
             )
-        found = []
+        paths = []
         for segment in self._between(after, stop):
             if table not in segment.tables:
                 raise SpoolGap(f"{table} was not watched from {segment.start} to {segment.stop}")
             file = segment.tables[table]
             if file is not None:
-                found.append(self._whole_file(*file))
-        return found
+                paths.append(self._whole_file(*file))
+        return paths
 
     def watched_from(self, table: TableId) -> Place:
-        """The place from which on every segment has watched the table; the start of an empty spool."""
+        """The place after which every segment has watched the table; in an empty spool its start."""
         since = self.start if not self._segments else self.position.place
         for segment in reversed(self._segments.values()):
             if table not in segment.tables:
@@ -287,21 +288,21 @@ class Spool:
         return sum(entry[1] for entry in entries if entry is not None)
 
     def lacks_cascades(self, after: Place) -> bool:
-        """Whether the source did not log what foreign keys changed in segments that end after `after`."""
+        """Whether the source did not log changes by foreign keys, in some segment that ends after `after`."""
         return any(segment.lacks_cascades for segment in self._between(after, self.position.place))
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
-        """How many values of new rows of the table the user chose to be NULL, in segments between these places."""
+        """How many values in new rows of the table are NULL by the user's choice, in segments between these places."""
         return sum(segment.nulled.get(table, 0) for segment in self._between(after, stop))
 
     def bytes_of(self, table: TableId, after: Place) -> int:
-        """How many bytes the segments have that end after this place, of the table's files."""
+        """The size in bytes of the table's files in segments that end after this place."""
         entries = (segment.tables.get(table) for segment in self._between(after, self.position.place))
         paths = (self.folder / entry[0] for entry in entries if entry is not None)
-        return files.total(paths)  # a run may forget one meanwhile
+        return files.total(paths)  # a run may remove a file meanwhile
 
     def forget(self, before: Place, keep: timedelta = NO_TIME) -> None:
-        """Drop the segments that end at or before this place, which no mark needs any more.
+        """Take the segments that end at or before this place out of the spool: no mark needs them any more.
 
         Readers of the changelog can read them for the time `keep`, counted from when they were spooled.
         """
@@ -311,16 +312,17 @@ class Spool:
         if not ended and not self._skipped:
             return
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
-        # a crash leaves manifests that end at or before the start of the spool: `load` skips them
+        # the start moves first: a crash then leaves manifests that end at or before it, and `load` skips those
         self._move(opened, self._segments[ended[-1]].pending if ended else self._opened_pending)
-        dropped, self._skipped = self._skipped | {number: self._segments.pop(number) for number in ended}, {}
+        dropped = self._skipped | {number: self._segments.pop(number) for number in ended}
+        self._skipped = {}
         self._put_away(dropped, keep)
         if not reread_files.is_empty(self.folder):
-            held_from = min([self.start, *(one.start for one in archive.listed(self.folder))])
+            held_from = min([self.start, *(archived.start for archived in archive.listed(self.folder))])
             reread_files.trim(self.folder, held_from, archive.name_of(self.folder))
 
     def drop(self, number: int, tables: Collection[TableId]) -> None:
-        """Let a segment watch these tables no longer, and remove their files."""
+        """Take these tables out of a segment, and remove their files."""
         segment = self._segments[number]
         watched = {table: file for table, file in segment.tables.items() if table not in tables}
         self.put(number, replace(segment, tables=watched))
@@ -330,9 +332,9 @@ class Spool:
                     (self.folder / file[0]).delete()
 
     def join(self, numbers: Sequence[int], whole: Manifest) -> None:
-        """Let one segment stand for these neighbours, which are removed.
+        """Replace neighbours by `whole`, one segment for all of them.
 
-        An interruption leaves some of them beside it; `load` passes over them.
+        An interruption leaves some of the neighbours beside it; `load` passes over them.
         """
         first, *others = numbers
         parts = [self._segments[number] for number in numbers]
@@ -349,12 +351,12 @@ class Spool:
         return self.folder / "segments" / f"{number:06d}.json"
 
     def put(self, number: int, segment: Manifest) -> None:
-        """Replace a segment by the same one, with other tables or more of its neighbours."""
+        """Replace the manifest of a segment: it has other tables now, or includes its neighbours."""
         store.replace(self._manifest(number), segment.to_json())
         self._segments[number] = segment
 
     def _move(self, opened: Position, pending: Pending | None) -> None:
-        """Let the spool begin at another position; StaleWriter when another run has done that since."""
+        """Move the start of the spool. Raises StaleWriter when another run has moved it since this spool was loaded."""
         doc = opened.to_json() | ({} if pending is None else {"prepared": pending.to_json()})
         with store.storage_errors(self.folder):
             if not self._head.move(doc):
@@ -363,19 +365,19 @@ class Spool:
 
     def _put_away(self, dropped: Mapping[int, Manifest], keep: timedelta = NO_TIME) -> None:
         """Move segments that ended before the start of the spool to the archive, or remove them."""
-        manifests = [(self._manifest(number), one) for number, one in dropped.items()]
+        manifests = [(self._manifest(number), segment) for number, segment in dropped.items()]
         archive.keep(self.folder, self._opened.epoch, manifests, keep)
 
     def _whole_file(self, name: str, rows: int) -> File:
-        """A file with the row count of its manifest; a truncated file has no footer, and cannot be read."""
+        """A file of the spool. Raises StateUnreadable if it is truncated, or has not the row count of its manifest."""
         try:
-            found = files.parquet_metadata(self.folder / name).num_rows
+            count = files.parquet_metadata(self.folder / name).num_rows
         except (OSError, pa.ArrowException) as error:
             raise StateUnreadable(
                 f"the spool in {self.folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
             ) from error
-        if found != rows:
-            raise StateUnreadable(f"{self.folder / name} has {found} rows, not {rows}; remove the folder and run again")
+        if count != rows:
+            raise StateUnreadable(f"{self.folder / name} has {count} rows, not {rows}; remove the folder and run again")
         return self.folder / name
 
     def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
@@ -388,7 +390,7 @@ class Spool:
 
 
 def _boundaries(doc: Mapping[str, int] | Sequence[str]) -> dict[FilePosition, int]:
-    """The noted boundaries; the list of the previous version does not distinguish histories, so it is dropped."""
+    """The boundaries of a document. The list of an older version does not distinguish histories: it is ignored."""
     return {FilePosition.parse(at): int(began) for at, began in doc.items()} if isinstance(doc, Mapping) else {}
 
 

@@ -1,4 +1,4 @@
-"""Thinning: while a table stands still, the spool keeps only what it needs from there on, in few files."""
+"""Thinning: while a table stands still, the spool keeps only what the table needs from there on, in few files."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
@@ -18,31 +18,32 @@ LARGE_ROWS = 100_000  # a segment of more rows is not joined; manifests count ro
 
 
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
-    """Drop the files of tables from segments that only others need. The last segment stays whole.
+    """Remove the files of tables from segments that only other tables need. The last segment stays whole.
 
-    `needed` says from where on each table needs the spool. Readers of the changelog can read a file for the time
-    `keep`, counted from when it was spooled; nothing is dropped while a reader is at work.
+    `needed` has the place from which on each table needs the spool. Readers of the changelog can read a file for the
+    time `keep`, counted from when it was spooled. Nothing is removed while a reader is at work.
     """
     if needed_by_readers(spool.folder) is not None:
         return
     old = spool.folder.now() - keep.total_seconds()
     for number, _, segment, after in list(spool.parts())[:-1]:
-        over = {
+        unneeded = {
             table: spool.folder / file[0]
             for table, file in segment.tables.items()
             if file and table in needed and needed[table] >= after.place
         }
         with store.storage_errors(spool.folder):
-            if any(path.changed() > old for path in over.values()):
-                return  # the later ones are not older
-        if over:
-            spool.drop(number, over)
+            if any(path.changed() > old for path in unneeded.values()):
+                return  # the files of later segments are not older
+        if unneeded:
+            spool.drop(number, unneeded)
 
 
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
     """Join small neighbours that watch the same tables, as soon as there are many. The last segment stays as it is.
 
-    A segment goes on to end at each place where a copy `stands`: by that the spool proves its history.
+    `stands` are the places where copies stand. A segment still ends at each of them, because the spool proves the
+    history of a copy by it.
     """
     for level in range(LAST_LEVEL):
         for group in list(_alike(spool, level, stands)):
@@ -57,7 +58,8 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
     """Neighbours that can be joined, each with its number."""
 
     def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
-        (number, before, segment, _), (following, *_) = pair  # one that was joined has the numbers up to the next one
+        # a joined segment stands for all numbers up to the next one, which is how its level is known
+        (number, before, segment, _), (following, *_) = pair
         rows = sum(file[1] for file in segment.tables.values() if file)
         is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
         passed = sum(place <= before.place for place in stands)

@@ -1,4 +1,4 @@
-"""The transactions of the spool, each with its GTID and where it ends, as the files of the segments have them."""
+"""The transactions of the spool, with the GTID of each and the place where it ends, from the segments' files."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +17,7 @@ _COLUMNS = ["uuid", "tag", "number", "epoch", "file", "pos"]
 
 
 def log_of(spool: Spool) -> TransactionLog:
-    """All spooled transactions that have GTIDs; they are read only when they are needed."""
+    """All spooled transactions that have GTIDs. They are read only when they are needed."""
     epoch = spool.opened.epoch
     segments = (
         LoggedSegment(
