@@ -1,4 +1,4 @@
-"""A bucket of an object store, its client, and the state of an object as the store says it."""
+"""A bucket of an object store, its client, and what the store knows about an object."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,12 +9,12 @@ from obstore.store import MemoryStore, ObjectStore, from_url
 
 from lakeingest.files.credentials import provider_of
 
-PATIENCE_SECONDS = 15.0  # of all tries of one request: a lease is void after twice as long
+PATIENCE_SECONDS = 15.0  # for all tries of one request together; a lease is void after twice as long
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the store says of an object: `version` is another one after each put."""
+    """What the store says about an object; each put gives it another `version`."""
 
     version: tuple[tuple[str, str], ...]
     size: int
@@ -22,20 +22,20 @@ class Seen:
 
     @classmethod
     def of(cls, meta: Any) -> Self:
-        """What a listing, or the answer to a request, has."""
+        """The values from an entry of a listing, or from the answer to a request."""
         return cls(version_of(meta), meta["size"], meta["last_modified"])
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where objects are, and how the store is reached; pickled to use it on executors."""
+    """A bucket's address, and how its store is reached. It is pickled, so that executors can use it."""
 
     uri: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # credentials may be among them
 
     @property
     def store(self) -> ObjectStore:
-        """The client. Its threads do not live on in a process that is forked from one that has used it."""
+        """The client. A forked process makes its own, because the threads of a client do not survive a fork."""
         return _client(self.uri, self.options)
 
 

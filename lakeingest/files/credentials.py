@@ -14,11 +14,11 @@ _FRESH = timedelta(minutes=5)  # Amazon's library renews credentials long before
 def provider_of(uri: str, options: Mapping[str, str]) -> Any:
     """A provider of fresh credentials. None: the client itself finds credentials in the environment and from roles.
 
-    Profiles are read only by Amazon's own library. It also knows each other way, so it is asked wherever it is
-    installed and no keys are given. StorageFailed when a profile is named that cannot be used.
+    Only Amazon's own library reads profiles. It also knows each other way, so it is asked wherever it is installed and
+    no keys are given. Raises StorageFailed when a profile is named that cannot be used.
     """
-    given = {"access_key_id", "skip_signature"} & options.keys() or "AWS_ACCESS_KEY_ID" in os.environ
-    if given or not uri.startswith(("s3://", "s3a://")):
+    has_keys = {"access_key_id", "skip_signature"} & options.keys() or "AWS_ACCESS_KEY_ID" in os.environ
+    if has_keys or not uri.startswith(("s3://", "s3a://")):
         return None
     profile = os.environ.get("AWS_PROFILE")
     if find_spec("boto3") is None:

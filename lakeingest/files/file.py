@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A file, or a folder. One that is not there is a FileNotFoundError, unless its operation says otherwise."""
+    """A file, or a folder. Operations on a missing one raise FileNotFoundError, unless they say otherwise."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class File(Protocol):
 
     @property
     def parent(self) -> Self:
-        """The folder."""
+        """The folder that it is in."""
 
     def __truediv__(self, name: str, /) -> Self: ...
 
@@ -50,27 +50,27 @@ class File(Protocol):
     def __hash__(self) -> int: ...
 
     def with_suffix(self, suffix: str) -> Self:
-        """The file beside it with another suffix."""
+        """The file with the same stem and another suffix in the same folder."""
 
     # documents
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Make a document; False, and nothing is changed, where the file exists. Of several writers one makes it."""
+        """Make a document. False, and nothing is changed, if the file exists. Of several writers, one makes it."""
 
     def put_document(self, doc: Mapping[str, Any]) -> Any:
-        """Make or replace a document: a reader sees the old or the new one. Returns the `seen` of `put_after`."""
+        """Make or replace a document. A reader sees the old or the new one. Returns the `seen` for `put_after`."""
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
-        """Replace the document that was `seen`, like `put_document`. None if a store has another one, which stays."""
+        """Replace the document that was `seen`, like `put_document`. None if a store has a newer one, which stays."""
 
     def read(self) -> bytes:
         """The contents."""
 
     def read_seen(self) -> tuple[bytes, Any]:
-        """The contents, and the `seen` of `put_after`."""
+        """The contents, and the `seen` for `put_after`."""
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
-        """The contents of several files of this place."""
+        """The contents of several files of this bucket or machine."""
 
     def append(self, doc: Mapping[str, Any]) -> None:
         """Add a line with a document to a log, durably."""
@@ -81,86 +81,92 @@ class File(Protocol):
     # files
 
     def put(self, contents: bytes) -> None:
-        """Make or replace a file, durably: a reader sees the old or the new contents. Only this process writes it."""
+        """Make or replace a file, durably. A reader sees the old or the new contents. No other process may write it."""
 
     def write(self, contents: bytes) -> None:
-        """Make or replace a file that no other process writes; a crash may leave a part of a local one."""
+        """Make or replace a file that no other process writes. A crash may leave a part of a local one."""
 
     def delete(self) -> None:
         """Remove the file if it exists."""
 
     def delete_together(self, files: Sequence[Self]) -> None:
-        """Remove files of this place, and folders with all that is in them; none of them has to be there."""
+        """Remove files of this bucket or machine, and folders with their contents. Missing ones are passed over."""
 
     def move_to(self, to: Self) -> None:
-        """Give the file another name, in the same place."""
+        """Give the file another name, in the same bucket or on the same machine."""
 
     def copy_to(self, to: Self) -> None:
-        """Make a copy, in the same place."""
+        """Make a copy, in the same bucket or on the same machine."""
 
     def exists(self) -> bool:
-        """Whether the file is there; a folder of this machine, too."""
+        """Whether the file exists. A folder of this machine counts, too."""
 
     def looked_at(self) -> Self:
-        """The file as a listing has it: of one in a store it is known what the store says of it now."""
+        """The files as a listing would return them: for those in a store, with what the store says about them now."""
 
     def size(self) -> int:
-        """How many bytes the file has."""
+        """The size in bytes."""
 
     def changed(self) -> float:
-        """When the file was written, in seconds since 1970."""
+        """The time when the file was written, in seconds since 1970."""
 
     def set_changed(self, moment: float, /) -> None:
-        """Say that the file was written at a moment. A store cannot say so."""
+        """Set the time when the file was written. In a store this does nothing."""
 
     def version(self) -> Hashable:
-        """The same while the file has the same contents."""
+        """A value that stays the same while the contents stay the same."""
 
     # folders
 
     def make_folder(self, *, private: bool = False) -> None:
-        """Make the folder and its missing parents, durably, perhaps for this user alone. A store needs none."""
+        """Make the folder and its missing parents, durably; `private`: for this user alone.
+
+        A store needs no folders.
+        """
 
     def sync(self) -> None:
-        """Let the names in the folder be durable."""
+        """Make the names in the folder durable."""
 
     def is_there(self) -> bool:
         """Whether the folder exists; in a store, whether it has a file."""
 
     def listed(self, pattern: str) -> list[Self]:
-        """The files of the folder whose names match, sorted; `*` is within one part of a name. No folder has none."""
+        """The files of the folder whose names match, sorted.
+
+        `*` does not match a slash. Empty if there is no folder.
+        """
 
     def subfolders(self) -> list[str]:
-        """The names of the folders in the folder; none where there is no such folder."""
+        """The names of the folders in the folder. Empty if there is no such folder."""
 
     def tree(self) -> list[Self]:
-        """The files at any depth below the folder, sorted; none where there is no such folder."""
+        """The files at any depth below the folder, sorted. Empty if there is no such folder."""
 
     def is_behind_link(self) -> bool:
-        """Whether the file may belong to others, because a link leads to it."""
+        """Whether a symbolic link leads to the file, so that it may belong to others."""
 
     def now(self) -> float:
-        """The time now, by the clock that sets the times of files, in seconds since 1970."""
+        """The time now, in seconds since 1970, by the clock that sets the times of files."""
 
     def probe(self) -> None:
-        """Make and remove something in the folder; OSError or our error where that fails."""
+        """Make and remove something in the folder. Raises OSError or an error of lakeingest where that fails."""
 
     def free_bytes(self) -> int | None:
-        """The room for files of the folder; None where it has no end."""
+        """The bytes that are free for files of the folder; None where there is no limit."""
 
     # data files
 
     def draft(self) -> Path:
-        """Where this machine writes the data file until `take`. Its name must be new: no other process may write it."""
+        """A path of this machine to write the data file at, before `take`. No other process may write this file."""
 
     def take(self, draft: Path) -> None:
-        """Let the draft be the file, durably."""
+        """Make the draft the file, durably."""
 
     def source(self) -> Any:
-        """The file as PyArrow opens it."""
+        """The file in a form that PyArrow opens."""
 
     def lasting(self) -> BinaryIO:
-        """The open data file, which can still be read when it is removed."""
+        """The open data file, which can still be read after it is removed."""
 
 
 def state_of(config: "Config") -> File:
@@ -169,40 +175,49 @@ def state_of(config: "Config") -> File:
 
 
 def at(place: "Place", storage: "Storage") -> File:
-    """The folder at a place."""
+    """The folder at a place, on this machine or in an object store."""
     return Local(place.path) if place.scheme is None else Stored.of(place, storage)
 
 
 class Head:
-    """A document that the holder of the lease moves on. In a store it is refused to a run that has lost the lease."""
+    """A document that the holder of the lease replaces. A store refuses that to a run that has lost the lease."""
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._seen: Any = None
 
     def read(self) -> Any:
-        """The document, which is seen now."""
+        """The document; `move` replaces the version that is read here."""
         contents, self._seen = self._file.read_seen()
         return parsed(contents)
 
     def begin(self, doc: Mapping[str, Any]) -> None:
-        """Make or replace the document, whatever is there."""
+        """Make or replace the document, whatever version exists."""
         self._seen = self._file.put_document(doc)
 
     def move(self, doc: Mapping[str, Any]) -> bool:
-        """Replace the document that was seen; False, and nothing is changed, where another run has replaced it."""
+        """Replace the version that was read or written last.
+
+        False, and nothing is changed, if a store has another one.
+        """
         put = self._file.put_after(doc, self._seen)
         self._seen = put or self._seen
         return put is not None
 
 
 def document(file: File) -> Any:
-    """The document that a file has. FileNotFoundError, OSError or ValueError where it does not exist or is damaged."""
+    """The document that a file has.
+
+    Raises FileNotFoundError where the file does not exist, another OSError or ValueError where it cannot be read.
+    """
     return parsed(file.read())
 
 
 def parsed(contents: bytes) -> Any:
-    """The document that contents are; ValueError where they are none, or one that no writer of ours makes."""
+    """The document in these contents, without the nonce.
+
+    Raises ValueError where they are no JSON, or nested too deeply.
+    """
     try:
         doc = json.loads(contents)
     except RecursionError as error:
@@ -213,14 +228,14 @@ def parsed(contents: bytes) -> Any:
 
 
 def read_all(files: Sequence[File]) -> list[bytes]:
-    """The contents of several files of one place."""
+    """The contents of several files of one bucket or machine."""
     return files[0].read_together(files) if files else []
 
 
 def delete_all(files: Iterable[File]) -> None:
-    """Remove files of one place, and folders with all that is in them; those that are not there are passed over."""
-    if found := list(files):
-        found[0].delete_together(found)
+    """Remove files of one bucket or machine, and folders with their contents. Missing ones are passed over."""
+    if all_files := list(files):
+        all_files[0].delete_together(all_files)
 
 
 def looked_at(files: Iterable[File]) -> list[File]:
@@ -230,7 +245,7 @@ def looked_at(files: Iterable[File]) -> list[File]:
 
 
 def total(files: Iterable[File]) -> int:
-    """How many bytes data files have together; those that are gone have none."""
+    """The size of data files together, in bytes. Missing files count as 0."""
     return sum(map(_size, files))
 
 
@@ -245,30 +260,30 @@ def _size(file: File) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A data file that is written at `path`, on this machine; it is `file` once it is finished."""
+    """A data file that is written at `path`, on this machine, and becomes `file` when it is finished."""
 
     file: File
     path: Path
 
     @classmethod
     def of(cls, file: File) -> Self:
-        """One that is not begun."""
+        """A draft that nothing is written to yet."""
         return cls(file, file.draft())
 
     def finish(self) -> None:
-        """The contents are durable then; the name of a local file is once its folder is synced."""
+        """Make the contents durable. The name of a local file is durable once its folder is synced."""
         self.file.take(self.path)
         self.drop()
 
     def drop(self) -> None:
-        """Remove the temporary file of an upload."""
+        """Remove the temporary file of an upload. A local draft is the file itself, and stays."""
         if str(self.path) != str(self.file):
             self.path.unlink(missing_ok=True)
 
 
 @contextmanager
 def written(file: File) -> Iterator[Path]:
-    """Where the block writes a data file, which is finished then."""
+    """The path where the block writes a data file, which is finished after the block."""
     draft = Draft.of(file)
     try:
         yield draft.path
@@ -278,8 +293,8 @@ def written(file: File) -> Iterator[Path]:
 
 
 def parquet(file: File) -> "pq.ParquetFile":
-    """Open a data file; FileNotFoundError where it is not there. To be closed."""
-    import pyarrow.parquet as pq  # not with the module: commands that only show a text import it
+    """Open a data file, which the caller closes. Raises FileNotFoundError if it does not exist."""
+    import pyarrow.parquet as pq  # imported here: commands that only show a text import this module
 
     return pq.ParquetFile(file.source())
 
@@ -292,10 +307,10 @@ def parquet_metadata(file: File) -> "pq.FileMetaData":
 
 
 def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
-    """Delete those files that are older than `age`; how many files and bytes. What is behind a link is not ours."""
-    found, removed, freed = [file for file in files if not file.is_behind_link()], 0, 0
-    oldest = found[0].parent.now() - age.total_seconds() if found else 0.0
-    for file in found:
+    """Delete the files that are older than `age`, unless a link leads to them. Returns how many files and bytes."""
+    ours, removed, freed = [file for file in files if not file.is_behind_link()], 0, 0
+    oldest = ours[0].parent.now() - age.total_seconds() if ours else 0.0
+    for file in ours:
         if file.changed() < oldest:
             bytes_ = file.size()
             file.delete()

@@ -1,7 +1,7 @@
 """A file or folder of this machine: a path with the operations of `File`.
 
-A document is complete when it exists, also after a crash. Reads and removals follow no symbolic link: its target may
-belong to somebody else.
+A document is complete when it exists, also after a crash. Reads and removals follow no symbolic link, because its
+target may belong to somebody else.
 """
 
 import fcntl
@@ -19,17 +19,17 @@ from typing import Any, BinaryIO, Self
 
 from lakeingest import disk
 
-MOST_BYTES = 1 << 30  # of a document
-_DEPTH = 2  # of folders that are swept as one
+MOST_BYTES = 1 << 30  # the largest document
+_DEPTH = 2  # how many folders above a file are looked at for links
 
 
 class Local(PosixPath):
-    """A path of this machine. Names, parts and comparisons are those of a path; see `File` for the operations."""
+    """A path of this machine. Names, parts and comparisons are those of a path; `File` describes the operations."""
 
     __slots__ = ()
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Link a durable file to the name."""
+        """Link the name to a durable file."""
         with self._whole(json.dumps(doc).encode()) as new:
             try:
                 os.link(new, self)
@@ -38,24 +38,24 @@ class Local(PosixPath):
         return True
 
     def put_document(self, doc: Mapping[str, Any]) -> None:
-        """Rename a durable file."""
+        """Rename a durable file to the name."""
         with self._whole(json.dumps(doc).encode()) as new:
             new.replace(self)
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:  # noqa: ARG002 - a disk has no conditions
-        """Whatever is there: of runs on one machine the lock of the lease lets one write."""
+        """Replace the document without a condition. On one machine, the lock of the lease lets one run write."""
         self.put_document(doc)
         return True
 
     def put(self, contents: bytes) -> None:
-        """Rename a durable file."""
+        """Rename a durable file to the name."""
         with self._whole(contents) as new:
             new.replace(self)
 
     def append(self, doc: Mapping[str, Any]) -> None:
-        """Processes that append at once wait for each other. A line that a crash cut short stays, and is no document.
+        """Add a line to a file. Processes that append at the same time wait for each other.
 
-        The log is a file.
+        A line that a crash cut short stays, and is no document.
         """
         self.parent.mkdir(parents=True, exist_ok=True)
         with self.open("ab+") as file:
@@ -73,34 +73,37 @@ class Local(PosixPath):
         return self.read_bytes().splitlines() if self.exists() else []
 
     def read(self) -> bytes:
-        """ValueError if it is a device, a pipe or a folder, or larger than any document. A link is an OSError."""
+        """The contents.
+
+        Raises ValueError for a device, pipe or folder, or more than `MOST_BYTES`; OSError for a link.
+        """
         descriptor = os.open(self, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
                 raise ValueError(f"{self} is no file")
-            if found.st_size > MOST_BYTES:
-                raise ValueError(f"{self} has {found.st_size:,} bytes, and a document has at most {MOST_BYTES:,}")
+            if status.st_size > MOST_BYTES:
+                raise ValueError(f"{self} has {status.st_size:,} bytes, and a document has at most {MOST_BYTES:,}")
             return file.read(MOST_BYTES)
 
     def read_seen(self) -> tuple[bytes, Any]:
-        """A disk has no versions to see."""
+        """The contents, without a version: a disk has none."""
         return self.read(), None
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
-        """One after the other."""
+        """The contents, read one after the other."""
         return [file.read() for file in files]
 
     def write(self, contents: bytes) -> None:
-        """A crash may leave a part of it."""
+        """Write into the file. A crash may leave a part of the contents."""
         self.write_bytes(contents)
 
     def delete(self) -> None:
-        """Unlink it."""
+        """Unlink the file."""
         self.unlink(missing_ok=True)
 
     def delete_together(self, files: Sequence[Self]) -> None:
-        """A folder is removed with its contents. Of a link, the link is removed, and its target stays."""
+        """Remove the files, and folders with their contents. A link is removed, and its target stays."""
         for file in files:
             if file.is_dir() and not file.is_symlink():
                 shutil.rmtree(file, ignore_errors=True)
@@ -108,7 +111,7 @@ class Local(PosixPath):
                 file.unlink(missing_ok=True)
 
     def move_to(self, to: Self) -> None:
-        """Rename it."""
+        """Rename the file."""
         self.replace(to)
 
     def copy_to(self, to: Self) -> None:
@@ -116,85 +119,85 @@ class Local(PosixPath):
         shutil.copyfile(self, to)
 
     def listed(self, pattern: str) -> list[Self]:
-        """Folders are listed, too."""
+        """The matching names, also those of folders."""
         return sorted(self.glob(pattern))
 
     def looked_at(self) -> Self:
-        """A disk is asked anew each time."""
+        """The file itself: a disk is asked each time."""
         return self
 
     def size(self) -> int:
-        """By the disk."""
+        """The size as the disk has it."""
         return self.stat().st_size
 
     def changed(self) -> float:
-        """By the disk."""
+        """The modification time as the disk has it."""
         return self.stat().st_mtime
 
     def set_changed(self, moment: float) -> None:
-        """The time of the last access, too."""
+        """Set the modification time and the access time."""
         os.utime(self, (moment, moment))
 
     def version(self) -> Hashable:
-        """Each put makes another inode."""
-        found = self.stat()
-        return found.st_ino, found.st_mtime_ns
+        """The inode and the modification time: each put makes another inode."""
+        status = self.stat()
+        return status.st_ino, status.st_mtime_ns
 
     def now(self) -> float:
-        """The clock of this machine."""
+        """The time of this machine's clock."""
         return time.time()
 
     def make_folder(self, *, private: bool = False) -> None:
-        """Only the user of this process can look into a private one."""
+        """Make the folder. Only the user of this process can look into a private one."""
         disk.make_folder(self, disk.PRIVATE) if private else disk.make_folder(self)
 
     def sync(self) -> None:
-        """Flush it."""
+        """Flush the folder to the disk."""
         disk.sync(self)
 
     def is_there(self) -> bool:
-        """An empty folder exists, too."""
+        """Whether the folder exists; an empty one counts."""
         return self.exists()
 
     def subfolders(self) -> list[str]:
-        """Links to folders are among them."""
+        """The names of the folders, and of links to folders."""
         return sorted(path.name for path in self.glob("*") if path.is_dir())
 
     def tree(self) -> list[Self]:
-        """Empty if the folder is a link. Links in the folder are not followed."""
+        """The files; none if the folder is a link. Links in the folder are left out and not followed."""
         return [path for path in self.whole()[1:] if path.is_file() and not path.is_symlink()]
 
     def whole(self) -> list[Self]:
-        """The folder and all that is at any depth below it, sorted; of a link nothing but itself."""
+        """The folder and everything at any depth below it, sorted; of a link only the link itself."""
         return [self, *([] if self.is_symlink() else sorted(self.rglob("*")))]
 
     def is_behind_link(self) -> bool:
         """Whether it, its folder or the folder above is a symbolic link. Also true for a folder, which is no file."""
-        return self.is_dir() or any(one.is_symlink() for one in (self, *list(self.parents)[:_DEPTH]))
+        return self.is_dir() or any(path.is_symlink() for path in (self, *list(self.parents)[:_DEPTH]))
 
     def probe(self) -> None:
-        """In the nearest existing parent."""
+        """Write a file in a new folder in the nearest existing parent, and remove both."""
         with tempfile.TemporaryDirectory(prefix=".lakeingest-", dir=self._nearest_existing()) as made:
             (Path(made) / "written").write_text("a file can be written")
 
     def free_bytes(self) -> int | None:
-        """The room on the disk of the nearest existing parent."""
+        """The free bytes on the disk of the nearest existing parent."""
         return shutil.disk_usage(self._nearest_existing()).free
 
     def draft(self) -> Path:
-        """The file itself."""
+        """The file itself, which is written in place."""
         return self
 
     def take(self, draft: Path) -> None:
-        """The name is durable once its folder is synced."""
+        """Make the contents durable. The name is durable once its folder is synced."""
         disk.sync(draft)
 
     def source(self) -> Any:
-        """PyArrow opens files of this machine."""
+        """The path, which PyArrow opens."""
         return self
 
     def lasting(self) -> BinaryIO:
-        """An open file outlives its name."""
+        """The open file, which can be read after its name is removed."""
         return self.open("rb")
 
     def _nearest_existing(self) -> Self:
@@ -202,7 +205,10 @@ class Local(PosixPath):
 
     @contextmanager
     def _whole(self, contents: bytes) -> Iterator[Self]:
-        """A durable file with these contents, beside this one; what the block makes of it is durable, too."""
+        """A durable file with these contents, beside this one.
+
+        Its new name, which the block gives it, becomes durable, too.
+        """
         new = self.with_name(f"{self.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
         try:
             with new.open("wb") as file:

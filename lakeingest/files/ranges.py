@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class Ranges(io.RawIOBase):
-    """An open file to read; FileNotFoundError from a read when it is removed meanwhile.
+    """A file that is open to read. A read raises FileNotFoundError if the file was removed meanwhile.
 
-    `part` requests the bytes from one place up to another.
+    `part` requests the bytes from one offset up to another.
     """
 
     def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:
@@ -16,27 +16,27 @@ class Ranges(io.RawIOBase):
         self._part, self._size, self._at = part, size, 0
 
     def readable(self) -> bool:
-        """It can be read."""
+        """True: it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """It can be read from any place."""
+        """True: it can be read from any offset."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """The offset at which the next read begins."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Let the next read begin there."""
+        """Set the offset at which the next read begins. Returns it."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """The next bytes, as many as are wanted and there."""
+        """The next bytes: at most `size`, and fewer at the end of the file."""
         end = self._size if size is None or size < 0 else min(self._size, self._at + size)
         if end <= self._at:
             return b""
-        found = self._part(self._at, end)
+        contents = self._part(self._at, end)
         self._at = end
-        return found
+        return contents

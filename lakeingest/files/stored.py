@@ -1,7 +1,8 @@
-"""A file or folder of an object store: its name, which is a value, and the requests that concern it.
+"""A file or folder of an object store: its name, which is a value, and the requests for it.
 
-A request whose answer is lost may have been carried out. So a document that is put on a condition has a nonce, and what
-the store has then says who put it: a success is never reported as a refusal, nor repeated after others have gone on.
+A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce, and
+the stored document then says who put it. A success is never reported as a refusal, nor repeated after others have gone
+on.
 """
 
 import json
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from lakeingest.config.storage import Storage
 
 NONCE = "nonce"
-AT_ONCE = 16  # requests of several files that are sent at the same time
+AT_ONCE = 16  # how many requests for several files are sent at the same time
 _PIECE_BYTES = 16 << 20
 _PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-_TRIES = 20  # of replacing a document that others replace, too
+_TRIES = 20  # how often a document is tried to be replaced while others replace it, too
 _FORBIDDEN = (
     exceptions.PermissionDeniedError,
     exceptions.UnauthenticatedError,
@@ -46,7 +47,7 @@ _REFUSED = (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNot
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file or folder of an object store; see `File` for its operations. `seen` is what a listing has said."""
+    """A file or folder of an object store; `File` describes its operations. `seen` is what a listing said about it."""
 
     bucket: Bucket
     key: str
@@ -55,7 +56,9 @@ class Stored:
     @classmethod
     def of(cls, place: "Place", storage: "Storage") -> Self:
         """The folder at a place that has a scheme."""
-        from lakeingest.config.stores import store_of  # not with the module: commands that only show a text import it
+        from lakeingest.config.stores import (
+            store_of,
+        )  # imported here: commands that only show a text import this module
 
         scheme, _, rest = place.written.partition("://")
         bucket, _, key = rest.partition("/")
@@ -88,15 +91,15 @@ class Stored:
 
     @property
     def parent(self) -> Self:
-        """The folder."""
+        """The folder that it is in."""
         return replace(self, key=self.key.rpartition("/")[0], seen=None)
 
     def with_suffix(self, suffix: str) -> Self:
-        """The file beside it with another suffix."""
+        """The file with the same stem and another suffix in the same folder."""
         return self.parent / f"{self.stem}{suffix}"
 
     def look(self) -> Seen | None:
-        """What the store says of the file now; None where it is not there."""
+        """What the store says about the file now; None if it does not exist."""
         try:
             with self._errors():
                 return Seen.of(obstore.head(self.bucket.store, self.key))
@@ -104,90 +107,93 @@ class Stored:
             return None
 
     def exists(self) -> bool:
-        """Only files do."""
+        """Whether the file exists. A folder does not count."""
         return self.look() is not None
 
     def looked_at(self) -> Self:
-        """The store is asked now."""
+        """The file with what the store says about it now."""
         return replace(self, seen=self.look())
 
     def known(self) -> Seen:
-        """The answer of the listing, else what the store says now; FileNotFoundError where the file is not there."""
-        found = self.seen or self.look()
-        if found is None:
+        """What the listing said, else what the store says now. Raises FileNotFoundError if the file does not exist."""
+        seen = self.seen or self.look()
+        if seen is None:
             raise FileNotFoundError(str(self))
-        return found
+        return seen
 
     def size(self) -> int:
-        """Of the version that is known."""
+        """The size of the version that is known."""
         return self.known().size
 
     def changed(self) -> float:
-        """By the clock of the store."""
+        """The time of the last put, by the clock of the store."""
         return self.known().changed.timestamp()
 
     def set_changed(self, moment: float) -> None:
-        """It stays as young as it is."""
+        """Do nothing: a store cannot set this time."""
 
     def version(self) -> Hashable:
-        """The store gives each put another one."""
+        """The store's version, which each put changes."""
         return self.known().version
 
     def get(self) -> tuple[bytes, Seen]:
-        """The contents; FileNotFoundError where it is not there."""
+        """The contents, and what the store says about them. Raises FileNotFoundError if the file does not exist."""
         with self._errors():
-            found = obstore.get(self.bucket.store, self.key)
-            return bytes(found.bytes()), Seen.of(found.meta)
+            answer = obstore.get(self.bucket.store, self.key)
+            return bytes(answer.bytes()), Seen.of(answer.meta)
 
     def read(self) -> bytes:
-        """With one request."""
+        """The contents, with one request."""
         return self.get()[0]
 
     def read_seen(self) -> tuple[bytes, Seen]:
-        """The version comes with the contents."""
+        """The contents and their version, with one request."""
         return self.get()
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
-        """Several at the same time."""
+        """The contents of the files, several at the same time."""
         if len(files) == 1:
             return [files[0].read()]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(Stored.read, files))
 
     def lines(self) -> list[bytes]:
-        """The files of the folder, whose names begin with their time."""
-        found = self.listed("*.json")
-        return [line.strip() for line in self.read_together(found)]
+        """The contents of the files in the folder, whose names begin with their time."""
+        lines = self.listed("*.json")
+        return [line.strip() for line in self.read_together(lines)]
 
     def part(self, start: int, end: int) -> bytes:
-        """Some bytes of the contents."""
+        """The bytes of the contents from one offset up to another."""
         with self._errors():
             return bytes(obstore.get_range(self.bucket.store, self.key, start=start, end=end))
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """The store takes the first one."""
+        """Put the document if the file does not exist: the store takes the first one of several."""
         return self.put_if(doc, None) is not None
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
-        """The store compares the versions."""
+        """Put the document if the store still has the version that was seen."""
         return self.put_if(doc, seen)
 
     def append(self, doc: Mapping[str, Any]) -> None:
-        """The log is a folder, and a line a file that its time names."""
+        """Put the line as a file into the folder of the log. The file's name begins with the time."""
         line = self / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex}.json"
         line.put(json.dumps(doc).encode() + b"\n")
 
     def write(self, contents: bytes) -> None:
-        """A store has no part of a file."""
+        """Put the file: a store never has a part of one."""
         self.put(contents)
 
     def put(self, contents: bytes | Path) -> None:
-        """The contents, or those of a file of this machine."""
+        """Put the contents, or those of a file of this machine."""
         with self._errors(), self._in_bucket():
             obstore.put(self.bucket.store, self.key, contents)
 
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
-        """Put a document if the file is as it was `seen`, with None if it is not there; None where it is otherwise."""
+        """Put a document if the store's version of the file is `seen` (None: there is no file); else None.
+
+        Returns what the store then says about the file. Raises StorageAway if the store does not answer.
+        """
         body = json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode()
         mode: Any = "create" if seen is None else dict(seen.version)
         why: Exception | None = None
@@ -205,88 +211,89 @@ class Stored:
                 raise self._failed(error) from error
             except (exceptions.BaseError, OSError) as error:
                 why = error
-            there = self._there()
-            if there is not None and there[0] == body:
-                return there[1]
-            if refused or (there and there[1].version) != (seen and seen.version):
+            # the request failed, or its answer is lost: the stored document tells by its nonce who put it
+            stored = self._there()
+            if stored is not None and stored[0] == body:
+                return stored[1]
+            if refused or (stored and stored[1].version) != (seen and seen.version):
                 return None
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break
-            time.sleep(pause)  # it was not done, unless it is still under way
+            time.sleep(pause)  # the put was not carried out, unless it is still under way
         raise self._away(why)
 
     def put_document(self, doc: Mapping[str, Any]) -> Seen:
-        """A request that is still under way cannot undo what comes after it."""
+        """Put the document if the present version is still there: so a late request cannot undo what comes after it."""
         for _ in range(_TRIES):
             if (put := self.put_if(doc, self.look())) is not None:
                 return put
         raise StorageAway(f"{self}: others replace it all the time; run the same command again")
 
     def delete(self) -> None:
-        """Some stores say that it is not there."""
+        """Delete the file. Some stores say that a missing file is missing; that is no error."""
         with self._errors(), suppress(FileNotFoundError):
             obstore.delete(self.bucket.store, self.key)
 
     def delete_together(self, files: Sequence[Self]) -> None:
-        """Many with a request."""
+        """Delete the files, many with one request."""
         for bucket in {file.bucket for file in files}:
             place = replace(self, bucket=bucket, key="")
             with place._errors(), suppress(FileNotFoundError):  # noqa: SLF001 - of the same class
                 obstore.delete(bucket.store, [file.key for file in files if file.bucket == bucket])
 
     def move_to(self, to: Self) -> None:
-        """It has both names for a moment, and a new time."""
+        """Copy the file, then delete it. It has both names for a moment, and a new time."""
         self.copy_to(to)
         self.delete()
 
     def copy_to(self, to: Self) -> None:
-        """The store copies it within the bucket."""
+        """Let the store copy the file within the bucket."""
         with self._errors():
             obstore.copy(self.bucket.store, self.key, to.key)
 
     def make_folder(self, *, private: bool = False) -> None:
-        """A folder exists while it has files."""
+        """Do nothing: a folder exists while it has files."""
 
     def sync(self) -> None:
-        """A name is durable with the answer of the store."""
+        """Do nothing: a name is durable when the store has answered."""
 
     def is_there(self) -> bool:
-        """Whether something is below the folder."""
+        """Whether a file is below the folder."""
         with self._errors():
             return any(True for page in obstore.list(self.bucket.store, self._prefix, chunk_size=1) for _ in page)
 
     def listed(self, pattern: str) -> list[Self]:
-        """Folders are no files."""
+        """The matching files. Folders are not listed."""
         parts = pattern.split("/")
         if len(parts) == 1:
             with self._errors():
-                beside: Any = obstore.list_with_delimiter(self.bucket.store, self._prefix)["objects"]
-            return sorted(one for one in map(self._found, beside) if fnmatchcase(one.name, pattern))
+                objects: Any = obstore.list_with_delimiter(self.bucket.store, self._prefix)["objects"]
+            return sorted(file for file in map(self._found, objects) if fnmatchcase(file.name, pattern))
         return [
-            one
-            for one in self.tree()
-            if len(names := one.key[len(self.key) :].lstrip("/").split("/")) == len(parts)
+            file
+            for file in self.tree()
+            if len(names := file.key[len(self.key) :].lstrip("/").split("/")) == len(parts)
             and all(map(fnmatchcase, names, parts))
         ]
 
     def tree(self) -> list[Self]:
-        """Empty objects that stand for folders are among them."""
+        """The files, and empty objects that stand for folders."""
         with self._errors():
             pages = obstore.list(self.bucket.store, self._prefix)
             return sorted(self._found(meta) for page in pages for meta in page)
 
     def subfolders(self) -> list[str]:
-        """A name is a folder while files are below it."""
+        """The names of the folders. A name is a folder while files are below it."""
         with self._errors():
-            found = obstore.list_with_delimiter(self.bucket.store, self._prefix)["common_prefixes"]
-        return sorted(str(one).rpartition("/")[2] for one in found)
+            prefixes = obstore.list_with_delimiter(self.bucket.store, self._prefix)["common_prefixes"]
+        return sorted(str(prefix).rpartition("/")[2] for prefix in prefixes)
 
     def is_behind_link(self) -> bool:
-        """A store has no links."""
+        """False: a store has no links."""
         return False
 
     def now(self) -> float:
-        """When the store has written a file of this folder that is removed again."""
+        """The time that the store gives a new file in this folder, which is removed again."""
         probe = self / f"clock-{uuid.uuid4().hex}"
         probe.put(b"")
         try:
@@ -295,45 +302,45 @@ class Stored:
             probe.delete()
 
     def probe(self) -> None:
-        """In the folder."""
+        """Make and remove a file in the folder."""
         file = self / f".lakeingest-{uuid.uuid4().hex}"
         if not file.create({}):
             raise FileExistsError(f"{file} exists already")
         file.delete()
 
     def free_bytes(self) -> int | None:
-        """A store has no end."""
+        """None: a store has no limit."""
         return None
 
     def draft(self) -> Path:
-        """A new file among the temporary ones."""
+        """A new temporary file of this machine."""
         descriptor, path = tempfile.mkstemp(prefix="lakeingest-", suffix=self.suffix)
         os.close(descriptor)
         return Path(path)
 
     def take(self, draft: Path) -> None:
-        """Upload it; a small one is kept in memory, too."""
+        """Upload the draft. The contents of a small one are kept in memory, too."""
         self.put(draft)
         if draft.stat().st_size <= kept.SMALL_BYTES:
             kept.keep(self, draft.read_bytes())
 
     def source(self) -> Any:
-        """A small file is read whole, and kept; of a large one PyArrow reads parts."""
-        import pyarrow as pa  # not with the module: commands that only show a text import it
+        """The contents of a small file, which are kept; or an open file from which PyArrow reads parts."""
+        import pyarrow as pa  # imported here: commands that only show a text import this module
 
         contents = kept.contents_of(self)
         if contents is None:
             with self._errors():
-                found = obstore.get(self.bucket.store, self.key)
-                bytes_ = found.meta["size"]
+                answer = obstore.get(self.bucket.store, self.key)
+                bytes_ = answer.meta["size"]
                 if bytes_ > kept.SMALL_BYTES:
                     return pa.PythonFile(Ranges(self.part, bytes_), mode="r")
-                contents = bytes(found.bytes())
+                contents = bytes(answer.bytes())
             kept.keep(self, contents)
         return pa.BufferReader(contents)
 
     def lasting(self) -> BinaryIO:
-        """A copy on this machine, without a name."""
+        """A copy of the contents in a file of this machine that has no name."""
         source = self.source()
         with ExitStack() as stack:
             copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
@@ -358,7 +365,7 @@ class Stored:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """StorageAway when the store does not answer, StorageFailed when it does not let us in."""
+        """Raises StorageAway if the store does not answer, StorageFailed if it denies access."""
         try:
             yield
         except FileNotFoundError as error:
@@ -370,7 +377,7 @@ class Stored:
 
     @contextmanager
     def _in_bucket(self) -> Iterator[None]:
-        """StorageFailed where there is no such bucket to put a file into."""
+        """Raises StorageFailed if there is no such bucket to put a file into."""
         try:
             yield
         except FileNotFoundError as error:
@@ -389,5 +396,5 @@ class Stored:
 
 
 def _first_line(error: Exception | None) -> str:
-    """What happened, without the dump of the client's own structures."""
+    """The first line of an error's message, without the dump of the client's own structures."""
     return str(error).partition("\n")[0]

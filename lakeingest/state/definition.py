@@ -1,8 +1,8 @@
-"""What the state folder keeps of each copied table: its definition, and the position of its first publish.
+"""A document for each copied table in the state folder: its definition, and the position of its first publish.
 
 Readers of the changelog need both without the source, which may have another definition by then; so does a run after
-DDL. `first` is the position that the copy was published at first; it is kept before that publish, so that it is known
-of every published copy. Each publish carries the definition, too, so that it outlives the state folder.
+DDL. The position of the first publish is stored before that publish, so it is known of every published copy. Each
+publish carries the definition, too, so that it outlives the state folder.
 """
 
 import base64
@@ -24,7 +24,7 @@ from lakeingest.state import store
 
 FOLDER = "definitions"
 _LAYOUT = ("stored", *(f"{name}s" for name in LAID_OUT))  # the names of a layout's parts in a document
-EARLIER_MAX = 8  # definitions that are kept beside the newest one
+EARLIER_MAX = 8  # how many definitions are kept beside the newest one
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Definition:
     the copy was started over: it and all earlier versions belong to another changelog. `restarted` is the place from
     which on the copy has all changes since then. Both are None if the copy was never started over.
 
-    `earlier` are the definitions that rows of the copy had, the newest last: a run may have to begin there. `suspect`:
-    rows may have been read by a wrong definition, so all rows are read again before the next publish. `found` is the
-    definition to read them by, and the end of the source's binlog when a run found it.
+    `earlier` are the definitions that rows of the copy had, the newest last: a run may have to begin at one of them.
+    `suspect`: rows may have been read by a wrong definition, so all rows are read again before the next publish.
+    `found` is the definition to read them by, and the end of the source's binlog when a run found it.
     """
 
     schema: TableSchema
@@ -54,16 +54,16 @@ class Definition:
         """A JSON document that `from_json` reads back."""
         first = None if self.first is None else self.first.to_json()
         doc = {"schema": schema_to_json(self.schema), "first": first}
-        earlier = {"earlier": [schema_to_json(one) for one in self.earlier]} if self.earlier else {}
+        earlier = {"earlier": [schema_to_json(schema) for schema in self.earlier]} if self.earlier else {}
         suspect = {"suspect": True} if self.suspect else {}
         found = self.found and {"schema": schema_to_json(self.found[0]), "at": str(self.found[1])}
         restarted = None if self.restarted is None else str(self.restarted)
-        known = {"before": self.before, "found": found, "first_at": self.first_at, "restarted": restarted}
-        return doc | earlier | suspect | {name: value for name, value in known.items() if value is not None}
+        optional = {"before": self.before, "found": found, "first_at": self.first_at, "restarted": restarted}
+        return doc | earlier | suspect | {name: value for name, value in optional.items() if value is not None}
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable for anything else."""
+        """The inverse of `to_json`. Raises StateUnreadable for any other document."""
         try:
             first = None if doc["first"] is None else Position.from_json(doc["first"])
             before = None if doc.get("before") is None else int(doc["before"])
@@ -79,7 +79,10 @@ class Definition:
 
 
 def schema_to_json(schema: TableSchema) -> dict[str, Any]:
-    """A JSON document that `schema_from_json` reads back; comments and defaults are as the source has them now."""
+    """A JSON document that `schema_from_json` reads back.
+
+    It has no comments and defaults, which are those of the source.
+    """
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]
@@ -89,40 +92,40 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     return doc
 
 
-def schema_from_json(given: Mapping[str, Any]) -> TableSchema:
-    """The inverse of `schema_to_json`; KeyError, TypeError or ValueError for anything else."""
-    unknown = ("",) * len(given["columns"])  # in documents of earlier versions
-    layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | given.get("layout", {})
-    known = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
+def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
+    """The inverse of `schema_to_json`. Raises KeyError, TypeError or ValueError for any other document."""
+    unknown = ("",) * len(doc["columns"])  # in documents of earlier versions
+    layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | doc.get("layout", {})
+    layouts = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
     return TableSchema(
-        TableId.parse(given["table"]),
+        TableId.parse(doc["table"]),
         tuple(
-            _column(column, dict(zip(LAID_OUT, found, strict=True)))
-            for column, found in zip(given["columns"], known, strict=True)
+            _column(column, dict(zip(LAID_OUT, values, strict=True)))
+            for column, values in zip(doc["columns"], layouts, strict=True)
         ),
-        tuple(given["key"]),
-        _choices(given["choices"]),
-        tuple(given["skipped"]),
-        tuple(given["generated"]),
-        given["index"],
+        tuple(doc["key"]),
+        _choices(doc["choices"]),
+        tuple(doc["skipped"]),
+        tuple(doc["generated"]),
+        doc["index"],
         stored=tuple(layout["stored"]),
     )
 
 
-def _column(given: Mapping[str, Any], known: Mapping[str, str]) -> Column:
-    source = given["source_type"]
+def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
+    source = doc["source_type"]
     source_type = SourceType(**source | {"members": tuple(source["members"])})
-    kind = Kind(given["kind"])
-    return Column(**{**given, "kind": kind, "source_type": source_type, **known})
+    kind = Kind(doc["kind"])
+    return Column(**{**doc, "kind": kind, "source_type": source_type, **layout})
 
 
-def _choices(given: Mapping[str, Any]) -> Choices:
-    """Documents of earlier versions lack the choices that are newer."""
-    return Choices(**{**given, "key": tuple(given["key"]), "metadata": tuple(given.get("metadata", ()))})
+def _choices(doc: Mapping[str, Any]) -> Choices:
+    """The choices in a document. Documents of earlier versions lack the newer choices."""
+    return Choices(**{**doc, "key": tuple(doc["key"]), "metadata": tuple(doc.get("metadata", ()))})
 
 
 def definition(state: File, table: TableId) -> Definition | None:
-    """What is kept of a table; None where nothing is. StateUnreadable where it is damaged."""
+    """The stored definition of a table; None where there is none. Raises StateUnreadable where it is damaged."""
     file = _file(state, table)
     try:
         return Definition.from_json(store.read(file))
@@ -133,12 +136,12 @@ def definition(state: File, table: TableId) -> Definition | None:
 
 
 def defined(state: File) -> list[TableId]:
-    """The tables of which a definition is kept: every copied one, unless the state folder was lost since."""
+    """The tables whose definition is stored: every copied one, unless the state folder was lost since."""
     return [_table_of(state, file) for file in (state / FOLDER).listed("*.json")]
 
 
 def _table_of(state: File, file: File) -> TableId:
-    """The table of a document, by its name, or by what it holds where the name does not say that."""
+    """The table of a document, from the file's name, or from the contents where the name does not tell it."""
     with suppress(ValueError):
         table = TableId.parse(unquote(file.stem))
         if _file(state, table).name == file.name:
@@ -150,98 +153,103 @@ def _table_of(state: File, file: File) -> TableId:
 
 
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
-    """Keep a table's definition, if it is not kept already; a damaged document is replaced. What is kept now.
+    """Store a table's definition, unless it is stored already; a damaged document is replaced.
 
-    Those that rows of the copy had earlier count, too, unless the copy `is_new`.
+    Returns what is stored now. Definitions that rows of the copy had earlier count as stored, too, unless the copy
+    `is_new`.
     """
-    known = _known(state, schema.table)
-    if known is None or schema not in {known.schema, *(() if is_new else known.earlier)}:
-        known = Definition(schema)
-    elif is_new and (known.suspect or known.schema.layout != schema.layout):
-        known = replace(known, schema=schema, earlier=(), suspect=False, found=None)
+    stored = _known(state, schema.table)
+    if stored is None or schema not in {stored.schema, *(() if is_new else stored.earlier)}:
+        stored = Definition(schema)
+    elif is_new and (stored.suspect or stored.schema.layout != schema.layout):
+        stored = replace(stored, schema=schema, earlier=(), suspect=False, found=None)
     else:
-        return known
-    _keep(state, known)
-    return known
+        return stored
+    _keep(state, stored)
+    return stored
 
 
 def keep_suspect(state: File, schema: TableSchema) -> None:
-    """Keep that rows of the copy may have been read by a wrong definition."""
+    """Store that rows of the copy may have been read by a wrong definition."""
     _keep(state, replace(_known(state, schema.table) or Definition(schema), suspect=True))
 
 
 def keep_found(state: File, schema: TableSchema, at: FilePosition) -> FilePosition:
-    """Where the binlog ended when a run first found this definition of a suspect copy: `at`, if it is new."""
-    known = _known(state, schema.table) or Definition(schema, suspect=True)
-    if known.found is not None and known.found[0].reads_as(schema):
-        return known.found[1]
-    _keep(state, replace(known, found=(schema, at)))
+    """The end of the binlog when a run first found this definition of a suspect copy. If it is new, `at` is stored."""
+    stored = _known(state, schema.table) or Definition(schema, suspect=True)
+    if stored.found is not None and stored.found[0].reads_as(schema):
+        return stored.found[1]
+    _keep(state, replace(stored, found=(schema, at)))
     return at
 
 
 def keep_layout(state: File, schema: TableSchema) -> None:
-    """Keep the layout of a definition that is kept, if that is new."""
-    known = _known(state, schema.table)
-    if known is not None and known.schema == schema and known.schema.layout != schema.layout:
-        _keep(state, replace(known, schema=schema))
+    """Store the layout of a stored definition, if the layout is new."""
+    stored = _known(state, schema.table)
+    if stored is not None and stored.schema == schema and stored.schema.layout != schema.layout:
+        _keep(state, replace(stored, schema=schema))
 
 
 def keep_next(state: File, before: TableSchema, schema: TableSchema) -> None:
-    """Keep the definition that rows are about to be lifted to, beside those that they have now or had before."""
-    known = _known(state, before.table) or Definition(before)
-    earlier = {(one, one.layout): one for one in (*known.earlier, known.schema, before)}
+    """Store the definition that rows are about to be lifted to, beside those that they have now or had before."""
+    stored = _known(state, before.table) or Definition(before)
+    earlier = {(old, old.layout): old for old in (*stored.earlier, stored.schema, before)}
     earlier.pop((schema, schema.layout), None)
-    _keep(state, replace(known, schema=schema, earlier=tuple(earlier.values())[-EARLIER_MAX:]))
+    _keep(state, replace(stored, schema=schema, earlier=tuple(earlier.values())[-EARLIER_MAX:]))
 
 
 def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema | None:
-    """The definition with this fingerprint that rows of the copy have or had; None where it is not kept.
+    """The definition with this fingerprint that rows of the copy have or had; None where none is stored.
 
-    Where several have it, their layout is not known as far as they differ.
+    If several definitions have it, the parts of the layout in which they differ are unknown.
     """
-    known = _known(state, table)
-    found = [] if known is None else [one for one in (known.schema, *known.earlier) if one.fingerprint == fingerprint]
-    return found[0].laid_out(*found) if found else None
+    stored = _known(state, table)
+    schemas = () if stored is None else (stored.schema, *stored.earlier)
+    matches = [schema for schema in schemas if schema.fingerprint == fingerprint]
+    return matches[0].laid_out(*matches) if matches else None
 
 
 def as_property(schema: TableSchema) -> str:
-    """The definition as a property of a publish; compressed, because catalogs keep it with each version of a table."""
+    """The definition as a property of a publish. It is compressed: catalogs keep it with each version of a table."""
     text = json.dumps(schema_to_json(schema), separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def restore_definition(state: File, table: TableId, fingerprint: str, given: str) -> None:
-    """Keep the definition that a publish carries, if it has this fingerprint and belongs to this table."""
+def restore_definition(state: File, table: TableId, fingerprint: str, carried: str) -> None:
+    """Store the definition that a publish carries, if it has this fingerprint and belongs to this table."""
     try:
-        schema = schema_from_json(json.loads(zlib.decompress(base64.b64decode(given, validate=True))))
+        schema = schema_from_json(json.loads(zlib.decompress(base64.b64decode(carried, validate=True))))
     except (zlib.error, *DAMAGED):
-        return  # it is as if the publish had none
+        return  # a publish with a damaged definition counts as one without
     if schema.table == table and schema.fingerprint == fingerprint:
         _keep(state, Definition(schema))
 
 
 def keep_first(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:
-    """Keep the position of a copy's first publish, which is about to be tried.
+    """Store the position of a copy's first publish, which is about to be tried.
 
-    `published` is what readers see: nothing yet, or the version from before the copy was started over. Otherwise it is
-    not the first publish, and nothing is kept.
+    `published` is the version that readers see: None, or the version from before the copy was started over. With any
+    other version, this is not the first publish, and nothing is stored.
     """
-    known = None if published is None else _known(state, schema.table)
-    if published is None or (known is not None and known.before == published):
+    stored = None if published is None else _known(state, schema.table)
+    if published is None or (stored is not None and stored.before == published):
         first = position and replace(position, history=None)
-        restarted = None if known is None else known.restarted
+        restarted = None if stored is None else stored.restarted
         _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))
 
 
 def begin_again(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
-    """All rows of the copy are about to be read again, while readers see this version.
+    """Store that all rows of the copy are about to be read again, while readers see the version `published`.
 
-    `restarted`: with the changes after this place. None: those that differ are lines of the changelog, which goes on.
+    `restarted` is the place from which on the copy will have all changes. None: the changelog goes on, and the rows
+    that differ become lines of it.
     """
-    known = _known(state, schema.table)
-    earlier = () if known is None else tuple(one for one in (*known.earlier, known.schema) if one != schema)
-    suspect, before = (False, None) if known is None else (known.suspect, known.restarted)
-    _keep(state, Definition(schema, None, published, earlier[-EARLIER_MAX:], suspect, restarted=restarted or before))
+    stored = _known(state, schema.table)
+    earlier = () if stored is None else tuple(old for old in (*stored.earlier, stored.schema) if old != schema)
+    suspect, last_restart = (False, None) if stored is None else (stored.suspect, stored.restarted)
+    _keep(
+        state, Definition(schema, None, published, earlier[-EARLIER_MAX:], suspect, restarted=restarted or last_restart)
+    )
 
 
 def _known(state: File, table: TableId) -> Definition | None:
@@ -251,11 +259,11 @@ def _known(state: File, table: TableId) -> Definition | None:
         return None
 
 
-def _keep(state: File, known: Definition) -> None:
-    file = _file(state, known.schema.table)
+def _keep(state: File, stored: Definition) -> None:
+    file = _file(state, stored.schema.table)
     store.make_folder(file.parent)
     with store.of_one_table(file):
-        store.replace(file, known.to_json())
+        store.replace(file, stored.to_json())
 
 
 def _file(state: File, table: TableId) -> File:

@@ -7,7 +7,7 @@ from lakeingest.files.local import Local
 
 
 def unwritable(name: str, folder: File) -> str | None:
-    """Why no file can be created in the folder or its nearest existing parent; None when one can."""
+    """The reason why no file can be created in the folder or its nearest existing parent; None when one can."""
     try:
         folder.probe()
     except LakeIngestError as error:
@@ -19,14 +19,14 @@ def unwritable(name: str, folder: File) -> str | None:
 
 
 def open_to_others(folder: File) -> str | None:
-    """A finding when other users of this machine can look into the folder, in which rows of the source are."""
+    """A finding if other users of this machine can look into the folder, which has rows of the source; else None."""
     if not isinstance(folder, Local) or not is_open_to_others(folder):
         return None
     return f"other users of this machine can look into the state folder {folder}, which has rows: chmod 700 {folder}"
 
 
 def lacks_room(folder: File, wanted: int) -> str | None:
-    """A finding when the folder's disk has less than `wanted` bytes free; else None."""
+    """A finding if the folder's disk has less than `wanted` bytes free, or does not tell; else None."""
     try:
         free = folder.free_bytes()
     except OSError as error:

@@ -1,6 +1,6 @@
 """The outcome of the last run: `last_run.json` in the state folder, because clusters may lose exit codes.
 
-A job that was submitted records its token with the outcome, so that whoever submitted it knows it again.
+A submitted job records its token with the outcome, so that its submitter recognises the outcome.
 """
 
 import json
@@ -14,13 +14,13 @@ from lakeingest.files.file import File
 from lakeingest.state import store
 
 NAME = "last_run.json"
-JOB = "LAKEINGEST_JOB"  # the variable that `submit` gives a job its token in
+JOB = "LAKEINGEST_JOB"  # the environment variable in which `submit` gives a job its token
 
 
 def record(state: File, outcome: Mapping[str, Any]) -> None:
-    """Store the outcome with the time, and the job's token. StorageFailed when it cannot be written.
+    """Store the outcome with the time and the job's token. Raises StorageFailed when it cannot be written.
 
-    `set` of the outcome are the keys that the command line changed.
+    `set` of the outcome has the keys that the command line changed.
     """
     store.make_folder(state)
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -28,7 +28,7 @@ def record(state: File, outcome: Mapping[str, Any]) -> None:
 
 
 def failure(state: File) -> str:
-    """How the last run failed, and when; empty if it did not fail or nothing is stored."""
+    """The last run's failure and its time, for a person; '' if it did not fail or nothing is stored."""
     try:
         last = store.read(state / NAME)
         changed = f", with --set {', '.join(last['set'])}," if last.get("set") else ""
@@ -38,13 +38,13 @@ def failure(state: File) -> str:
 
 
 def of_job(state: File, token: str) -> Mapping[str, Any] | None:
-    """The outcome that the job with this token has recorded; None where it has not, or has not ended.
+    """The outcome that the job with this token has recorded; None if it has recorded none, or has not ended.
 
-    Errors of the store pass.
+    Errors of the store are raised.
     """
     try:
         last = store.read(state / NAME)
     except (FileNotFoundError, ValueError):
         return None
-    found = isinstance(last, dict) and last.get("job") == token and isinstance(last.get("exit"), int)
-    return last if found else None
+    is_of_job = isinstance(last, dict) and last.get("job") == token and isinstance(last.get("exit"), int)
+    return last if is_of_job else None

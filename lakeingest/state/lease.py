@@ -3,11 +3,11 @@
 lease.json   who holds it; its modification time is the last renewal
 lease.lock   locked only while lease.json is read and replaced; the kernel unlocks it when a process dies
 
-In an object store there is no lock: lease.json is replaced only if it is still as it was read. It stays when a run
+An object store has no lock: lease.json is replaced only if it has not changed since it was read. It stays when a run
 ends, so that its `epoch` grows with each holder. Only the store's clock measures its age.
 
-The lease separates cooperating runs. A run that was paused until another one took over notices before its next commit.
-If it was paused within a commit, the assertions of the commit refuse it.
+The lease separates cooperating runs. A run that was paused until another one took over notices that before its next
+commit. If it was paused within a commit, the assertions of the commit refuse it.
 """
 
 import fcntl
@@ -33,14 +33,14 @@ from lakeingest.state import store
 
 RENEW_SECONDS = 10.0
 VOID_SECONDS = 30.0
-MARGIN_SECONDS = 2.0  # a store may tell whole seconds
+MARGIN_SECONDS = 2.0  # a store may give times in whole seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a lease.
+    """The process that holds a lease.
 
-    `boot` and `started` distinguish its process from others with the same number; they are None without /proc.
+    `boot` and `started` distinguish it from other processes with the same number; they are None without /proc.
     """
 
     token: str
@@ -52,7 +52,7 @@ class Owner:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """A new owner."""
+        """A new owner with a new token."""
         pid, process = os.getpid(), _process(os.getpid())
         since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
         return cls(uuid.uuid4().hex, socket.gethostname(), pid, _boot(), process[1] if process else None, since)
@@ -64,7 +64,7 @@ class Owner:
 
     @property
     def gone(self) -> bool:
-        """Whether its process is known to have ended; False for a process that cannot be seen from here."""
+        """Whether the process is known to have ended; False for a process that cannot be seen from here."""
         if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot()):
             return False
         try:
@@ -78,15 +78,15 @@ class Owner:
 
 
 class Lease:
-    """A lease that this run took; `held` renews it."""
+    """A lease that this run has taken; `held` renews it."""
 
     def __init__(self, path: File, token: str, taken: float) -> None:
         self._path = path
         self._token = token
-        self._renewed = taken  # on this process's clock, from before the request to renew it
+        self._renewed = taken  # this process's clock just before the last request that renewed it
 
     def assert_held(self) -> None:
-        """LeaseLost unless this run still holds the lease; to be called before every commit."""
+        """Raises LeaseLost unless this run still holds the lease. To be called before every commit."""
         if self._void:
             raise LeaseLost(
                 f"this run was paused, or could not renew {self._path}, for more than {VOID_SECONDS:.0f} s: "
@@ -99,7 +99,7 @@ class Lease:
                 )
 
     def renew_until(self, stop: threading.Event) -> None:
-        """Renew until `stop` is set. A lease that expired is not renewed, whether another run took it or not."""
+        """Renew the lease until `stop` is set. An expired lease is not renewed, even if no other run took it."""
         while not stop.wait(RENEW_SECONDS) and not self._void:
             now = time.monotonic()
             with suppress(OSError, LakeIngestError):  # a disk or a store that stays unavailable lets the lease expire
@@ -107,11 +107,11 @@ class Lease:
                     self._renewed = now
 
     def release(self) -> None:
-        """Let the next run begin at once; a lease that is no longer ours stays."""
+        """Let the next run begin at once. A lease that another run took stays."""
         raise NotImplementedError
 
     def _renew(self) -> bool:
-        """Renew it once; False, and nothing is changed, when it is not ours."""
+        """Renew the lease once. False, and nothing is changed, if it is not this run's."""
         raise NotImplementedError
 
     @property
@@ -149,7 +149,7 @@ class _StoredLease(Lease):
             self._path.put_if({**self._doc, "free": True}, self._seen)
 
     def _renew(self) -> bool:
-        put = self._path.put_if(self._doc, self._seen)  # a nonce makes it another version
+        put = self._path.put_if(self._doc, self._seen)  # a nonce makes a new version of the same document
         self._seen = put or self._seen
         return put is not None
 
@@ -158,8 +158,8 @@ class _StoredLease(Lease):
 def held(folder: File) -> Iterator[Lease]:
     """Hold the lease of the pipeline whose state is in `folder`, which is created if it is missing.
 
-    LeaseHeld while another run holds it. A lease expires 30 s after its last renewal, or at once when its process
-    was on this machine and has ended; the next run takes it over then.
+    Raises LeaseHeld while another run holds it. A lease expires 30 s after its last renewal, or at once if its process
+    was on this machine and has ended. Then the next run takes it over.
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
@@ -177,7 +177,7 @@ def held(folder: File) -> Iterator[Lease]:
 
 
 def is_held(folder: File) -> bool:
-    """Whether a run holds the lease of the pipeline now; the next moment that may be over."""
+    """Whether a run holds the lease of the pipeline now. That may change the next moment."""
     path = folder / "lease.json"
     with store.storage_errors(path, "read"), suppress(FileNotFoundError):
         if isinstance(path, Stored):
@@ -190,7 +190,7 @@ def is_held(folder: File) -> bool:
 def _is_valid(path: Local, owner: Owner | None) -> bool:
     """Whether the lease was renewed lately, and its process has not ended as far as can be seen.
 
-    One that was renewed at a time that is yet to come was renewed before a clock was set back, and not since.
+    A renewal that seems to lie far in the future is not a late one: a clock was set back after it.
     """
     return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.gone)
 
@@ -203,6 +203,7 @@ def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
 
 
 def _take(path: Local) -> Lease:
+    """Take the lease of a local folder. Raises LeaseHeld while another run holds it."""
     with _locked(path):
         with suppress(FileNotFoundError):
             owner = _owner(path)
@@ -215,19 +216,19 @@ def _take(path: Local) -> Lease:
 
 
 def _take_stored(path: Stored) -> Lease:
-    """Of runs that find it free at the same time the store lets one have it."""
+    """Take the lease in an object store, which gives it to one of several runs that find it free. Raises LeaseHeld."""
     try:
         contents, seen = path.get()
     except FileNotFoundError:
-        before: Mapping[str, Any] = {}
-        there = None
+        last: Mapping[str, Any] = {}
+        last_seen = None
     else:
-        before, there = _parsed(contents), seen
-        if _is_valid_stored(path, before, seen):
-            raise _held_by(path, _owner_of(before))
-    mine = {**asdict(Owner.of_this_process()), "epoch": int(before.get("epoch", 0)) + 1, "free": False}
-    taken = time.monotonic()
-    if (put := path.put_if(mine, there)) is None:
+        last, last_seen = _parsed(contents), seen
+        if _is_valid_stored(path, last, seen):
+            raise _held_by(path, _owner_of(last))
+    mine = {**asdict(Owner.of_this_process()), "epoch": int(last.get("epoch", 0)) + 1, "free": False}
+    taken = time.monotonic()  # before the request: the lease must not seem younger than it is
+    if (put := path.put_if(mine, last_seen)) is None:
         raise _held_by(path, _owner(path))
     return _StoredLease(path, mine, put, taken)
 
@@ -241,7 +242,7 @@ def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
 
 
 def _owner(path: File) -> Owner | None:
-    """Who holds the lease; None if nobody does or the file is unreadable: then only its age counts."""
+    """The holder of the lease; None if there is no lease, or its file is unreadable: then only its age counts."""
     try:
         return _owner_of(_parsed(path.read()))
     except FileNotFoundError:
@@ -265,7 +266,7 @@ def _parsed(contents: bytes) -> Mapping[str, Any]:
 
 
 def _now(path: Path) -> float:
-    """The time by the clock that gives files of the lease's folder their times: that of another machine may differ."""
+    """The time by the clock that gives files in the lease's folder their times; another machine's clock may differ."""
     lock = path.with_suffix(".lock")
     try:
         os.utime(lock)
@@ -276,9 +277,9 @@ def _now(path: Path) -> float:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Nobody else reads or replaces the lease within the block.
+    """No other run reads or replaces the lease within the block.
 
-    If a run renamed an expired lease away instead, a late run could rename a fresh lease, and a third run take it.
+    If a run renamed an expired lease away instead, a late run could rename a fresh lease away, and a third run take it.
     """
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -295,7 +296,7 @@ def _boot() -> str | None:
 
 
 def _process(pid: int) -> tuple[str, int] | None:
-    """A process's state and when it started, in ticks since the boot; None for a process that cannot be seen."""
+    """A process's state, and its start in ticks since the boot; None for a process that cannot be seen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

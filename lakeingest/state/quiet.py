@@ -1,6 +1,6 @@
-"""Tables without changes: up to which position what readers see of them is known to be the source's table.
+"""Quiet tables: for each one, the latest position at which the version that readers see equals the source's table.
 
-quiet.json   the positions, each with its tables: the version that readers see, and since when it is said of it
+quiet.json   the positions, each with its tables: the version that readers see, and the second since when that is known
 
 One file has all tables, so that one write moves all of them.
 """
@@ -20,19 +20,22 @@ NAME = "quiet.json"
 
 
 def read_quiet(state: File) -> dict[TableId, Quiet]:
-    """What is known of each table. Nothing where the file is lost or damaged: then the commits tell all."""
+    """The stored position of each table.
+
+    Empty where the file is lost or damaged: then only the commits have positions.
+    """
     try:
         return dict(pair for group in store.read(state / NAME)["positions"] for pair in _tables(group))
     except (OSError, *DAMAGED, StateUnreadable):
         return {}
 
 
-def store_quiet(state: File, known: Mapping[TableId, Quiet]) -> None:
-    """Replace what is known. StorageFailed when it cannot be written."""
+def store_quiet(state: File, tables: Mapping[TableId, Quiet]) -> None:
+    """Replace all stored positions. Raises StorageFailed when they cannot be written."""
     groups: defaultdict[Position, dict[str, list[int]]] = defaultdict(dict)
-    for table, quiet in known.items():
+    for table, quiet in tables.items():
         groups[quiet.position][str(table)] = [quiet.version, quiet.since]
-    positions = [{"position": at.to_json(), "tables": tables} for at, tables in groups.items()]
+    positions = [{"position": at.to_json(), "tables": versions} for at, versions in groups.items()]
     store.replace(state / NAME, {"positions": positions})
 
 

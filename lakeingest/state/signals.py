@@ -1,11 +1,11 @@
-"""Signals as documents of the state folder: what people ask of a pipeline, and how far each has come.
+"""Signals as documents of the state folder: what people ask of a pipeline, and how far each request has come.
 
 signals/000001.json   a signal: made by whoever asks, with the next integer; only the owner of the lease replaces it
 audit.jsonl           who asked for what and when, and each change of a signal's state; lines are only added (in an
                       object store each line is a file of this folder)
 
-A line of the audit comes before the change of a state, so a change that a crash prevented may have two lines. The line
-that a signal was asked for comes after its document; all later lines say who asked for it, too.
+A line of the audit is written before the change of a state. So a change that a crash prevented may have two lines. The
+first line of a signal is written after its document. Each later line also says who asked for the signal.
 """
 
 import getpass
@@ -22,7 +22,7 @@ from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER, AUDIT = "signals", "audit.jsonl"
-ENDED_MAX = 500  # the newest numbers, whose documents stay after they have ended
+ENDED_MAX = 500  # how many of the newest documents stay after their signals have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class SignalDocument:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is to be done about it any more."""
+        """Whether the signal has ended: nothing is to be done for it any more."""
         return self.signal.state not in OPEN
 
     def __str__(self) -> str:
-        one = self.signal
-        tables = ", ".join(map(str, one.tables)) or "all tables"
-        asked = f"cancel of signal {one.cancels}" if one.cancels else f"{one.action} of {tables}"
-        why, note = (f": {one.why}" if one.why else ""), (f" ({self.note})" if self.note else "")
-        return f"signal {one.number}, {asked}: {one.state}{why}{note}"
+        signal = self.signal
+        tables = ", ".join(map(str, signal.tables)) or "all tables"
+        request = f"cancel of signal {signal.cancels}" if signal.cancels else f"{signal.action} of {tables}"
+        why, note = (f": {signal.why}" if signal.why else ""), (f" ({self.note})" if self.note else "")
+        return f"signal {signal.number}, {request}: {signal.state}{why}{note}"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -51,7 +51,7 @@ class SignalDocument:
 
     @classmethod
     def from_json(cls, doc: Any) -> Self:
-        """The inverse of `to_json`; StateUnreadable for anything else."""
+        """The inverse of `to_json`. Raises StateUnreadable for any other document."""
         signal = Signal.from_json(doc)
         return cls(signal, str(doc.get("note", "")), doc.get("result"))
 
@@ -64,19 +64,22 @@ class SignalFolder:
         self._ended: dict[int, SignalDocument] = {}
 
     def read(self) -> list[SignalDocument]:
-        """All documents, in the order of their numbers. StateUnreadable names one that cannot be read."""
+        """All documents, in the order of their numbers.
+
+        Raises StateUnreadable, with its name, if one cannot be read.
+        """
         numbers = self._numbers()
         self._ended = {number: self._ended[number] for number in numbers if number in self._ended}
         return [document for number in numbers if (document := self._read(number)) is not None]
 
     def one(self, number: int) -> SignalDocument | None:
-        """The document of one signal; None where it is no longer stored."""
+        """The document of one signal; None if it is not stored any more."""
         return self._read(number)
 
     def add(self, make: Callable[[int], Signal], least: int = 1) -> SignalDocument:
         """Make a document with the next number, which is `least` or greater. It is durable when this returns.
 
-        Two processes at once get two numbers: the document of a number is made once.
+        Two processes at once get two numbers, because only one of them can create the document of a number.
         """
         store.make_folder(self._folder)
         while True:
@@ -89,8 +92,9 @@ class SignalFolder:
     def move(
         self, document: SignalDocument, event: Event, *, why: str | None = None, note: str = "", result: Any = None
     ) -> SignalDocument:
-        """Replace the document by the one after the event. Only the owner of the lease may do that."""
+        """Replace the document by its successor after the event. Only the owner of the lease may do that."""
         moved = SignalDocument(document.signal.after(event, why), note, result)
+        # the audit first: a crash in between leaves a line too many, never a change without a line
         if moved.signal.state is not document.signal.state:
             self._audit_line(moved.signal, event.value, this_process())
         if moved != document:
@@ -98,18 +102,18 @@ class SignalFolder:
         return moved
 
     def note(self, document: SignalDocument, note: str) -> None:
-        """Say how far the signal has come, or what it waits for. Only the owner of the lease may do that."""
+        """Store how far the signal has come, or what it waits for. Only the owner of the lease may do that."""
         if document.note != note:
             store.replace(self._path(document.signal.number), replace(document, note=note).to_json())
 
     def trim(self) -> None:
-        """Remove old documents of signals that have ended; the audit keeps what they were.
+        """Remove old documents of signals that have ended; the audit keeps a record of them.
 
-        The newest number stays, so that no number is given twice, and so does each `pause` and `resume` that decides
-        whether some table is paused.
+        The newest number stays, so that no number is given twice. Each `pause` and `resume` that decides whether some
+        table is paused stays, too.
         """
         documents = self.read()
-        decisive = {one.signal.number for one in _decisive(documents)}
+        decisive = {document.signal.number for document in _decisive(documents)}
         for document in documents[:-ENDED_MAX]:
             number = document.signal.number
             if document.ended and number not in decisive:
@@ -142,7 +146,7 @@ class SignalFolder:
 
 
 def this_process() -> str:
-    """Who asks, or carries out: user, host and process."""
+    """The user, host and process that asks for a signal, or carries it out."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have a user without a name
@@ -151,15 +155,15 @@ def this_process() -> str:
 
 
 def _decisive(documents: list[SignalDocument]) -> list[SignalDocument]:
-    """The signals that decide for some table whether it is paused: no later one is for all of their tables."""
-    found: list[SignalDocument] = []
-    settled: set[Any] = set()
+    """The pauses and resumes that decide whether some table is paused: no later one covers all of their tables."""
+    decisive: list[SignalDocument] = []
+    decided: set[Any] = set()
     for document in reversed(documents):
         if document.signal.action not in {Action.PAUSE, Action.RESUME}:
             continue
-        if not document.signal.tables:  # it is for all tables, so nothing before it counts
-            return [*found, document]
-        if not settled.issuperset(document.signal.tables):
-            found.append(document)
-            settled.update(document.signal.tables)
-    return found
+        if not document.signal.tables:  # it is for all tables, so no earlier one counts
+            return [*decisive, document]
+        if not decided.issuperset(document.signal.tables):
+            decisive.append(document)
+            decided.update(document.signal.tables)
+    return decisive

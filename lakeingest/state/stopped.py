@@ -1,4 +1,4 @@
-"""Tables that must stop while the others go on: each with its error, stored under the state folder.
+"""Tables that stopped while the others go on: each one's error, stored in the state folder.
 
 state/stopped/<database>.<table>.json   why the table's last attempt failed, and when; removed by its next success
 """
@@ -32,7 +32,7 @@ class Stopped:
 
     @classmethod
     def of(cls, table: TableId, error: LakeIngestError) -> Self:
-        """The table that stops now, with this error."""
+        """A table that stops now, with this error."""
         message, now = " ".join(str(error).split()), datetime.now(UTC).isoformat(timespec="seconds")
         return cls(table, error.runbook, error.exit_code, message, now)
 
@@ -42,7 +42,7 @@ class Stopped:
         return {"table": str(self.table), **{name: getattr(self, name) for name in names}}
 
     def as_error(self) -> LakeIngestError:
-        """The error again, of its class; one of a class that this version does not have says who acts."""
+        """The stored error. If this version does not have its class, a Retryable or OperatorNeeded stands for it."""
         kind = getattr(errors, self.error, None)
         if isinstance(kind, type) and issubclass(kind, LakeIngestError):
             return kind(self.message)
@@ -53,7 +53,7 @@ class Stopped:
 
 
 def record_stopped(state: File, stopped: Stopped) -> None:
-    """Store why the table stopped, for `status`. StorageFailed when it cannot be written."""
+    """Store why the table stopped, for `status`. Raises StorageFailed when that cannot be written."""
     path = _path(state, stopped.table)
     store.make_folder(path.parent)
     with store.of_one_table(path):
@@ -61,14 +61,14 @@ def record_stopped(state: File, stopped: Stopped) -> None:
 
 
 def remove_stopped(state: File, table: TableId) -> None:
-    """Remove the stored failure of a table that went on. StorageFailed when it cannot be removed."""
+    """Remove the stored failure of a table that went on. Raises StorageFailed when that cannot be removed."""
     path = _path(state, table)
     with store.of_one_table(path):
         store.delete(path)
 
 
 def read_stopped(state: File, table: TableId) -> Stopped | None:
-    """Why the table's last attempt failed; None if it did not, or the file cannot be read."""
+    """The failure of the table's last attempt; None if it did not fail, or the file cannot be read."""
     try:
         doc = store.read(_path(state, table))
         return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))
@@ -77,7 +77,7 @@ def read_stopped(state: File, table: TableId) -> Stopped | None:
 
 
 def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
-    """The error that decides how a run ends: 3 before 1 before 75; the first of several."""
+    """The error whose exit code a run ends with: 3 before 1 before 75, and the first of several with the same code."""
     return max(errors, key=lambda error: _SERIOUS.index(error.exit_code))
 
 

@@ -1,6 +1,6 @@
-"""The documents of the state folder, under our names of errors: JSON files, each complete when it exists.
+"""The documents of the state folder: JSON files, each complete when it exists. Failures are errors of lakeingest.
 
-`storage_errors` names every failure of the state folder, also for the rooms that write other files into it.
+`storage_errors` names every failure of the state folder, also for packages that write other files into it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,45 +13,51 @@ from lakeingest.files.file import File
 
 
 def create(path: File, doc: Mapping[str, Any]) -> bool:
-    """Make the document; False, and nothing is changed, when it exists. StorageFailed when it cannot be written."""
+    """Make the document.
+
+    False, and nothing is changed, if it exists. Raises StorageFailed when it cannot be written.
+    """
     with storage_errors(path):
         return path.create(doc)
 
 
 def replace(path: File, doc: Mapping[str, Any]) -> None:
-    """Make or replace the document: a reader sees the old or the new one. StorageFailed when it cannot be written."""
+    """Make or replace the document. A reader sees the old or the new one.
+
+    Raises StorageFailed when it cannot be written.
+    """
     with storage_errors(path):
         path.put_document(doc)
 
 
 def append(path: File, doc: Mapping[str, Any]) -> None:
-    """Add a line with the document to a log; it is durable then. StorageFailed when it cannot be added."""
+    """Add a line with the document to a log, durably. Raises StorageFailed when it cannot be added."""
     with storage_errors(path):
         path.append(doc)
 
 
 def read(path: File) -> Any:
-    """The document. OSError or ValueError when it does not exist or cannot be read."""
+    """The document. Raises OSError or ValueError when it does not exist or cannot be read."""
     return files.document(path)
 
 
 def make_folder(path: File) -> None:
-    """Make the folder, for this user alone, if it is missing. StorageFailed when it cannot be made."""
+    """Make the folder, for this user alone, if it is missing. Raises StorageFailed when it cannot be made."""
     with storage_errors(path):
         path.make_folder(private=True)
 
 
 def delete(path: File) -> None:
-    """Remove the document if it exists. StorageFailed when it cannot be removed."""
+    """Remove the document if it exists. Raises StorageFailed when it cannot be removed."""
     with storage_errors(path):
         path.delete()
 
 
 @contextmanager
 def of_one_table(path: File) -> Iterator[None]:
-    """A StorageFailed of the block, which writes a table's document there, stops only that table.
+    """Let a StorageFailed of the block, which writes a document of one table to `path`, stop only that table.
 
-    Unless nothing can be written into the folder of the document.
+    It stops the pipeline if nothing else can be written into the document's folder either.
     """
     try:
         yield
@@ -64,9 +70,9 @@ def of_one_table(path: File) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(path: File, action: str = "written") -> Iterator[None]:
-    """StorageFailed, which names the path, when the block cannot write there; Retryable when memory is short.
+    """Raises StorageFailed, with the path, if the block cannot write there; Retryable if memory is short.
 
-    Errors of connections pass: a block may read from the source what it writes.
+    Errors of connections pass unchanged, because a block may read from the source what it writes.
     """
     try:
         yield
