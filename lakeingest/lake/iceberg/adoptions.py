@@ -1,4 +1,7 @@
-"""Adoptions of Iceberg tables: one commit names the next owner and moves staging, which each commit asserts."""
+"""Adoptions of Iceberg tables: one commit names the next owner and moves staging.
+
+Every commit asserts where staging is.
+"""
 
 import functools
 
@@ -23,19 +26,19 @@ class IcebergAdoptions:
         self._target, self._owner = target, owner
 
     def owner(self, table: TableId) -> Owner | None:
-        """By the table's property."""
+        """The owner that the table's property names."""
         with self._target.storage_errors():
-            named = self._found(table).properties.get(PIPELINE)
-        return None if named is None else Owner.of_text(named)
+            text = self._found(table).properties.get(PIPELINE)
+        return None if text is None else Owner.of_text(text)
 
     def adopt(self, table: TableId) -> None:
-        """Whatever others have changed of it: a run says that then."""
+        """Name this owner in one commit. Changes by others are not looked at: the next run refuses them."""
         with self._target.storage_errors():
             build = functools.partial(self._adoption, table)
             commit(table, build(self._found(table)), functools.partial(self._look, table), build)
 
     def _adoption(self, table: TableId, loaded: Table) -> Transaction:
-        """A new commit on staging, with the progress that a run goes on with; without, where it cannot as it is."""
+        """A new commit on staging, with the progress from which a run continues, or without any if no run can."""
         try:
             transaction = reset(table, loaded)
         except LakeIngestError:
@@ -48,10 +51,10 @@ class IcebergAdoptions:
         return transaction
 
     def _found(self, table: TableId) -> Table:
-        found = self._look(table) if self._target.exists() else None
-        if found is None:
+        loaded = self._look(table) if self._target.exists() else None
+        if loaded is None:
             raise without_copy(table)
-        return found
+        return loaded
 
     def _look(self, table: TableId) -> Table | None:
         return self._target._entries.look_at_any(table)  # noqa: SLF001 - of the same package

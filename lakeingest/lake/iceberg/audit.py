@@ -1,7 +1,7 @@
-"""Whether the files of a snapshot exist with the length that its manifests recorded, and no two rows have one key.
+"""Checks that the files of a snapshot exist with the lengths in its manifests, and that no two rows have the same key.
 
-A run looks when it opens a table and before each publish: at the files of the newest manifests that it did not look at
-before, and now and then at all files.
+A run checks when it opens a table and before each publish. It checks the files of the newest manifests that it has not
+checked before, and now and then all files.
 """
 
 import random
@@ -20,21 +20,21 @@ from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.data_files import alive, bounds_of, read_deletes, read_rows
 from lakeingest.lake.iceberg.metadata import TableFiles
 
-NEWEST = 64  # manifests whose files are looked at each time
-EVERY = 16  # commits after which all files are looked at, and keys compared
-ROWS = 2_000_000  # whose keys are compared in one look
+NEWEST = 64  # the files of so many manifests are checked each time
+EVERY = 16  # after so many commits all files are checked, and keys compared
+ROWS = 2_000_000  # the keys of so many rows are compared at a time
 
 
 def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, known: set[str]) -> None:
-    """StateUnreadable unless the files of this snapshot are complete, and no key was found twice.
+    """Raises StateUnreadable unless the files of this snapshot are complete, and no key was found twice.
 
     `known` is as in `damaged`.
     """
     thorough = published is None or _number(loaded, version) // EVERY > _number(loaded, published) // EVERY
-    if found := damaged(loaded, version, known, thorough=thorough):
+    if problem := damaged(loaded, version, known, thorough=thorough):
         raise StateUnreadable(
-            f"{table}: {found}; it was not published: run the same command again, which goes back to the newest commit"
-            " whose files are whole"
+            f"{table}: {problem}; it was not published: run the same command again, which goes back to the newest"
+            " commit whose files are whole"
         )
     if thorough and (key := repeated(loaded, version)) is not None:
         raise StateUnreadable(
@@ -43,21 +43,21 @@ def assert_publishable(table: TableId, loaded: Table, version: int, published: i
 
 
 def damaged(loaded: Table, version: int, known: set[str] | None = None, *, thorough: bool = False) -> str | None:
-    """What is wrong with a file of a snapshot, None if nothing is; `thorough` looks at all files.
+    """The problem with a file of a snapshot, None if there is none. `thorough` checks all files.
 
-    `known` names the manifests whose files were found complete: they are skipped, and the names are updated.
+    `known` names the manifests whose files were found complete. They are skipped, and the set is updated.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     known = set() if known is None else known
     path = snapshot.manifest_list
     try:
-        manifests = sorted(snapshot.manifests(loaded.io), key=lambda found: found.sequence_number or 0, reverse=True)
+        manifests = sorted(snapshot.manifests(loaded.io), key=lambda each: each.sequence_number or 0, reverse=True)
         for manifest in manifests if thorough else manifests[:NEWEST]:
             path = manifest.manifest_path
             if thorough or path not in known:
-                if found := _damaged_file(loaded, manifest):
-                    return found
+                if problem := _damaged_file(loaded, manifest):
+                    return problem
                 known.add(path)
     except FileNotFoundError:
         return f"{path} is gone"
@@ -88,10 +88,10 @@ def _size(loaded: Table, file: DataFile) -> int | None:
 def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
     """A key that two rows of a snapshot have, None if none was found.
 
-    All keys of a table of up to `ROWS` rows are compared; of a larger table those near a file that is chosen at random.
+    In a table of up to `ROWS` rows all keys are compared; in a larger one those near a file that is chosen at random.
     """
     names = [loaded.schema().find_field(number).name for number in sorted(loaded.schema().identifier_field_ids)]
-    if not names:  # someone took the identifier from the table
+    if not names:  # someone removed the identifier of the table
         return None
     tasks = list(_some(loaded, version, names[0]))
     files = TableFiles.of(loaded)
@@ -106,8 +106,8 @@ def repeated(loaded: Table, version: int) -> tuple[object, ...] | None:
     counts = keys.group_by(names).aggregate([([], "count_all")])
     if counts.num_rows == keys.num_rows:
         return None
-    found = counts.filter(pa.compute.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
-    return tuple(found[name] for name in names)
+    first = counts.filter(pa.compute.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
+    return tuple(first[name] for name in names)
 
 
 def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -126,16 +126,16 @@ def _some(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:
         chosen = bounds_of(random.choice(tasks).file, field)  # noqa: S311 - another part of the table each time
         near = [task for task in tasks if _overlap(bounds_of(task.file, field), chosen)]
         tasks = random.sample(near, len(near))
-    left = ROWS
+    remaining = ROWS
     for task in tasks:
-        if left > 0:
+        if remaining > 0:
             yield task
-        left -= task.file.record_count
+        remaining -= task.file.record_count
 
 
-def _overlap(one: tuple[Any, Any] | None, other: tuple[Any, Any] | None) -> bool:
-    """Whether two files may have the same value; True if that is unknown."""
-    return one is None or other is None or bool(one[0] <= other[1] and other[0] <= one[1])
+def _overlap(first: tuple[Any, Any] | None, second: tuple[Any, Any] | None) -> bool:
+    """Whether two files, by their bounds, may have the same value; True if a bound is unknown."""
+    return first is None or second is None or bool(first[0] <= second[1] and second[0] <= first[1])
 
 
 def _number(loaded: Table, version: int) -> int:

@@ -1,6 +1,6 @@
 """The bounds of long texts and bytes in the statistics of a data file, truncated to a length that suits a manifest.
 
-Source: Iceberg's table specification, "Data File Fields": a lower bound is at most the least value of the column in the
+Source: Iceberg's table specification, "Data File Fields". A lower bound is at most the least value of the column in the
 file, an upper bound at least the greatest; a missing bound excludes nothing. PyIceberg's truncation fails if the last
 character is U+D7FF: the next code point is half of a surrogate pair, which is no character.
 """
@@ -19,7 +19,7 @@ _LAST_BYTE = 0xFF
 
 
 def cut_lengths(metadata: TableMetadata) -> dict[int, int]:
-    """By field id the length of a column's bounds, in characters or bytes, if the table truncates them."""
+    """The length of each column's bounds that the table truncates, in characters or bytes, by field id."""
     plan = compute_statistics_plan(sanitize_column_names(metadata.schema()), metadata.properties)
     return {
         number: column.mode.length
@@ -29,14 +29,14 @@ def cut_lengths(metadata: TableMetadata) -> dict[int, int]:
 
 
 def uncut(metadata: TableMetadata) -> Mapping[str, str]:
-    """The table properties that make a writer record these bounds in full, up to the 4 KB that Parquet records."""
+    """Table properties with which a writer records these bounds in full, up to the 4 KB that Parquet records."""
     written = sanitize_column_names(metadata.schema())
     prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
     return {f"{prefix}.{written.find_column_name(number)}": "full" for number in cut_lengths(metadata)}
 
 
 def cut(file: DataFile, metadata: TableMetadata) -> DataFile:
-    """The file with truncated bounds; an upper bound without a short form is left out."""
+    """The file with truncated bounds. An upper bound without a short form is left out."""
     for number, length in cut_lengths(metadata).items():
         is_text = isinstance(metadata.schema().find_type(number), StringType)
         if number in file.lower_bounds:
@@ -51,7 +51,7 @@ def cut(file: DataFile, metadata: TableMetadata) -> DataFile:
 
 
 def _above_text(value: str, length: int) -> bytes | None:
-    """The value, or a greater text of at most so many characters; None if no such text exists."""
+    """The value, or a greater text of at most `length` characters; None if no such text exists."""
     if len(value) <= length:
         return value.encode()
     head = value[:length].rstrip(chr(_LAST))
@@ -63,7 +63,7 @@ def _above_text(value: str, length: int) -> bytes | None:
 
 
 def _above_bytes(value: bytes, length: int) -> bytes | None:
-    """The value, or at most so many greater bytes; None if no such bytes exist."""
+    """The value, or greater bytes, at most `length` of them; None if no such bytes exist."""
     if len(value) <= length:
         return value
     head = value[:length].rstrip(bytes([_LAST_BYTE]))

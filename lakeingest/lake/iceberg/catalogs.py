@@ -1,4 +1,4 @@
-"""Opens the catalog of a target, with the settings without which a run could wait for ever or lose a commit."""
+"""Opens the catalog of a target, with settings that keep a run from waiting for ever or losing a commit."""
 
 import weakref
 from collections.abc import Callable
@@ -15,17 +15,20 @@ from lakeingest.lake.iceberg.durable import IO, sync_commits
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-_LOCK_SECONDS = 30  # that a commit waits for another one of the same table
+_LOCK_SECONDS = 30  # how long a commit waits for another one of the same table
 _IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for longer
 
 
 def open_catalog(settings: config.Target) -> Catalog:
-    """The catalog; an embedded one is made where it does not exist. OperatorNeeded if its library is not installed."""
-    opened = _OPENED[settings.catalog.type or "sql"]
+    """The catalog. An embedded one is made where it does not exist.
+
+    Raises OperatorNeeded if the catalog's library is not installed.
+    """
+    kind = _OPENED[settings.catalog.type or "sql"]
     try:
-        return opened.by(settings, {**settings.pyiceberg_properties(), "py-io-impl": IO})
+        return kind.by(settings, {**settings.pyiceberg_properties(), "py-io-impl": IO})
     except ModuleNotFoundError as error:
-        raise OperatorNeeded(f"{settings.catalog_place}: {error}; pip install 'lakeingest[{opened.extra}]'") from error
+        raise OperatorNeeded(f"{settings.catalog_place}: {error}; pip install 'lakeingest[{kind.extra}]'") from error
 
 
 def _rest(settings: config.Target, properties: dict[str, str]) -> Catalog:
@@ -52,14 +55,17 @@ def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
     if settings.catalog.is_embedded:
         make_folder(settings.warehouse.path)
     catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
-    (sync_commits if settings.catalog.is_embedded else _limit_waits)(catalog.engine)
+    if settings.catalog.is_embedded:
+        sync_commits(catalog.engine)
+    else:
+        _limit_waits(catalog.engine)
     weakref.finalize(catalog, catalog.engine.dispose)
     return catalog
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """How a catalog is opened, and the extra of lakeingest that has its library."""
+    """How a catalog of one type is opened, and the extra of lakeingest that has its library."""
 
     by: Callable[[config.Target, dict[str, str]], Catalog]
     extra: str
@@ -74,7 +80,7 @@ _OPENED = {
 
 
 def _limit_waits(engine: "Engine") -> None:
-    """Let no commit wait for ever for the lock of a client that has vanished."""
+    """Limit how long a commit waits for the lock of a client that has vanished."""
     from sqlalchemy import event
 
     @event.listens_for(engine, "connect")

@@ -1,10 +1,10 @@
 """Commits to an Iceberg catalog that take effect at most once, even if their answers are lost.
 
 An answer can be lost or late, or refuse a request that a client or a proxy sent twice. So only the table shows whether
-a commit took effect. For this purpose every commit adds a new snapshot, or moves main, or moves staging to a snapshot
-where it never was, or removes branches for ever. It asserts the current snapshot of each branch that it moves or
-removes (Iceberg's REST specification, "TableRequirement"). Of all copies of such a request at most one takes effect.
-Once another commit moved a branch, none can. It also asserts the table's schema.
+a commit took effect. To be recognised, each commit adds a new snapshot, moves main, moves staging to a snapshot where
+it never was, or removes branches for ever. It asserts the current snapshot of each branch that it moves or removes
+(Iceberg's REST specification, "TableRequirement"). So of all copies of such a request at most one takes effect. Once
+another commit moved a branch, none can. A commit also asserts the table's schema.
 
 PyIceberg's `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says, and
 builds our changes on the commit of another writer. After a conflict it deletes manifests, which are needed if the
@@ -48,25 +48,29 @@ def commit(
     load: Callable[[], Table | None],
     rebuild: Callable[[Table], Transaction] | None = None,
 ) -> Mapping[str, int]:
-    """Make one commit; the answer is the snapshot of each branch that it moved.
+    """Make one commit. Returns the snapshot of each branch that it moved.
 
-    `load` answers the current table, None if it does not exist. `rebuild` prepares the same commit on it, after someone
-    else committed but moved none of our branches.
-    StaleWriter: the commit did not take effect and never will. CommitUnknown: this is unknown. Errors of the file
-    system and of the database pass unchanged; then the commit did not take effect.
+    `load` returns the current table, None if it does not exist. `rebuild` prepares the same commit on the current
+    table, after someone else committed but moved none of our branches. Errors of the file system and of the database
+    pass unchanged; then the commit did not take effect.
+
+    Raises:
+        StaleWriter: the commit did not take effect and never will.
+        CommitUnknown: it is unknown whether the commit took effect.
+
     """
     requests = [_Request.of(transaction)]
     landed: list[_Request] = []
 
     def is_done() -> bool:
-        found = load()
-        landed.extend(one for one in requests if found is not None and one.is_in(found.metadata))
+        current = load()
+        landed.extend(request for request in requests if current is not None and request.is_in(current.metadata))
         if landed:
             return True
-        if not requests[-1].can_land(found):
+        if not requests[-1].can_land(current):
             raise stale(table)
-        if found is not None and rebuild is not None and not requests[-1].is_based_on(found):
-            requests.append(_Request.of(rebuild(found)))
+        if current is not None and rebuild is not None and not requests[-1].is_based_on(current):
+            requests.append(_Request.of(rebuild(current)))
         return False
 
     def send() -> None:
@@ -109,7 +113,7 @@ def until_known(table: TableId, send: Callable[[], object], is_done: Callable[[]
 class _Request:
     """A request to the catalog, and how to recognise its effect.
 
-    `branches`: the snapshot of each branch that the request moves. `removes`: the branches that it removes.
+    `branches` has the snapshot of each branch that the request moves, `removes` the branches that it removes.
     """
 
     table: Table
@@ -122,29 +126,31 @@ class _Request:
 
     @classmethod
     def of(cls, transaction: Transaction) -> "_Request":
-        """The request of a transaction, which is not used after that."""
+        """The request of a transaction, which must not be used after that."""
         table, prepared = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way
         updates = not_before(table.metadata, prepared, getattr(table.catalog, "ahead", 0))
-        transaction._failed = True  # noqa: SLF001 - so it refuses to do that
-        branches = {one.ref_name: one.snapshot_id for one in updates if isinstance(one, SetSnapshotRefUpdate)}
+        transaction._failed = True  # noqa: SLF001 - so that it refuses further use
+        branches = {
+            update.ref_name: update.snapshot_id for update in updates if isinstance(update, SetSnapshotRefUpdate)
+        }
         creates = isinstance(transaction, CreateTableTransaction)
-        added = frozenset(one.snapshot.snapshot_id for one in updates if isinstance(one, AddSnapshotUpdate))
-        removes = frozenset(one.ref_name for one in updates if isinstance(one, RemoveSnapshotRefUpdate))
+        added = frozenset(update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate))
+        removes = frozenset(update.ref_name for update in updates if isinstance(update, RemoveSnapshotRefUpdate))
         if not added and not branches and not removes:
             raise ValueError("a commit must add a snapshot, or move or remove a branch, to be recognised")
         touched = branches.keys() | removes
         asserted: tuple[TableRequirement, ...] = (AssertCreate(),)
         if not creates:
-            # PyIceberg has only one requirement of each kind: of several branches only the first. The current
-            # schema changes within a transaction: what is asserted is that of the table as it was loaded.
+            # PyIceberg makes only one requirement of each kind, so only the first of several branches has one. The
+            # current schema changes within a transaction, and the one of the table as it was loaded is asserted.
             ours = AssertRefSnapshotId, AssertCurrentSchemaId, AssertDefaultSpecId
-            others = (one for one in transaction._requirements if not isinstance(one, ours))  # noqa: SLF001
-            places = (_stands(one, _place(table.metadata, one)) for one in sorted(touched))
+            others = (each for each in transaction._requirements if not isinstance(each, ours))  # noqa: SLF001
+            places = (_stands(branch, _place(table.metadata, branch)) for branch in sorted(touched))
             asserted = (*others, *places, *_defined(table.metadata))
         return cls(table, updates, asserted, added, branches, removes, creates)
 
     def send(self) -> None:
-        """Send the request once; an error does not mean that it had no effect."""
+        """Send the request once. An error does not mean that it had no effect."""
         self.table.catalog.commit_table(self.table, self.requirements, self.updates)
 
     def is_in(self, metadata: TableMetadata) -> bool:
@@ -152,33 +158,36 @@ class _Request:
         if metadata.table_uuid != self.table.metadata.table_uuid:
             return False
         if self.snapshots:
-            return all(metadata.snapshot_by_id(one) is not None for one in self.snapshots)
+            return all(metadata.snapshot_by_id(snapshot) is not None for snapshot in self.snapshots)
         if not self.branches:
             return self.removes.isdisjoint(metadata.refs)
-        if MAIN_BRANCH not in self.branches:  # a statement made the snapshot, which the branch never had before
-            lines = {branch: ancestors_of(metadata.snapshot_by_name(branch), metadata) for branch in self.branches}
-            return all(self.branches[name] in (one.snapshot_id for one in line) for name, line in lines.items())
-        # it moves main alone, which may have moved on since: the log names the snapshot then
-        target, logs = self.branches[MAIN_BRANCH], (metadata.snapshot_log, self.table.metadata.snapshot_log)
-        now, before = (sum(entry.snapshot_id == target for entry in log) for log in logs)
-        return now > before or _place(metadata, MAIN_BRANCH) == target
+        if MAIN_BRANCH not in self.branches:  # a statement made the snapshot, and staging never had it before
+            for branch, target in self.branches.items():
+                history = ancestors_of(metadata.snapshot_by_name(branch), metadata)
+                if target not in (snapshot.snapshot_id for snapshot in history):
+                    return False
+            return True
+        # it moves main alone, which may have moved on since then: then the log of main has the snapshot once more
+        target = self.branches[MAIN_BRANCH]
+        times_now = sum(entry.snapshot_id == target for entry in metadata.snapshot_log)
+        times_before = sum(entry.snapshot_id == target for entry in self.table.metadata.snapshot_log)
+        return times_now > times_before or _place(metadata, MAIN_BRANCH) == target
 
-    def can_land(self, found: Table | None) -> bool:
-        """Whether a delayed copy of the request could still take effect on the table as it was found."""
-        if self.creates or found is None:
-            return self.creates and found is None
-        base = self.table.metadata
-        asserted = [one for one in self.requirements if isinstance(one, AssertRefSnapshotId)]
-        unmoved = all(_place(found.metadata, one.ref) == one.snapshot_id for one in asserted)
-        return unmoved and found.metadata.table_uuid == base.table_uuid
+    def can_land(self, current: Table | None) -> bool:
+        """Whether a delayed copy of the request could still take effect on the current table, None if there is none."""
+        if self.creates or current is None:
+            return self.creates and current is None
+        asserted = [each for each in self.requirements if isinstance(each, AssertRefSnapshotId)]
+        unmoved = all(_place(current.metadata, each.ref) == each.snapshot_id for each in asserted)
+        return unmoved and current.metadata.table_uuid == self.table.metadata.table_uuid
 
-    def is_based_on(self, found: Table) -> bool:
+    def is_based_on(self, current: Table) -> bool:
         """Whether nobody committed since the request was prepared."""
-        return (found.name(), found.metadata_location) == (self.table.name(), self.table.metadata_location)
+        return (current.name(), current.metadata_location) == (self.table.name(), self.table.metadata_location)
 
 
 def _defined(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """Assert the table and its definition, which the files were written for."""
+    """Assertions of the table and its definition, for which the files were written."""
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
@@ -195,7 +204,7 @@ def _place(metadata: TableMetadata, branch: str) -> int | None:
 
 
 def _is_final(error: Exception | None) -> bool:
-    """Whether a file system or a transactional database answered, so that no request is delayed."""
+    """Whether a file system or a transactional database answered, so that no copy of the request is delayed."""
     if isinstance(error, DBAPIError):
         return not error.connection_invalidated
     if isinstance(error, ConnectionError | TimeoutError):

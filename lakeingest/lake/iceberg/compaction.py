@@ -1,4 +1,4 @@
-"""Compaction: now and then a commit combines the small files and the deletes of the commits before it.
+"""Compaction: now and then a commit combines the small files and the deletes of earlier commits.
 
 Each merge adds a small data file and a file of deletes. Readers and later merges have to open all of them.
 """
@@ -14,60 +14,65 @@ from lakeingest.lake.iceberg.live_rows import of_files, without_dangling
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import FileChanges, by_content
 
-FILES = 16  # small data files, or files of deletes, that make a compaction worth while
-SMALL_ROWS = 50_000  # of a data file: with fewer rows it is small
-DEAD = 0.3  # share of a data file's rows that are deleted: above it the file is rewritten
-ROWS_AT_ONCE = 500_000  # that are rewritten, so that no commit takes seconds longer than others
+FILES = 16  # so many small data files, or files of deletes, make a compaction worth while
+SMALL_ROWS = 50_000  # a data file with fewer rows is small
+DEAD = 0.3  # a data file is rewritten if a larger share of its rows is deleted
+ROWS_AT_ONCE = 500_000  # so many rows are rewritten at a time: no commit takes seconds longer than others
 
 
 def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
     """The changes of a commit on this snapshot: the new files, and a compaction if many files are small."""
     table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
-    assert snapshot is not None  # noqa: S101 - whoever commits builds on it
+    assert snapshot is not None  # noqa: S101 - the commit builds on it
     manifests = snapshot.manifests(loaded.io)
     if not _are_many(manifests):
         return FileChanges(tuple(new))
-    listed = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
-    rows, deletes = by_content(listed)
+    files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
+    rows, deletes = by_content(files)
     small = [file for file in rows if file.record_count < SMALL_ROWS]
     new_rows, new_deletes = by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
     groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)
     old = [file for group in groups for file in group]
-    gone = {file.file_path for file in old}
-    left = of_files(dead, [file for file in rows if file.file_path not in gone])
+    rewritten = {file.file_path for file in old}
+    remaining = of_files(dead, [file for file in rows if file.file_path not in rewritten])
     added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
-    return FileChanges((*new_rows, *added, *write_deletes(table, left)), (*old, *deletes))
+    return FileChanges((*new_rows, *added, *write_deletes(table, remaining)), (*old, *deletes))
 
 
 def compacted(loaded: Table, version: int) -> FileChanges:
-    """What puts all small files and all deletes of a snapshot together, many rows at a time; no changes where none are.
+    """Changes that combine all small files and all deletes of a snapshot; no changes where there is nothing to combine.
 
-    A file with many dead rows is written anew, too, however large it is.
+    The small files are combined in groups of up to `ROWS_AT_ONCE` rows. A file with many dead rows is rewritten, too,
+    however large it is.
     """
     table = TableFiles.of(loaded)
     rows, deletes = by_content(files_of(loaded, version))
     dead = read_deletes(table, deletes)
     groups = _all_groups(rows, dead)
-    if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes is as few as can be
+    if not groups and len(deletes) < 2:  # noqa: PLR2004 - the deletes cannot be in fewer files
         return without_dangling(loaded, version)
     old = [file for group in groups for file in group]
-    gone = {file.file_path for file in old}
-    left = of_files(dead, [file for file in rows if file.file_path not in gone])
+    rewritten = {file.file_path for file in old}
+    remaining = of_files(dead, [file for file in rows if file.file_path not in rewritten])
     added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
-    return FileChanges((*added, *write_deletes(table, left)), (*old, *deletes))
+    return FileChanges((*added, *write_deletes(table, remaining)), (*old, *deletes))
 
 
 def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
     """All files of rows and of deletes that a snapshot has."""
     snapshot = loaded.metadata.snapshot_by_id(version)
-    assert snapshot is not None  # noqa: S101 - whoever commits builds on it
-    entries = (entry for one in snapshot.manifests(loaded.io) for entry in one.fetch_manifest_entry(loaded.io))
+    assert snapshot is not None  # noqa: S101 - the commit builds on it
+    manifests = snapshot.manifests(loaded.io)
+    entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io))
     return tuple(entry.data_file for entry in entries)
 
 
 def _all_groups(files: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
-    """The small files in groups that are read at once, and each file with many dead rows; none that stays as it is."""
+    """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, and each large file with many dead rows.
+
+    A small file that would be a group by itself is left out, unless it has many dead rows.
+    """
     groups: list[list[DataFile]] = []
     count = ROWS_AT_ONCE
     for file in files:
@@ -100,19 +105,20 @@ def _are_many(manifests: Sequence[ManifestFile]) -> bool:
 
 
 def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
-    """The files to rewrite, up to a number of rows, each group as one file.
+    """The files to rewrite, at most `ROWS_AT_ONCE` rows, in groups that become one file each.
 
-    The small files are one group. A file with many dead rows is a group by itself: its keys stay close together.
+    The small files are one group. A file with many dead rows is a group by itself, so that its keys stay close
+    together.
     """
     dying = [file for file in files if _has_many_dead(file, dead)]
     groups: list[list[DataFile]] = [list(small)] if small else []
     groups += [[file] for file in dying if file not in small]
-    left, chosen = ROWS_AT_ONCE, []
+    remaining, chosen = ROWS_AT_ONCE, []
     for group in groups:
         count = sum(file.record_count for file in group)
-        if count <= left:
+        if count <= remaining:
             chosen.append(group)
-            left -= count
+            remaining -= count
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""The creation of a table: prepared with its columns, place and properties, and its first commit."""
+"""The creation of a table: with its columns, place and properties, and with its first commit."""
 
 from collections.abc import Mapping
 
@@ -35,15 +35,15 @@ def prepared(
 ) -> Transaction:
     """The transaction that creates the table under this name, in the `chosen` folder or in a new one.
 
-    StaleWriter where the name is taken, NotOurTable where the folder is. A REST catalog is asked, and changes nothing
-    yet: after an error it is asked again.
+    A REST catalog is asked to prepare it, which changes nothing yet; after an error it is asked again. Raises
+    StaleWriter where the name is taken, NotOurTable where the folder is.
     """
-    table, made = schema.table, list[Transaction]()
+    table, transactions = schema.table, list[Transaction]()
     fields, location = iceberg_schema(schema, form.comments), chosen or new_location(settings, table)
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table)}
 
     def ask() -> None:
-        made.append(catalog.create_table_transaction(name, fields, location=location, properties=properties))
+        transactions.append(catalog.create_table_transaction(name, fields, location=location, properties=properties))
 
     def is_done() -> bool:
         if catalog.table_exists(name):
@@ -52,16 +52,16 @@ def prepared(
 
     until_known(table, ask, is_done)
     assert_usable = assert_outside if chosen is None else assert_free
-    assert_usable(made[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
-    return made[-1]
+    assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
+    return transactions[-1]
 
 
 def made_at_once(
     catalog: Catalog, name: Name, schema: TableSchema, form: Form, settings: config.Target, chosen: str | None
 ) -> Table:
-    """The table under its own name, without a snapshot; it is made, unless a run has made it and was killed.
+    """The table under its own name, without a snapshot. It is made, unless a killed run has made it.
 
-    Two runs may get the same table: the first commit of only one of them takes effect.
+    Two runs may get the same table; then the first commit of only one of them takes effect.
     """
     table, fields = schema.table, iceberg_schema(schema, form.comments)
     location = chosen or (None if settings.catalog.gives_places else new_location(settings, table))
@@ -74,23 +74,24 @@ def made_at_once(
         )
     loaded = catalog.load_table(name)
     if location is not None and not loaded.metadata.snapshots:
-        (assert_outside if chosen is None else assert_free)(loaded.io, table, location)
+        assert_usable = assert_outside if chosen is None else assert_free
+        assert_usable(loaded.io, table, location)
     return loaded
 
 
 def assert_begun_for(schema: TableSchema, loaded: Table) -> None:
-    """NotOurTable if the table, which has no progress, has other columns than the source has now."""
-    wanted, found = (
+    """Raises NotOurTable if the table, which has no progress, has other columns than the source has now."""
+    expected, actual = (
         [(field.name, str(field.field_type), field.required) for field in fields]
         for fields in (iceberg_schema(schema, {}).fields, loaded.schema().fields)
     )
-    if wanted != found:
+    if expected != actual:
         name = ".".join(loaded.name())
         raise NotOurTable(f"{name} was begun with other columns than {schema.table} has now, and is empty; drop it")
 
 
 def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]) -> None:
-    """An empty main, where there is none yet, and the first progress on the branch; `marks` are properties."""
+    """Write an empty main, if there is none yet, and the first progress on the branch. `marks` are table properties."""
     transaction.set_properties({LOCATION: transaction.table_metadata.location, **marks})
     main = transaction.table_metadata.refs.get(MAIN)
     base = None if main is None else main.snapshot_id
@@ -103,7 +104,7 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
 
 
 def without_progress(loaded: Table) -> Transaction:
-    """Take the progress out of a table that was never published: its branch begins at main again."""
+    """A commit that takes the progress out of a table that was never published: its branch begins at main again."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
     with transaction.update_snapshot(branch=STAGING).fast_append():
@@ -112,9 +113,9 @@ def without_progress(loaded: Table) -> Transaction:
 
 
 def show(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
-    """Let readers take a table under its own name for a copy, with the commit that moves main to this version.
+    """Make a table under its own name a copy that readers may use, with the commit that moves main to this version.
 
-    Of a publish and a discard only the first takes effect, because the publish asserts the branch.
+    The publish asserts the branch. So of a publish and a discard only the first one takes effect.
     """
     assert_staged(table, loaded, version)
     transaction.remove_properties(STATE)

@@ -1,7 +1,7 @@
 """The Parquet files of an Iceberg table: rows, and positions of deleted rows.
 
-Source: Iceberg's table specification, "Position Delete Files". Each call writes new files, so retried and
-speculative tasks are harmless. The files are durable when the call returns, and part of no table until a commit.
+Source: Iceberg's table specification, "Position Delete Files". Each call writes new files, so retried and speculative
+tasks are harmless. The files are durable when the call returns, and no table has them before a commit.
 """
 
 import struct
@@ -28,7 +28,7 @@ from lakeingest.lake.iceberg.errors import parsed, storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.projection import projected
 
-Positions = Mapping[str, "np.ndarray"]  # by the path of a data file, ascending
+Positions = Mapping[str, "np.ndarray"]  # row numbers by the path of a data file, ascending
 
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _SCHEMA = pa.schema(
@@ -40,7 +40,7 @@ _SCHEMA = pa.schema(
 
 
 def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
-    """Files with the table's field ids and statistics."""
+    """Write the rows to files with the table's field ids and statistics."""
     if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
     metadata = table.metadata
@@ -53,7 +53,7 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
 
 
 def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """The values of a column, of the table's type; NULL in a column that the source has no more."""
+    """The values of a column, with the table's type; NULL in a column that the source does not have."""
     if field.name not in rows.column_names and field.nullable:
         return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     return rows[field.name].cast(field.type)
@@ -62,7 +62,7 @@ def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
     """These columns of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
 
-    StateUnreadable when it is damaged, ForeignWrite when it is no Parquet file.
+    Raises StateUnreadable when the file is damaged, ForeignWrite when it is no Parquet file.
     """
     with _opened(table, file) as parquet:
         return projected(table.metadata.schema(), parquet, names)
@@ -77,19 +77,21 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
-    """One file of deletes, or none; its bounds let readers skip it."""
+    """Write one file of deletes, if there are any. Its bounds let readers skip it."""
     paths = sorted(path for path, rows in positions.items() if len(rows))
     if not paths:
         return []
     counts = [len(positions[path]) for path in paths]
-    named = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
+    file_paths = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
     numbers = np.concatenate([positions[path] for path in paths])
     metadata = table.metadata
-    place = load_location_provider(metadata.location, metadata.properties)
-    out = table.io.new_output(place.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
+    provider = load_location_provider(metadata.location, metadata.properties)
+    out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
     with storage_errors(table.location):
         with out.create() as stream:
-            pq.write_table(pa.table([named.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd")
+            pq.write_table(
+                pa.table([file_paths.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd"
+            )
         size = len(out)
     lowest, highest = (struct.pack("<q", int(end)) for end in (numbers.min(), numbers.max()))
     file = DataFile.from_args(
@@ -112,34 +114,35 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
 
 
 def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
-    """The positions in files of deletes."""
-    found = defaultdict(list)
+    """The positions in all these files of deletes."""
+    by_path = defaultdict(list)
     for file in files:
         for path, positions in positions_by_path(table, file):
-            found[path].append(positions)
-    return {path: np.sort(np.concatenate(parts)) for path, parts in found.items()}
+            by_path[path].append(positions)
+    return {path: np.sort(np.concatenate(parts)) for path, parts in by_path.items()}
 
 
 def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
-    """The positions in one file of deletes; PyIceberg searches all of them for each path, which takes a second.
+    """The positions in one file of deletes, by path.
 
-    StateUnreadable when the file is damaged, ForeignWrite when it is no Parquet file.
+    PyIceberg searches all positions for each path, which takes a second. Raises StateUnreadable when the file is
+    damaged, ForeignWrite when it is no Parquet file.
     """
     with _opened(table, file, read_dictionary=["file_path"]) as parquet:
-        read = parquet.read(_SCHEMA.names)
-    if not read.num_rows:
+        rows = parquet.read(_SCHEMA.names)
+    if not rows.num_rows:
         return
-    paths = read["file_path"].unify_dictionaries().combine_chunks()
+    paths = rows["file_path"].unify_dictionaries().combine_chunks()
     numbers = paths.indices.to_numpy()
     order = np.argsort(numbers, kind="stable")
-    found, starts = np.unique(numbers[order], return_index=True)
-    parts = np.split(read["pos"].to_numpy()[order], starts[1:])
-    yield from zip(paths.dictionary.take(found).to_pylist(), parts, strict=True)
+    distinct, starts = np.unique(numbers[order], return_index=True)
+    parts = np.split(rows["pos"].to_numpy()[order], starts[1:])
+    yield from zip(paths.dictionary.take(distinct).to_pylist(), parts, strict=True)
 
 
 @contextmanager
 def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """StateUnreadable when the file is damaged, ForeignWrite when it is no Parquet file."""
+    """The open file. Raises StateUnreadable when it is damaged, ForeignWrite when it is no Parquet file."""
     if file.file_format is not FileFormat.PARQUET:
         raise ForeignWrite(
             f"{file.file_path}: someone else wrote this file as {file.file_format.value}; set write.format.default of"
@@ -155,10 +158,13 @@ def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = 
 
 
 def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
-    """The rows of a file that are not deleted; StateUnreadable when a row is deleted that the file does not have."""
-    gone = dead.get(file.file_path, np.zeros(0, np.int64))
-    if len(gone) and not 0 <= gone[0] <= gone[-1] < rows.num_rows:
-        raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {gone[-1]} is deleted")
+    """The rows of a file that are not deleted.
+
+    Raises StateUnreadable if a row is deleted that the file does not have.
+    """
+    deleted = dead.get(file.file_path, np.zeros(0, np.int64))
+    if len(deleted) and not 0 <= deleted[0] <= deleted[-1] < rows.num_rows:
+        raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {deleted[-1]} is deleted")
     mask = np.ones(rows.num_rows, bool)
-    mask[gone] = False
+    mask[deleted] = False
     return rows.filter(pa.array(mask))

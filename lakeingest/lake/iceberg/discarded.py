@@ -1,9 +1,9 @@
 """Copies that were begun and discarded: the mark that proves it, and the deletion of their files.
 
-When the catalog drops the entry of a copy, the copy's files stay in its folder. So a last commit is made before that.
-It removes the copy's branches and sets the property `lakeingest.state` to `discarded`. None of our commits can follow
-it, because each of them asserts a branch. A folder whose metadata.json does not say so is kept: another catalog may use
-it.
+When the catalog drops the entry of a copy, the copy's files stay in its folder. So a last commit is made before the
+drop. It removes the copy's branches and sets the property `lakeingest.state` to `discarded`. None of our commits can
+follow it, because each of them asserts a branch. A folder whose metadata.json lacks this mark is kept: another catalog
+may use it.
 """
 
 import os
@@ -32,12 +32,12 @@ _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 
 
 def is_discarded(loaded: Table) -> bool:
-    """Whether a run has discarded the copy, and was perhaps killed before it dropped the entry."""
+    """Whether a run has discarded the copy. It may have been killed before it dropped the entry."""
     return loaded.properties.get(STATE) == DISCARDED
 
 
 def discarding(loaded: Table) -> Transaction:
-    """The last commit of a copy that has a branch; it is refused if another run has published the copy."""
+    """The last commit of a copy that has a branch. It is refused if another run has published the copy."""
     transaction = OneTransaction(loaded)
     transaction.set_properties({STATE: DISCARDED})
     branches = ManageSnapshots(transaction=transaction)
@@ -50,18 +50,18 @@ def discarding(loaded: Table) -> Transaction:
 def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedelta) -> tuple[int, int]:
     """Delete the files of the table's discarded copies, if all of them are older than `age`; how many files and bytes.
 
-    `beginning` is that of the folders of all copies.
+    `beginning` is the beginning of the folders of all copies.
     """
     store, own = store_of(loaded.io, loaded.location())
     oldest = datetime.now(UTC) - age
     removed = freed = 0
     for folder in _copies(store, own, path_of(beginning)):
         listed = listing(store, folder.path)
-        there = [one for one in listed if one.is_file]
-        if any(one.mtime >= oldest for one in there) or not _is_proven(loaded, table, folder, there):
+        files = [entry for entry in listed if entry.is_file]
+        if any(file.mtime >= oldest for file in files) or not _is_proven(loaded, table, folder, files):
             continue
         files = own_files(folder.path, listed)
-        files.sort(key=lambda one: one.path.endswith(".metadata.json"))  # the proof is deleted last
+        files.sort(key=lambda file: file.path.endswith(".metadata.json"))  # the proof is deleted last
         count, size = deleted(store, files)
         removed, freed = removed + count, freed + size
         if isinstance(store, LocalFileSystem):
@@ -70,42 +70,43 @@ def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedel
 
 
 def _remove_empty_folders(path: str) -> None:
-    """Remove a folder and those below it; one that has a file stays."""
+    """Remove a folder and those below it, except folders that have a file."""
     for above, _, _ in os.walk(path, topdown=False):
         with suppress(OSError):
             Path(above).rmdir()
 
 
 def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
-    """The folders of other copies than the one in `own`.
+    """The folders of the table's other copies; `own` is the folder of its present copy.
 
-    None where that one is elsewhere, or where the credentials may list no others, because a catalog lent them for it.
+    None if the present copy is elsewhere, or a catalog lent credentials for its folder that may not list others.
     """
     above, _, name = beginning.rpartition("/")
     if own.rpartition("/")[0] != above:
         return []
     try:
-        found = store.get_file_info(FileSelector(above))
+        entries = store.get_file_info(FileSelector(above))
     except OSError as error:
         if REFUSED.search(str(error)):
             return []
         raise
     return [
-        one
-        for one in found
-        if one.type is FileType.Directory and one.path != own
-        if not (isinstance(store, LocalFileSystem) and Path(one.path).is_symlink())
-        if one.base_name.startswith(name) and _COPY.fullmatch(one.base_name.removeprefix(name))
+        entry
+        for entry in entries
+        if entry.type is FileType.Directory and entry.path != own
+        if not (isinstance(store, LocalFileSystem) and Path(entry.path).is_symlink())
+        if entry.base_name.startswith(name) and _COPY.fullmatch(entry.base_name.removeprefix(name))
     ]
 
 
 def _is_proven(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
-    """Whether the folder's last metadata.json says so, or it has manifests alone, which no table can have.
+    """Whether the folder's last metadata.json has the mark, or the folder has only manifests, which no table can have.
 
-    A creation that was killed leaves these. Of two files with the last number, only one took effect: nothing is proven.
+    A creation that was killed leaves such manifests. If two files have the last number, only one of them took effect,
+    so nothing is proven.
     """
-    names = [one.path.removeprefix(f"{folder.path}/") for one in files]
-    numbers = {name: int(found[1]) for name in names if (found := _METADATA.fullmatch(name)) is not None}
+    names = [file.path.removeprefix(f"{folder.path}/") for file in files]
+    numbers = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}
     last = [name for name, number in numbers.items() if number == max(numbers.values())]
     if not last:
         return all(map(_MANIFEST.fullmatch, names))

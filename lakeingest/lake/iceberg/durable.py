@@ -1,7 +1,7 @@
 """The files of a local lake, and their names, are durable before anything refers to them.
 
-Otherwise only the catalog itself is synced, and after a power loss it names empty files. Object stores do not need
-this: a file is durable there when the request that wrote it is answered.
+Without this, only the catalog itself is synced, and after a power loss it names empty files. Object stores do not need
+it: a file is durable there when the request that wrote it is answered.
 """
 
 from pathlib import Path
@@ -17,14 +17,14 @@ from sqlalchemy import Engine, event
 from lakeingest.disk import make_folder, sync
 
 IO = f"{__name__}.DurableFileIO"  # catalogs load the class by this name
-_TRIES = 6  # of a request to an overloaded store: some seconds, because the pauses grow
+_TRIES = 6  # tries of a request to an overloaded store take some seconds together, because the pauses grow
 
 
 class DurableFileIO(PyArrowFileIO):
-    """PyIceberg's file access; a local file is durable when it is closed."""
+    """PyIceberg's file access. A local file is durable when it is closed."""
 
     def new_input(self, location: str) -> PyArrowFile:
-        """A file to read; FileNotFoundError where no file system has the scheme, as in a damaged manifest."""
+        """A file to read. Raises FileNotFoundError if no file system has the scheme, as in a damaged manifest."""
         try:
             return super().new_input(location)
         except ValueError as error:
@@ -37,10 +37,10 @@ class DurableFileIO(PyArrowFileIO):
         return _LocalFile(location, path, self.fs_by_scheme(scheme, None)) if scheme == "file" else out
 
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
-        """The store. It writes a small file by one request, not by an upload in parts that it begins first.
+        """The store's file system. It writes a small file by one request, not by an upload in parts.
 
-        Arrow would ask an overloaded store for less than a second. PyIceberg has no property for either; what a file
-        system of Arrow is pickled as makes the same one.
+        Arrow would retry on an overloaded store for less than a second. PyIceberg has no property for either setting.
+        So the file system is made again from its pickled options, with these two added.
         """
         make, (options,) = super()._initialize_s3_fs(netloc).__reduce__()
         again = AwsStandardS3RetryStrategy(max_attempts=_TRIES)
@@ -75,10 +75,12 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
 
 
 def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
-    """Sync the files that another engine wrote for a snapshot in a folder of this machine, and their names."""
-    manifests = [one for one in snapshot.manifests(loaded.io) if one.added_snapshot_id == snapshot.snapshot_id]
-    entries = (entry for one in manifests for entry in one.fetch_manifest_entry(loaded.io))
-    written = [snapshot.manifest_list, *(one.manifest_path for one in manifests)]
+    """Sync the files, and their names, that another engine wrote for a snapshot in a folder of this machine."""
+    manifests = [
+        manifest for manifest in snapshot.manifests(loaded.io) if manifest.added_snapshot_id == snapshot.snapshot_id
+    ]
+    entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io))
+    written = [snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
     written += (entry.data_file.file_path for entry in entries)
     parsed = (DurableFileIO.parse_location(location) for location in written)
     paths = {Path(path) for scheme, _, path in parsed if scheme == "file"}
@@ -89,8 +91,8 @@ def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
 def sync_commits(engine: Engine) -> None:
     """Let SQLite sync a commit to the disk before it answers.
 
-    Its default, FULL, does not sync the folder from which it removed the journal, so an answered commit may be rolled
-    back after a power loss (https://www.sqlite.org/pragma.html#pragma_synchronous).
+    SQLite's default, FULL, does not sync the folder from which it removed the journal. So an answered commit may be
+    rolled back after a power loss (https://www.sqlite.org/pragma.html#pragma_synchronous).
     """
 
     @event.listens_for(engine, "connect")

@@ -1,7 +1,7 @@
 """The entries of our tables in a catalog: found by their names, made, named at the first publish, and dropped.
 
-A table that is being built has an entry of its own, whose name has a random part. So a run that was superseded can
-neither drop nor change what a later run builds: it knows another name. Only the entry is ever dropped, never its files,
+A table that is being built has an entry of its own, whose name has a random part. So a superseded run can neither drop
+nor change a table that a later run builds: it knows another name. Only the entry is ever dropped, never its files,
 because a published table may have the same ones. Where a table has its own name from the start, nothing is dropped.
 """
 
@@ -41,13 +41,13 @@ from lakeingest.lake.marks import OWNER
 from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours, stale, unnameable
 
-_LISTED_SECONDS = 10.0  # that a list of names is used again; a list of thousands takes a server seconds
+_LISTED_SECONDS = 10.0  # how long a list of names is used again; a list of thousands takes a server seconds
 
 Options = Callable[[TableId], TableOptions]
 
 
 class Entries:
-    """What a target does with the catalog besides commits.
+    """All that a target does with the catalog besides commits.
 
     It remembers the entry of each table that it has found or made under a name for building.
     """
@@ -62,51 +62,53 @@ class Entries:
         self._settings, self._catalog, self._ownership, self._options = settings, catalog, ownership, options
         self._first_publish = first_publish(settings.catalog, catalog)
         self._building: dict[TableId, Name] = {}
-        self._listed: dict[str, tuple[float, list[str]]] = {}  # by namespace: when, and the names of tables being built
+        # by namespace: when it was listed, and the names of tables that are being built
+        self._listed: dict[str, tuple[float, list[str]]] = {}
 
     def own(self, transaction: Transaction, loaded: Table) -> Transaction:
-        """The transaction on this table, which names its owner with that commit, where it does not yet."""
+        """The transaction, which also names the table's owner unless the table does so already."""
         if self._ownership is not None and (marks := self._ownership.marks(loaded.properties)):
             transaction.set_properties(marks)
         return transaction
 
     def is_our_place(self, table: TableId, location: str) -> bool:
-        """Whether a folder is one that we would make the table's copy in."""
+        """Whether we would make the table's copy in this folder."""
         return is_ours(self._settings, self._options(table), table, location)
 
     def all_names(self) -> set[tuple[str, str]]:
-        """The namespace and the name of every table, of ours also before their first publish."""
-        found = [name for space in self._namespaces() for name in self._catalog.list_tables(space)]
-        return {(".".join(space), own_name(name)) for *space, name in found}
+        """The namespace and the own name of every table; our tables are included before their first publish."""
+        identifiers = [name for space in self._namespaces() for name in self._catalog.list_tables(space)]
+        return {(".".join(space), own_name(name)) for *space, name in identifiers}
 
     def has(self, uuid: str) -> bool:
-        """Whether the catalog has the Iceberg table with this UUID, under any name; True if one cannot be read."""
+        """Whether the catalog has the Iceberg table with this UUID, under any name; True if a table cannot be read."""
         for space in self._namespaces():
             for name in self._catalog.list_tables(space):
                 try:
-                    found = str(self._catalog.load_table(name).metadata.table_uuid)
+                    table_uuid = str(self._catalog.load_table(name).metadata.table_uuid)
                 except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException):
                     continue
                 except UNREADABLE:
                     return True
-                if found == uuid:
+                if table_uuid == uuid:
                     return True
         return False
 
     def _namespaces(self, within: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-        """All namespaces: for some catalogs one whose name has a dot is in another one."""
+        """All namespaces. In some catalogs a namespace whose name has a dot is inside another one."""
         for space in self._catalog.list_namespaces(within):
             yield space
             yield from self._namespaces(space)
 
     def names(self, table: TableId) -> tuple[Name, ...]:
-        """The table's own name, and those that runs have built it under."""
+        """The table's own name, and the names under which runs have built it."""
         return self._settings.identifier(table), *self._others(table)
 
     def load(self, table: TableId, name: Name) -> Table | None:
-        """What the catalog has under this name, with the properties that our writers obey.
+        """The catalog's table under this name, with only those properties that our writers obey; None if there is none.
 
-        UnsupportedTable where it refuses to be asked for that.
+        Raises UnsupportedTable where the catalog refuses a request with this name, NotOurTable where it is no Iceberg
+        table.
         """
         try:
             loaded = self._catalog.load_table(name)
@@ -126,7 +128,7 @@ class Entries:
             return None
 
     def found(self, table: TableId) -> Table | None:
-        """The table as it is for a run that begins: under its own name, else the newest one that is being built.
+        """The table as a run finds it that begins: under its own name, else the newest one that is being built.
 
         Raises as `assert_ours` does.
         """
@@ -134,16 +136,17 @@ class Entries:
         return self.find(table)
 
     def find(self, table: TableId) -> Table | None:
-        """As `found`; a run that has begun to build the table sees no other one that is being built."""
+        """The table as `found`. A run that has begun to build the table does not see those that others build."""
         loaded = self.look(table)
         if loaded is not None:
             assert_ours(table, loaded)
         return loaded
 
     def look(self, table: TableId) -> Table | None:
-        """As `find`, whatever others have changed of it. NotOurTable when it is no copy, NotOurCopy when another's.
+        """The table as `find`, but changes by others are no error.
 
-        A table under its own name that no run has begun belongs to nobody.
+        A table under its own name that no run has begun belongs to nobody. Raises NotOurTable when it is no copy,
+        NotOurCopy when it belongs to another pipeline.
         """
         loaded = self.look_at_any(table)
         if loaded is None or self._ownership is None:
@@ -153,10 +156,10 @@ class Entries:
         return loaded
 
     def look_at_any(self, table: TableId) -> Table | None:
-        """As `look`, whoever owns it."""
+        """The table as `look`, whoever owns it."""
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
-            return None  # and a URL with such a name would lead to something else
+            return None  # no copy can have this name, and a URL with it would lead to something else
         loaded = self.load(table, own)
         if loaded is None and table in self._building:
             loaded = self.load(table, self._building[table])
@@ -171,21 +174,25 @@ class Entries:
         return loaded
 
     def existing(self, table: TableId) -> Table:
-        """As `find`; StaleWriter where there is none, or one under its own name that another run has discarded."""
+        """The table as `find`.
+
+        Raises StaleWriter if there is none, or another run has discarded it under its own name.
+        """
         loaded = self.find(table)
         if loaded is None or (STATE in loaded.properties and not has_progress(loaded)):
             raise stale(table)
         return loaded
 
     def create(self, schema: TableSchema, progress: Progress, form: Form, chosen: str | None) -> int:
-        """A new table in the `chosen` folder or in a new one, with its first progress; the snapshot that has it.
+        """Make a table in the `chosen` folder or in a new one, with its first progress.
 
-        StaleWriter if another run has made the table before.
+        Returns the snapshot that has it. Raises StaleWriter if another run has made the table earlier.
         """
         table, own = schema.table, self._settings.identifier(schema.table)
         name = self._first_publish.begun_as(own)
-        self._listed.clear()  # if an answer is lost, the next look has to find the table that was made
+        self._listed.clear()  # if an answer is lost, the next look has to find the new table
         self._catalog.create_namespace_if_not_exists(name[:1])  # as one part, also with a dot in it
+        # Step 1: make the entry, or prepare it. Step 2: the first commit. Step 3: look for other runs
         if name == own:
             loaded = made_at_once(self._catalog, name, schema, form, self._settings, chosen)
             assert_ours(table, loaded)
@@ -202,22 +209,23 @@ class Entries:
         return version
 
     def _yield_to_others(self, table: TableId, name: Name) -> None:
-        """StaleWriter if another run has published or begun the table before; the entry just made is dropped.
+        """Raises StaleWriter if another run has published or begun the table earlier.
 
-        It is made first, then the others are looked for. So of two runs at least one sees the other.
+        Then the entry just made is dropped. Each run makes its entry first, then it looks for others. So of two runs at
+        least one sees the other.
         """
         self._listed.clear()
         if self._catalog.table_exists(self._settings.identifier(table)) or self._built(table, beside=name):
-            if (made := self.load(table, name)) is not None:
-                self._drop(table, made)
+            if (building := self.load(table, name)) is not None:
+                self._drop(table, building)
             raise stale(table)
         self._building[table] = name
 
     def discard(self, table: TableId) -> None:
-        """Let a table that was never published begin again; StaleWriter if another run has published or dropped it.
+        """Let a table that was never published begin again.
 
-        Its entry is dropped. Under its own name it stays, without progress: a drop would not be refused if someone
-        published it in between.
+        Raises StaleWriter if another run has published or dropped it. Its entry is dropped. A table under its own name
+        stays, without progress: a drop would not be refused if someone published it in between.
         """
         loaded = self.existing(table)
         if published_snapshot(loaded) is not None:
@@ -230,9 +238,12 @@ class Entries:
         self._building.pop(table, None)
 
     def _drop(self, table: TableId, building: Table) -> None:
-        """Drop the entry of a table that is being built, for ever; StaleWriter if another run has published it."""
+        """Drop the entry of a table that is being built, for ever.
+
+        Raises StaleWriter if another run has published it.
+        """
         name = self._name_of(table, building)
-        if building.metadata.refs:
+        if building.metadata.refs:  # the mark comes first: only marked files may be deleted later
             commit(table, discarding(building), lambda: self.load(table, name))
 
         def is_gone() -> bool:
@@ -241,78 +252,84 @@ class Entries:
         until_known(table, lambda: self._catalog.drop_table(name), is_gone)
 
     def drop_unused(self, table: TableId, loaded: Table) -> bool:
-        """Drop a table that has neither been published nor any progress; False under its own name, where it is used."""
+        """Drop a table that was not published and has no progress.
+
+        False for a table under its own name, which stays.
+        """
         if self._name_of(table, loaded) == self._settings.identifier(table):
             return False
         self.discard(table)
         return True
 
     def finish_naming(self, table: TableId, loaded: Table, *, is_published: bool) -> bool:
-        """Finish an interrupted first publish; whether the table has got its name by that."""
+        """Finish an interrupted first publish. Returns whether the table has got its own name by this."""
         if not is_building(loaded):
             self._drop_others(table, loaded)
         return is_published and self.give_name(table, loaded)
 
     def give_name(self, table: TableId, published: Table) -> bool:
-        """Give a published table its own name, unless it has it; StaleWriter if another table has it."""
-        own, other, give = self._settings.identifier(table), self._name_of(table, published), self._first_publish
-        if own == other:
+        """Give a published table its own name. False if it has it; raises StaleWriter if another table has it."""
+        own, name, give_name = (
+            self._settings.identifier(table),
+            self._name_of(table, published),
+            self._first_publish.give_name,
+        )
+        if own == name:
             return False
-        assert give.give_name is not None, f"{other} was built for a catalog that can name it"  # noqa: S101
-        give_name = give.give_name
+        assert give_name is not None, f"{name} was built for a catalog that can name it"  # noqa: S101
 
         def is_named() -> bool:
-            found = self.existing(table)
-            if found.metadata.table_uuid != published.metadata.table_uuid:
+            current = self.existing(table)
+            if current.metadata.table_uuid != published.metadata.table_uuid:
                 raise stale(table)
-            return not is_building(found)
+            return not is_building(current)
 
-        until_known(table, lambda: give_name(self._catalog, other, own), is_named)
+        until_known(table, lambda: give_name(self._catalog, name, own), is_named)
         return True
 
     def _drop_others(self, table: TableId, published: Table) -> None:
-        """Drop what killed runs have left beside the published table."""
-        left = self._others(table)
-        # nothing else is dropped: a table that is built after this look has another name
-        for name in left:
+        """Drop the entries that killed runs have left beside the published table."""
+        names = self._others(table)
+        # only these names are dropped: a table that is built after this look has another name
+        for name in names:
             try:
-                found = self._catalog.load_table(name)
+                building = self._catalog.load_table(name)
             except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException, *UNREADABLE):
                 continue
-            if found.metadata.table_uuid == published.metadata.table_uuid:  # its own other name, by `register`
+            if building.metadata.table_uuid == published.metadata.table_uuid:  # its second name, by `register`
                 with suppress(NoSuchTableError):
                     self._catalog.drop_table(name)
-            elif found.properties.get(OWNER) == str(table):
+            elif building.properties.get(OWNER) == str(table):
                 with suppress(NoSuchTableError, StaleWriter):  # a run that still builds it drops it
-                    self._drop(table, found)
-        if left:
+                    self._drop(table, building)
+        if names:
             self._listed.clear()
 
     def _built(self, table: TableId, beside: Name | None = None) -> list[Table]:
-        """The tables that runs have begun and not discarded, besides this one."""
+        """The tables that runs have begun and not discarded, except the one with the name `beside`."""
         names = [name for name in self._others(table) if name != beside]
-        found = [one for name in names if (one := self.load(table, name)) is not None]
-        return [one for one in found if not is_discarded(one)]
+        loaded = (self.load(table, name) for name in names)
+        return [building for building in loaded if building is not None and not is_discarded(building)]
 
     def _others(self, table: TableId) -> list[Name]:
-        """The names that runs have built the table under."""
+        """The names under which runs have built the table."""
         namespace, name = self._settings.identifier(table)
         now = time.monotonic()
         at, listed = self._listed.get(namespace, (now, None))
         if listed is None or now - at > _LISTED_SECONDS:
             try:
-                found = self._catalog.list_tables((namespace,))
+                identifiers = self._catalog.list_tables((namespace,))
             except NoSuchNamespaceError:
-                found = []
-            listed = [one for *_, one in found if is_built(one)]
+                identifiers = []
+            listed = [last for *_, last in identifiers if is_built(last)]
             self._listed[namespace] = now, listed
-        return [(namespace, one) for one in listed if own_name(one) == name]
+        return [(namespace, built) for built in listed if own_name(built) == name]
 
     def _name_of(self, table: TableId, loaded: Table) -> Name:
         return self._settings.identifier(table)[0], loaded.name()[-1]
 
 
 def _advance(built: Table) -> tuple[bool, int, str]:
-    """Of several tables that runs have built, the published or else the most advanced one is continued."""
-    commits = max((one.sequence_number or 0 for one in built.metadata.snapshots), default=0)
+    """The order of several tables that runs have built: a published one is continued, else the most advanced one."""
+    commits = max((snapshot.sequence_number or 0 for snapshot in built.metadata.snapshots), default=0)
     return published_snapshot(built) is not None, commits, built.name()[-1]

@@ -1,4 +1,4 @@
-"""Failures of Iceberg's storage: what `lake.errors` names, and errors of PyIceberg and of the catalog's database."""
+"""Failures of Iceberg's storage as errors of lakeingest: those of `lake.errors`, of PyIceberg, and of catalogs."""
 
 import sys
 import traceback
@@ -28,7 +28,7 @@ from lakeingest.lake.iceberg.projection import NotProjectable
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Name a failure of the block as `lake.errors.storage_errors` does, and those of the catalogs' libraries."""
+    """Name a failure of the block as `lake.errors.storage_errors` does, or one of the catalogs' libraries."""
     with errors.storage_errors(where, catalog):
         try:
             yield
@@ -41,7 +41,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
 
 @contextmanager
 def parsed(path: str) -> Iterator[None]:
-    """StateUnreadable as `lake.errors.parsed`, and when a data file does not have the columns of the table."""
+    """Raises StateUnreadable as `lake.errors.parsed` does, and when a data file lacks the columns of the table."""
     with errors.parsed(path):
         try:
             yield
@@ -50,7 +50,7 @@ def parsed(path: str) -> Iterator[None]:
 
 
 def _named(where: Path | str, catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """Our error; None for one that is named elsewhere."""
+    """Our error for an error of a library; None if `lake.errors` names it, or nobody does."""
     match error:
         case ValidationError():
             return unreadable(where, str(error))
@@ -60,8 +60,8 @@ def _named(where: Path | str, catalog: Path | str, error: Exception) -> LakeInge
             return of_database(catalog, str(error.orig))
         case RESTError():
             return _of_rest(catalog, error)
-    if (answered := _of_amazon(catalog, error) or of_metastore(catalog, error)) is not None:
-        return answered
+    if (ours := _of_amazon(catalog, error) or of_metastore(catalog, error)) is not None:
+        return ours
     if isinstance(error, OSError | MemoryError):
         return away(catalog, _message(error)) if _is_of_requests(error) else None
     is_of_manifest = _is_of_avro(error) or _is_of_unknown_spec(error)
@@ -76,7 +76,7 @@ def _of_rest(catalog: Path | str, error: RESTError) -> LakeIngestError:
 
 
 def _of_amazon(catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """The error for what Amazon's library says of Glue; None for other errors."""
+    """The error for a failure of Glue that Amazon's library reports; None for other errors."""
     library = sys.modules.get("botocore.exceptions")
     if library is None or not isinstance(error, library.BotoCoreError | library.ClientError):
         return None
@@ -94,13 +94,16 @@ def _message(error: Exception) -> str:
 
 
 def _is_of_requests(error: BaseException) -> bool:
-    """Whether the HTTP client of PyIceberg's REST catalog raised it: its errors are OSErrors without a number."""
+    """Whether the HTTP client of PyIceberg's REST catalog raised the error.
+
+    Its errors are OSErrors without a number.
+    """
     requests = sys.modules.get("requests")
     return requests is not None and isinstance(error, requests.RequestException)
 
 
 def _is_of_avro(error: Exception) -> bool:
-    """Whether PyIceberg was reading a manifest or a manifest list; of a damaged file it raises almost any error."""
+    """Whether PyIceberg was reading a manifest or a manifest list. For a damaged file it raises almost any error."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(
         frame.f_globals.get("__name__") == AvroFile.__module__

@@ -1,7 +1,7 @@
-"""What a publish changes of a table beside its rows: comments of the source, and properties that users ask for.
+"""The changes of a publish to a table beside its rows: comments of the source, and properties that users ask for.
 
-The table property `lakeingest.given` names what we set. Only that is taken back when the source or pipeline.yml no
-longer has it: what others set, or wrote as comments, stays.
+The table property `lakeingest.given` names the comments and properties that we set. Only these are taken back when the
+source or pipeline.yml does not have them any more. Those that others set or wrote stay.
 """
 
 import json
@@ -21,12 +21,12 @@ from lakeingest.lake.iceberg.properties import PROPERTIES
 from lakeingest.lake.iceberg.shape import LOCATION
 
 GIVEN = "lakeingest.given"
-_ONE_LINE = {"glue": 255, "hive": 255}  # most characters of a column's comment in these catalogs, which is one line
+_ONE_LINE = {"glue": 255, "hive": 255}  # in these catalogs a column's comment is one line of at most so many characters
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a table shows beside its rows: its properties, and the comments of its columns by their names."""
+    """The form in which a table shows its rows: its properties, and the comments of its columns by their names."""
 
     properties: Mapping[str, str]
     comments: Mapping[str, str]
@@ -39,53 +39,56 @@ class Form:
 
     @property
     def all_properties(self) -> dict[str, str]:
-        """The properties, and the one that names what is given."""
+        """The properties, and the one that names all properties and comments that are set."""
         given = {"properties": sorted(self.properties), "comments": sorted(self.comments)}
         return {**self.properties, GIVEN: json.dumps(given)} if any(given.values()) else {}
 
 
 def evolve(transaction: Transaction, form: Form) -> None:
-    """Let this commit give the table another form, where it has not this one."""
+    """Let this commit give the table another form, unless it has it."""
     metadata = transaction.table_metadata
-    given, found = _given(metadata), metadata.properties
-    gone = [name for name in given["properties"] if name not in form.properties]
-    again = {name: PROPERTIES[name] for name in gone if name in PROPERTIES}
-    wanted = {**again, LOCATION: metadata.location, **form.all_properties}
-    if not form.all_properties and GIVEN in found:
-        gone.append(GIVEN)
-    if changed := {name: value for name, value in wanted.items() if found.get(name) != value}:
+    names, current = _given(metadata), metadata.properties
+    withdrawn = [name for name in names["properties"] if name not in form.properties]
+    defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
+    target = {**defaults, LOCATION: metadata.location, **form.all_properties}
+    if not form.all_properties and GIVEN in current:
+        withdrawn.append(GIVEN)
+    if changed := {name: value for name, value in target.items() if current.get(name) != value}:
         transaction.set_properties(changed)
-    if left := [name for name in gone if name in found and name not in wanted]:
-        transaction.remove_properties(*left)
-    if updates := _commented(metadata, form.comments, given["comments"]):
+    if removed := [name for name in withdrawn if name in current and name not in target]:
+        transaction.remove_properties(*removed)
+    if updates := _commented(metadata, form.comments, names["comments"]):
         transaction._stage(updates, ())  # noqa: SLF001 - the commit asserts the schema
 
 
 def _commented(metadata: TableMetadata, comments: Mapping[str, str], given: Sequence[str]) -> tuple[TableUpdate, ...]:
-    """The updates that give the columns these comments; none where they have them."""
-    now = metadata.schema()
+    """The updates that give the columns these comments; none if they have them."""
+    current = metadata.schema()
     fields = [
         field.model_copy(update={"doc": comments.get(field.name) or (None if field.name in given else field.doc)})
-        for field in now.fields
+        for field in current.fields
     ]
-    if all(field.doc == before.doc for field, before in zip(fields, now.fields, strict=True)):
+    if all(field.doc == old.doc for field, old in zip(fields, current.fields, strict=True)):
         return ()
     new = Schema(
         *fields,
-        schema_id=max(one.schema_id for one in metadata.schemas) + 1,
-        identifier_field_ids=now.identifier_field_ids,
+        schema_id=max(schema.schema_id for schema in metadata.schemas) + 1,
+        identifier_field_ids=current.identifier_field_ids,
     )
-    known = next((one.schema_id for one in metadata.schemas if one == new), None)
-    if known is not None:
-        return (SetCurrentSchemaUpdate.model_validate({"schema-id": known}),)
+    existing = next((schema.schema_id for schema in metadata.schemas if schema == new), None)
+    if existing is not None:
+        return (SetCurrentSchemaUpdate.model_validate({"schema-id": existing}),)
     return AddSchemaUpdate.model_validate({"schema": new}), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
 
 
 def _given(metadata: TableMetadata) -> dict[str, list[str]]:
-    """The names of what we set; a copy of an earlier version has none, and a value of someone else means none."""
+    """The names of the properties and comments that we set.
+
+    There are none in a copy of an earlier version, or if someone else has set the property.
+    """
     try:
-        named = json.loads(metadata.properties.get(GIVEN, "{}"))
-        return {kind: [str(name) for name in named.get(kind, [])] for kind in ("properties", "comments")}
+        names = json.loads(metadata.properties.get(GIVEN, "{}"))
+        return {kind: [str(name) for name in names.get(kind, [])] for kind in ("properties", "comments")}
     except DAMAGED:
         return {"properties": [], "comments": []}
 

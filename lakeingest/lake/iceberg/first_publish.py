@@ -1,12 +1,12 @@
 """The first publish: how readers come to see a new table, in each catalog.
 
-SQL, and REST where the server offers it, rename a table that was built under another name, in one step. The clients of
-Glue and Hive cannot: their rename creates and drops, and a lost answer loses the table. There its metadata is
-registered under the final name, then the other entry is dropped, without its files. Each step may be repeated, and
+SQL, and REST if the server offers it, rename a table that was built under another name, in one step. The clients of
+Glue and Hive cannot: their rename creates and drops, and a lost answer loses the table. There the table's metadata is
+registered under the final name, and then the other entry is dropped, without its files. Each step may be repeated, and
 between them both names lead to the same table.
 
-A server that offers neither has the table under its own name from the start. Its main is empty, and it has the property
-`lakeingest.state` until the commit that moves main for the first time, which removes it.
+On a server that offers neither, the table has its own name from the start. Its main is empty, and it has the property
+`lakeingest.state` until the commit that moves main for the first time, which removes the property.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +24,8 @@ from lakeingest.lake.iceberg.naming import Name, name_to_build
 class FirstPublish:
     """A way to the first publish.
 
-    `begun_as` is the name under which a table is built. `give_name` takes that and the table's own name; None if a
-    table has its own name from the start.
+    `begun_as` returns the name under which a table is built. `give_name` takes that name and the table's own name; it
+    is None if a table has its own name from the start.
     """
 
     begun_as: Callable[[Name], Name]
@@ -33,7 +33,7 @@ class FirstPublish:
 
 
 def first_publish(settings: config.Catalog, catalog: Catalog) -> FirstPublish:
-    """The way that pipeline.yml names, or else the best one that the catalog has."""
+    """The way that pipeline.yml names, or else the best one for the catalog."""
     if settings.first_publish != "auto":
         return _WAYS[settings.first_publish]
     if settings.type == "rest":
@@ -48,7 +48,10 @@ def _rename(catalog: Catalog, building: Name, final: Name) -> None:
 
 
 def _register(catalog: Catalog, building: Name, final: Name) -> None:
-    """TableAlreadyExistsError if another table has the final name; if this one has it, only the drop is left."""
+    """Register the metadata under the final name, and drop the other entry. A repeated call only drops.
+
+    Raises TableAlreadyExistsError if another table has the final name.
+    """
     staged = catalog.load_table(building)
     try:
         catalog.register_table(final, staged.metadata_location)

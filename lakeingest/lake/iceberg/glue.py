@@ -11,6 +11,6 @@ class OrderedGlueCatalog(OrderedCatalog, OwnPlaces, GlueCatalog):
 
 
 def glue_catalog(name: str, properties: dict[str, str]) -> GlueCatalog:
-    """PyIceberg's client of Glue. ModuleNotFoundError without boto3."""
+    """PyIceberg's client of Glue. Raises ModuleNotFoundError without boto3."""
     once: dict[str, object] = {"glue.max-retries": 0}  # a number: botocore takes no text
     return OrderedGlueCatalog(name, **{**properties, **once})

@@ -1,7 +1,7 @@
-"""The snapshots of an Iceberg table: which are ours, which one staging is at, and what readers see.
+"""The snapshots of an Iceberg table: which ones are ours, where staging is, and what readers see.
 
-A commit of ours is *marked*: its summary carries the progress. On main only a compaction of someone else may follow it,
-which by its kind (`replace`) changes no row.
+A commit of ours is *marked*: its summary carries the progress. On main only a compaction of someone else may follow it:
+its kind is `replace`, and it changes no row.
 """
 
 from collections.abc import Iterator
@@ -23,25 +23,26 @@ from lakeingest.lake.target import Staged
 
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
-MERGING = f"{STAGING}_merge_"  # begins the name of a branch that a statement merges on, until staging has its commit
-SAME_ROWS = f"{STAGING}.same_rows"  # a mark: the commit has the rows of this one, which it builds on
+MERGING = f"{STAGING}_merge_"  # prefix of the branch on which a statement merges, until staging has its commit
+SAME_ROWS = f"{STAGING}.same_rows"  # a mark: the base of the commit, which has the same rows
 STATE = f"{STAGING}.state"  # a property of tables that are not published, and its values:
 BOOTSTRAPPING = "bootstrapping"  # the table is being built under its own name
 DISCARDED = "discarded"  # it will never be published
 
 
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
-    """Where a run continues; None if an unpublished table has lost all its progress.
+    """The state from which a run continues; None if an unpublished table has lost all its progress.
 
-    It is the newest marked commit of staging if its history contains what readers see. Otherwise staging was built on
-    another commit, or someone removed the branch: then it is what readers see, with the progress of our commit below.
+    It is the newest marked commit of staging if its history contains the snapshot that readers see. Otherwise staging
+    was built on another commit, or someone removed the branch. Then it is the snapshot that readers see, with the
+    progress of our commit below it.
     """
     published, branch = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
-    newest = next((one for one in ancestors_of(branch, loaded.metadata) if is_marked(one)), None)
+    newest = next((snapshot for snapshot in ancestors_of(branch, loaded.metadata) if is_marked(snapshot)), None)
     if newest is None and published is None:
         return None
     main, changed = tip(loaded, MAIN).snapshot_id, latest(loaded.metadata) / 1000
-    behind = {one.snapshot_id for one in ancestors_of(newest, loaded.metadata)}
+    behind = {snapshot.snapshot_id for snapshot in ancestors_of(newest, loaded.metadata)}
     if newest is not None and (main in behind or published is None):
         same_rows = newest.summary is not None and newest.summary.additional_properties.get(SAME_ROWS) == str(main)
         progress = progress_of(table, newest)
@@ -50,24 +51,25 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
 
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:
-    """Our commits below a commit of staging, the newest first, down to the one that readers see."""
-    tip = loaded.metadata.snapshot_by_id(staged.version)
-    below = takewhile(lambda one: one.snapshot_id != staged.published, ancestors_of(tip, loaded.metadata))
+    """Our commits below a commit of staging, the newest first, as far as they are above the one that readers see."""
+    last = loaded.metadata.snapshot_by_id(staged.version)
+    below = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, ancestors_of(last, loaded.metadata))
     table = staged.progress.table
-    return [Staged(progress_of(table, one), one.snapshot_id, staged.published) for one in below if is_marked(one)][1:]
+    ours = [snapshot for snapshot in below if is_marked(snapshot)][1:]
+    return [Staged(progress_of(table, snapshot), snapshot.snapshot_id, staged.published) for snapshot in ours]
 
 
 def source_of(table: TableId, loaded: Table) -> Snapshot:
-    """The commit of ours whose rows readers see: main itself, or the commit below compactions of others.
+    """Our commit whose rows readers see: main itself, or the commit below compactions of others.
 
-    ForeignWrite when anything else follows it.
+    Raises ForeignWrite when any other commit follows it.
     """
-    above = lineage(loaded, tip(loaded, MAIN))
-    for snapshot, _ in above:
+    remaining = lineage(loaded, tip(loaded, MAIN))
+    for snapshot, _ in remaining:
         if is_marked(snapshot):
             return snapshot
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
-            ours = next((f"snapshot {one.snapshot_id}" for one, _ in above if is_marked(one)), None)
+            ours = next((f"snapshot {below.snapshot_id}" for below, _ in remaining if is_marked(below)), None)
             raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", ours)
     raise StateUnreadable(
         f"{table}: the commit of ours that main was compacted from has been expired; drop the table to copy it again"
@@ -77,20 +79,21 @@ def source_of(table: TableId, loaded: Table) -> Snapshot:
 def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, TableMetadata]]:
     """A snapshot and its ancestors, each with the table metadata that has it.
 
-    Someone may have expired the snapshot below a compaction. It is looked up by its id in the older metadata files that
-    the table still lists, because a snapshot never changes. The lineage ends at a snapshot that none of them has.
+    Someone may have expired the snapshot below a compaction. It is then looked up by its id in the older metadata files
+    that the table still lists, because a snapshot never changes. The lineage ends where none of them has the next
+    snapshot.
     """
     yield snapshot, loaded.metadata
-    known, older = loaded.metadata, _older(loaded)
+    metadata, older = loaded.metadata, _older(loaded)
     while snapshot.parent_snapshot_id is not None:
-        found = known.snapshot_by_id(snapshot.parent_snapshot_id)
-        while found is None:
-            before = next(older, None)
-            if before is None:
+        parent = metadata.snapshot_by_id(snapshot.parent_snapshot_id)
+        while parent is None:
+            previous = next(older, None)
+            if previous is None:
                 return
-            known, found = before, before.snapshot_by_id(snapshot.parent_snapshot_id)
-        snapshot = found
-        yield snapshot, known
+            metadata, parent = previous, previous.snapshot_by_id(snapshot.parent_snapshot_id)
+        snapshot = parent
+        yield snapshot, metadata
 
 
 def _older(loaded: Table) -> Iterator[TableMetadata]:
@@ -104,22 +107,25 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
 
 
 def is_building(loaded: Table) -> bool:
-    """Whether it was never published, by its name or its property.
+    """Whether the table was never published, by its name or its property.
 
-    A namespace with a dot is several parts of a name.
+    Only the last part of the name counts: a namespace with a dot has several parts.
     """
     return is_built(loaded.name()[-1]) or loaded.properties.get(STATE) == BOOTSTRAPPING
 
 
 def has_progress(loaded: Table) -> bool:
-    """Whether staging has a commit of ours; not so in a table under its own name that no run has begun."""
+    """Whether staging has a commit of ours.
+
+    It has none in a table that was created under its own name and not begun.
+    """
     branch = loaded.metadata.snapshot_by_name(STAGING)
-    return any(is_marked(one) for one in ancestors_of(branch, loaded.metadata))
+    return any(is_marked(snapshot) for snapshot in ancestors_of(branch, loaded.metadata))
 
 
 def assert_staged(table: TableId, loaded: Table, version: int) -> None:
-    """StaleWriter if the commit is no longer in the history of staging."""
-    if not any(one.snapshot_id == version for one in ancestors_of(tip(loaded, STAGING), loaded.metadata)):
+    """Raises StaleWriter if the commit is no longer in the history of staging."""
+    if not any(snapshot.snapshot_id == version for snapshot in ancestors_of(tip(loaded, STAGING), loaded.metadata)):
         raise stale(table)
 
 
@@ -128,12 +134,12 @@ def published_snapshot(loaded: Table) -> int | None:
     if is_building(loaded) and MAIN not in loaded.metadata.refs:
         return None
     main = tip(loaded, MAIN)
-    first = is_building(loaded) and main.parent_snapshot_id is None and not is_marked(main)
-    return None if first else main.snapshot_id
+    is_first = is_building(loaded) and main.parent_snapshot_id is None and not is_marked(main)
+    return None if is_first else main.snapshot_id
 
 
 def tip(loaded: Table, branch: str) -> Snapshot:
-    """The last snapshot of a branch; StaleWriter when someone removed staging meanwhile."""
+    """The last snapshot of a branch. Raises StaleWriter when someone removed staging meanwhile."""
     snapshot = loaded.metadata.snapshot_by_name(branch)
     if snapshot is None and branch == STAGING:
         raise StaleWriter(f"{'.'.join(loaded.name())}: someone removed its branch {branch}; run the same command again")
@@ -143,18 +149,25 @@ def tip(loaded: Table, branch: str) -> Snapshot:
 
 
 def is_marked(snapshot: Snapshot | None) -> bool:
-    """Whether the commit exists and carries our progress."""
+    """Whether the snapshot exists and carries our progress."""
     return snapshot is not None and snapshot.summary is not None and PROGRESS in snapshot.summary.additional_properties
 
 
 def progress_of(table: TableId, snapshot: Snapshot) -> Progress:
-    """The progress of a marked commit; StateUnreadable when it is damaged."""
+    """The progress of a marked commit. Raises StateUnreadable when it is damaged."""
     assert snapshot.summary is not None  # noqa: S101 - it is marked
     return parse_progress(table, f"snapshot {snapshot.snapshot_id}", snapshot.summary.additional_properties[PROGRESS])
 
 
 def assert_unmoved(loaded: Table, staged: Staged) -> None:
-    """Readers see what they saw when the table was loaded; else by whose doing they do not."""
+    """Raises an error unless readers see the same snapshot as when `staged` was loaded.
+
+    Raises:
+        StaleWriter: another run of ours published.
+        MainMoved: someone compacted the table.
+        ForeignWrite: someone else changed its rows.
+
+    """
     table = staged.progress.table
     if published_snapshot(loaded) == staged.published:
         return

@@ -1,9 +1,9 @@
 """Hive's metastore as a catalog, with a time limit for each request, and commits that outlive no lock.
 
 A commit takes an exclusive lock of the table, reads where its metadata is, and alters that. The server gives the lock
-to another client after `hive.txn.timeout` (300 seconds by default), and would then let both alter the table. So an
-alteration is sent only soon after the lock was granted. It also names the metadata that it replaces: a server from
-2.3.10 or 4.0 on compares it (HIVE-26882), an older one ignores it.
+to another client after `hive.txn.timeout` (300 seconds by default), and would then let both clients alter the table. So
+an alteration is sent only soon after the lock was granted. It also names the metadata that it replaces. A server from
+2.3.10 or 4.0 on compares that (HIVE-26882); an older one ignores it.
 """
 
 import time
@@ -27,18 +27,21 @@ from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
 from lakeingest.lake.metastore import TimedClient
 
-_LOCKED_SECONDS = 60.0  # that a lock counts; the server's limit must not be shorter
+_LOCKED_SECONDS = 60.0  # how long a lock counts; the server's limit must not be shorter
 
 
 class TimedHiveCatalog(OrderedCatalog, OwnPlaces, HiveCatalog):
-    """PyIceberg's client of a metastore; a request without an answer raises an error of `thrift`."""
+    """PyIceberg's client of a metastore. A request without an answer raises an error of `thrift`."""
 
     @staticmethod
     def _create_hive_client(properties: dict[str, str]) -> _HiveClient:
         return _LockingClient.of(properties)
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        """NoSuchNamespaceError where some servers answer that with an error of their own."""
+        """The tables of a namespace.
+
+        Raises NoSuchNamespaceError also where servers answer with an error of their own.
+        """
         try:
             return super().list_tables(namespace)
         except (UnknownDBException, InvalidOperationException) as error:
@@ -54,7 +57,7 @@ class _LockingClient(TimedClient):
 
 
 class _CheckedClient(Client):  # type: ignore[misc]
-    """A connection to the metastore that remembers since when it has had its lock."""
+    """A connection to the metastore that remembers when its lock was granted."""
 
     _locked_at = 0.0
 
@@ -67,16 +70,19 @@ class _CheckedClient(Client):  # type: ignore[misc]
         return self._timed(super().check_lock, rqst)
 
     def _timed(self, ask: Any, request: Any) -> LockResponse:
-        before = _now()
+        asked_at = _now()  # the lock is at least as young as the request for it
         answer = ask(request)
         if answer.state == LockState.ACQUIRED:
-            self._locked_at = before
+            self._locked_at = asked_at
         return answer
 
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Alter the table if its metadata is still what the alteration was made from."""
+        """Alter the table if its metadata is still the one that the alteration builds on.
+
+        Raises CommitFailedException if the lock was granted too long ago.
+        """
         if _now() - self._locked_at > _LOCKED_SECONDS:
             raise CommitFailedException(f"{dbname}.{tbl_name}: the lock was granted too long ago")
         replaced = new_tbl.parameters["previous_metadata_location"]
@@ -88,5 +94,5 @@ class _CheckedClient(Client):  # type: ignore[misc]
 
 
 def _now() -> float:
-    """Seconds that also pass while the machine is suspended, where the system counts them."""
+    """A clock in seconds, which also runs while the machine is suspended, where the system has such a clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,4 +1,4 @@
-"""Lake Formation: what it would refuse to a job that writes tables of Glue, as far as it tells the job."""
+"""Lake Formation: the rights that a job lacks to write tables of Glue, as far as Lake Formation tells the job."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +12,10 @@ _TRIES = 2
 
 
 def findings(settings: config.Target) -> tuple[str, ...]:
-    """What the role of this machine lacks, each with its fix. OperatorNeeded or Retryable where nobody can be asked.
+    """The rights that the role of this machine lacks, each with its fix.
 
-    A location or a database that is not governed needs nothing. Rights of single tables are not looked at: whoever
-    creates a table has them all.
+    A location or a database that Lake Formation does not govern needs none. Rights of single tables are not looked at,
+    because the creator of a table has them all. Raises OperatorNeeded or Retryable where they cannot be asked for.
     """
     region = settings.catalog.given.get("glue.region") or settings.storage.region
     formation = amazon.client("lakeformation", region, _TRIES)
@@ -25,42 +25,42 @@ def findings(settings: config.Target) -> tuple[str, ...]:
         if role in _principals(rules.get("DataLakeAdmins", ())):
             return ()
         rights = _pages(formation.list_permissions, "PrincipalResourcePermissions")
-        granted = [one for one in rights if one["Principal"]["DataLakePrincipalIdentifier"] == role]
+        granted = [right for right in rights if right["Principal"]["DataLakePrincipalIdentifier"] == role]
         registered = list(_pages(formation.list_resources, "ResourceInfoList"))
     location = f"arn:aws:s3:::{settings.warehouse.uri.partition('://')[2]}"
     allowed = any(_covers(place, location) for place in _locations(granted))
-    found = [
-        f"{one['ResourceArn']} is registered with Lake Formation: grant {role} DATA_LOCATION_ACCESS there; it needs"
-        " its own rights in IAM to the files, which a registered location often lacks"
-        for one in registered
-        if not allowed and not one.get("HybridAccessEnabled") and _covers(one["ResourceArn"], location)
+    missing = [
+        f"{resource['ResourceArn']} is registered with Lake Formation: grant {role} DATA_LOCATION_ACCESS there; it"
+        " needs its own rights in IAM to the files, which a registered location often lacks"
+        for resource in registered
+        if not allowed and not resource.get("HybridAccessEnabled") and _covers(resource["ResourceArn"], location)
     ]
-    by_default = _principals(one["Principal"] for one in rules.get("CreateTableDefaultPermissions", ()))
-    may_create = any(_CREATING.intersection(one["Permissions"]) for one in granted)
+    by_default = _principals(right["Principal"] for right in rules.get("CreateTableDefaultPermissions", ()))
+    may_create = any(_CREATING.intersection(right["Permissions"]) for right in granted)
     if _EVERYONE not in by_default and not may_create:
         databases = "in their databases, or CREATE_DATABASE in the catalog"
-        found.append(f"Lake Formation governs new tables: grant {role} CREATE_TABLE {databases}")
-    return tuple(found)
+        missing.append(f"Lake Formation governs new tables: grant {role} CREATE_TABLE {databases}")
+    return tuple(missing)
 
 
 def _role(caller: str) -> str:
-    """The role, or the user, of a caller: the session of a role has another ARN, which no right is granted to."""
+    """The role or user of a caller. The session of a role has another ARN, to which no right is granted."""
     kind, _, name = caller.partition(":assumed-role/")
     return f"{kind.replace(':sts:', ':iam:')}:role/{name.partition('/')[0]}" if name else caller
 
 
-def _principals(given: Any) -> set[str]:
-    return {one["DataLakePrincipalIdentifier"] for one in given}
+def _principals(principals: Any) -> set[str]:
+    return {principal["DataLakePrincipalIdentifier"] for principal in principals}
 
 
 def _locations(granted: list[Any]) -> Iterator[str]:
-    for one in granted:
-        if "DATA_LOCATION_ACCESS" in one["Permissions"]:
-            yield one["Resource"]["DataLocation"]["ResourceArn"]
+    for right in granted:
+        if "DATA_LOCATION_ACCESS" in right["Permissions"]:
+            yield right["Resource"]["DataLocation"]["ResourceArn"]
 
 
 def _covers(place: str, location: str) -> bool:
-    """Whether a location of Lake Formation, a prefix, has this one in it."""
+    """Whether a location of Lake Formation, which is a prefix, contains this one."""
     return f"{location}/".startswith(f"{place.rstrip('*').rstrip('/')}/")
 
 

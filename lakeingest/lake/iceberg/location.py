@@ -1,4 +1,7 @@
-"""The folder of a new copy. It has no files of others: `maintain` removes from it what the table does not name."""
+"""The folder of a new copy.
+
+It has no files of others: `maintain` removes each file in it that the table does not name.
+"""
 
 import re
 import uuid
@@ -23,47 +26,47 @@ _OURS = frozenset({"data", "metadata"})
 
 
 def chosen_location(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder that the user chose for a new copy; None where a new one is made for each."""
+    """The folder that the user chose for a new copy; None where each new copy gets a new folder."""
     chosen = options.location or settings.location
     return None if chosen is None else located(chosen, settings.warehouse, table).uri
 
 
 def new_location(settings: config.Target, table: TableId) -> str:
-    """A folder that nobody had."""
+    """A folder that no table has had."""
     return f"{beginning(settings, table)}{uuid.uuid4().hex[:8]}"
 
 
 def beginning(settings: config.Target, table: TableId) -> str:
-    """How all new folders of the table begin, of characters that PyIceberg, Spark and DuckDB do not change in a URI."""
+    """The beginning of all new folders of the table. PyIceberg, Spark and DuckDB leave its characters as they are."""
     namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
     return joined(settings.warehouse.uri, namespace, f"{name}-")
 
 
 def place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder of a new copy, or how its name begins; None where the catalog chooses."""
+    """The folder of a new copy, or the beginning of its name; None where the catalog chooses it."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
 
 
 def is_ours(settings: config.Target, options: TableOptions, table: TableId, location: str) -> bool:
-    """Whether this is a folder that the table would get from us, or could have got before.
+    """Whether this is a folder that we would make for the table, or could have made earlier.
 
-    Whoever can set a table's folder could name one of somebody else, in which our clean-up would delete files. A REST
-    catalog may choose another folder than it was asked for, and looks itself at which ones tables may have.
+    Someone who can set a table's folder could name a folder of somebody else, in which our clean-up would delete files.
+    A REST catalog may choose another folder than we asked for, and itself checks the folders of tables.
     """
     if settings.catalog.type == "rest":
         return True
-    chosen, begun = chosen_location(settings, options, table), _parsed(beginning(settings, table))
+    chosen, ours = chosen_location(settings, options, table), _parsed(beginning(settings, table))
     try:
-        found = _parsed(location)
+        actual = _parsed(location)
     except ValueError:
         return False
-    is_new = found[0] == begun[0] and re.fullmatch(f"{re.escape(begun[1])}[0-9a-f]{{8}}", found[1]) is not None
-    return is_new or (chosen is not None and found == _parsed(chosen))
+    is_new = actual[0] == ours[0] and re.fullmatch(f"{re.escape(ours[1])}[0-9a-f]{{8}}", actual[1]) is not None
+    return is_new or (chosen is not None and actual == _parsed(chosen))
 
 
 def _parsed(location: str) -> tuple[str, str]:
-    """The kind of store, and the path there."""
+    """The kind of store, and the path in it."""
     scheme, _, path = DurableFileIO.parse_location(location)
     return scheme, path.rstrip("/")
 
@@ -79,35 +82,41 @@ def elsewhere(table: TableId, location: str) -> OperatorNeeded:
 
 
 def assert_possible(catalog: Catalog, settings: config.Target, options: TableOptions, table: TableId) -> None:
-    """NotOurTable if no copy can be made in the folder that it would get.
+    """Raises NotOurTable if no copy can be made in the folder that it would get.
 
-    A REST catalog may give rights to a table's folder only, once there is one: the creation looks then.
+    A REST catalog may give rights to a table's folder only once the table exists: then the creation checks this.
     """
     location = place(settings, options, table)
     if location is None or settings.catalog.type == "rest":
         return
     io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
-    (assert_outside if location == beginning(settings, table) else assert_free)(io, table, location)
+    if location == beginning(settings, table):
+        assert_outside(io, table, location)
+    else:
+        assert_free(io, table, location)
 
 
 def assert_free(io: FileIO, table: TableId, location: str) -> None:
-    """NotOurTable unless the folder is empty or has an older copy of the table, and is in no other table's folder."""
+    """Raises NotOurTable unless the folder is empty or has an older copy of the table.
+
+    It raises the same error if the folder is in another table's folder.
+    """
     store, folder = store_of(io, location)
-    found = {one.base_name for one in store.get_file_info(FileSelector(folder, allow_not_found=True))}
+    names = {entry.base_name for entry in store.get_file_info(FileSelector(folder, allow_not_found=True))}
     metadata = max(_metadata(store, folder), default=None)
     is_ours = False
-    if metadata is not None and found <= _OURS:
+    if metadata is not None and names <= _OURS:
         owner = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{metadata[1]}")).properties.get(OWNER)
         is_ours = owner == str(table)
-    if found and not is_ours:
+    if names and not is_ours:
         raise NotOurTable(f"{table}: its folder {location} has files of something else; choose another")
     assert_outside(io, table, location)
 
 
 def assert_outside(io: FileIO, table: TableId, location: str) -> None:
-    """NotOurTable if the folder, of which the name may be only begun, is in the folder of another table.
+    """Raises NotOurTable if the folder, or the one that a beginning of a name is in, is in another table's folder.
 
-    Credentials that a catalog lent for the table's folder say nothing of the folders above.
+    Credentials that a catalog lent for the table's folder cannot look into the folders above: then nothing is raised.
     """
     store, folder = store_of(io, location)
     above = folder.rpartition("/")[0]
@@ -125,7 +134,7 @@ def assert_outside(io: FileIO, table: TableId, location: str) -> None:
 
 
 def _metadata(store: FileSystem, folder: str) -> Iterator[tuple[float, str]]:
-    """The versions of metadata.json in a table's folder: the time and the name of each."""
+    """The time and the name of each metadata.json in a table's folder."""
     for file in store.get_file_info(FileSelector(f"{folder}/metadata", allow_not_found=True)):
         if file.base_name.endswith(".metadata.json"):
             yield file.mtime.timestamp() if file.mtime else 0.0, file.base_name

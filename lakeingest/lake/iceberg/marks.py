@@ -30,7 +30,7 @@ def mark(
 ) -> None:
     """Append a marked commit to staging; it takes effect with the transaction.
 
-    It is made with this schema, or with the one that its base was made with. `more` are further marks.
+    It has the schema with this id; None: the schema of its base. `more` are further marks.
     """
     marks = {**marks_of(progress, base), **more}
     with under(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
@@ -53,7 +53,7 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
 
 
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
-    """Set staging to where it is, if it exists: so the commit asserts that nobody has moved it, nor taken it over."""
+    """Set staging to where it is, if it exists. So the commit asserts that nobody has moved it, or taken it over."""
     if (ref := metadata.refs.get(STAGING)) is None:
         return branches
     ages = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
@@ -61,16 +61,16 @@ def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> Manage
 
 
 def reset(table: TableId, loaded: Table) -> Transaction:
-    """Set staging to the commit at which a run continues.
+    """Set staging to the commit from which a run continues.
 
-    This is always a new commit. If the branch moved back to an old one, a delayed copy of the next commit would find
-    the branch as it asserts, and take effect.
+    This always makes a new commit. If the branch moved back to an old one, a delayed copy of the next commit would find
+    the branch in the state that it asserts, and take effect.
     """
     staged, transaction = resume_point(table, loaded), loaded.transaction()
     if staged is None:
         raise stale(table)
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
-    # what someone compacted may have deletes of files that are gone, which every later commit would count
+    # after someone's compaction there may be deletes of files that are gone, which every later commit would count
     changes = without_dangling(as_staged(loaded, staged.version), staged.version)
     rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}
     mark(transaction, staged.progress, staged.version, changes, more=rows)
@@ -78,6 +78,6 @@ def reset(table: TableId, loaded: Table) -> Transaction:
 
 
 def rewind(transaction: Transaction, progress: Progress, version: int) -> None:
-    """Set staging to a new commit on the one of this version, with this progress."""
+    """Set staging to a new commit with this progress, which builds on the commit `version`."""
     ManageSnapshots(transaction=transaction).create_branch(version, STAGING).commit()
     mark(transaction, progress, version)

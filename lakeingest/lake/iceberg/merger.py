@@ -1,7 +1,7 @@
 """Merges into an Iceberg table: old rows are found by their keys alone, and deleted by their position.
 
-Only data files whose bounds include one of the keys are read, and of those only the key's columns. An executor answers
-pickled DataFiles, and how many keys it inserted, updated and deleted.
+Only data files whose bounds include one of the keys are read, and of those only the key's columns. An executor returns
+pickled DataFiles, with the numbers of inserted, updated and deleted keys.
 """
 
 import pickle
@@ -45,51 +45,56 @@ class IcebergMerger:
     files: tuple[FileScanTask, ...]
 
     def replace(self, changes: pa.Table) -> Written:
-        """Position deletes of the rows with these keys; each key has at most one row."""
+        """Write position deletes of the rows with these keys. Each key has one row at most."""
         places, effects = self.find(changes)
         return Written(pickle.dumps((write_deletes(self.table, places), effects)))
 
     def write(self, rows: pa.Table) -> Written:
-        """Data files with the table's field ids and statistics.
+        """Write data files with the table's field ids and statistics.
 
-        Of changes, which a target that merges by statements is given, only the new rows.
+        Of changes, which a target that merges by statements gets, only the new rows are written.
         """
         if DELETED in rows.column_names and DELETED not in self.table.metadata.schema().column_names:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)
         return Written(pickle.dumps((write_rows(self.table, rows), NO_EFFECTS)))
 
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
-        """The places of the rows with these keys, and what the changes do; StateUnreadable for a key with two rows."""
+        """The positions of the rows with these keys, and the effects of the changes.
+
+        Raises StateUnreadable for a key with two rows.
+        """
         with storage_errors(self.table.location):
             places, numbers = self._places(changes)
-        gone = changes[DELETED].to_numpy()
-        is_present = np.zeros(len(gone), bool)
+        is_deleted = changes[DELETED].to_numpy()
+        is_present = np.zeros(len(is_deleted), bool)
         is_present[numbers] = True
         if is_present.sum() != len(numbers):
             raise StateUnreadable(f"{self.table.location} has a key twice; drop the table to copy it again")
-        counts = (int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present))
-        return places, Effects(*counts)
+        inserted, updated, deleted = ~is_deleted & ~is_present, ~is_deleted & is_present, is_deleted & is_present
+        return places, Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
 
     def _places(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
-        """The positions of the rows with these keys, and the numbers of their changes."""
+        """The positions of the rows with these keys, and the numbers of the changes that they belong to."""
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}
         dead = read_deletes(self.table, deletes.values())
         places: dict[str, np.ndarray] = {}
         numbers = [np.zeros(0, np.int64)]
         for task in self.files:
-            near = numbered.filter(self._may_hold(task.file, numbered))
-            if not near.num_rows:
+            candidates = numbered.filter(self._may_hold(task.file, numbered))
+            if not candidates.num_rows:
                 continue
-            keys = read_rows(self.table, task.file, self.key).cast(pa.schema([near.field(name) for name in self.key]))
-            present = alive(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
-            found = present.join(near, keys=list(self.key), join_type="inner").sort_by(_POS)
-            places[task.file.file_path] = found[_POS].to_numpy()
-            numbers.append(found[_NUMBER].to_numpy())
+            keys = read_rows(self.table, task.file, self.key).cast(
+                pa.schema([candidates.field(name) for name in self.key])
+            )
+            living = alive(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
+            matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)
+            places[task.file.file_path] = matches[_POS].to_numpy()
+            numbers.append(matches[_NUMBER].to_numpy())
         return places, np.concatenate(numbers)
 
     def _may_hold(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
-        """Which changes have a key between the bounds of the file."""
+        """For each change, whether its key is within the bounds of the file."""
         field = self.table.metadata.schema().find_field(self.key[0])
         column = changes[self.key[0]]
         bounds = bounds_of(file, field)
@@ -109,9 +114,9 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
 
 
 def files_and_effects(merged: Iterable[Written]) -> tuple[list[Any], Effects]:
-    """All files that mergers of one way have written, and the sum of their effects."""
-    parts = [pickle.loads(one) for one in merged]  # noqa: S301 - written by our own executors
-    counts = [(one.inserted, one.updated, one.deleted) for _, one in parts]
+    """All files that mergers have written, and the sum of their effects."""
+    parts = [pickle.loads(written) for written in merged]  # noqa: S301 - written by our own executors
+    counts = [(effects.inserted, effects.updated, effects.deleted) for _, effects in parts]
     return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))
 
 
@@ -122,5 +127,5 @@ class IcebergWriter:
     table: TableFiles
 
     def write(self, rows: pa.Table) -> Written:
-        """Pickled DataFiles."""
+        """Write the rows. The result are pickled DataFiles."""
         return Written(pickle.dumps(write_rows(self.table, rows)))

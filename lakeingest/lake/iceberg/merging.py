@@ -1,7 +1,7 @@
-"""The ways to merge changes into an Iceberg table: what executors do, and what the commit on staging does.
+"""The two ways to merge changes into an Iceberg table: the work of executors, and the commit on staging.
 
 `row_delta`: executors write files of rows and of deletes, and our commit adds them. `statement`: executors write the
-changes, Spark merges them on a branch of its own, and our commit moves staging to that snapshot.
+changes, Spark merges them on a branch of its own, and our commit moves staging to the snapshot of that branch.
 """
 
 import pickle
@@ -35,7 +35,7 @@ from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge of these files, which mergers wrote, into a snapshot of a table."""
+    """A merge of files, which mergers wrote, into a snapshot of a table."""
 
     loaded: Table
     version: int
@@ -48,7 +48,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is left to commit: `write` puts it into a transaction on the table, which was loaded for it."""
+    """A merge that is ready to be committed. `write` puts it into a transaction on the table `loaded`."""
 
     loaded: Table
     progress: Progress
@@ -57,7 +57,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class WayOfMerging:
-    """What executors write with, and how that becomes a commit."""
+    """A way to merge: what the mergers write, with which class, and how that becomes a commit."""
 
     merges_by: MergesBy
     merger: type[IcebergMerger]
@@ -66,63 +66,70 @@ class WayOfMerging:
 
 @dataclass(frozen=True, slots=True)
 class StatementMerger(IcebergMerger):
-    """Stores the changes for the statement, and counts what it will do."""
+    """Stores the changes for the statement, and counts its effects."""
 
     def replace(self, changes: pa.Table) -> Written:
-        """Write nothing: the statement replaces rows."""
+        """Write nothing: the statement replaces rows. Only the effects are counted."""
         _, effects = self.find(changes)
         return Written(pickle.dumps(([], effects)))
 
     def write(self, rows: pa.Table) -> Written:
-        """A file of changes."""
+        """Write a file of changes."""
         return Written(pickle.dumps((write_changes(self.table, self.key, rows), NO_EFFECTS)))
 
 
 def _by_row_delta(merge: Merge) -> Prepared:
-    """Positions of the old rows and files of the new rows; what a compaction writes anew is deleted."""
+    """Commit the positions of the old rows and the files of the new rows.
+
+    A new file that a compaction rewrites is deleted.
+    """
     changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
-    delete(merge.loaded.io, {one.file_path for one in merge.files} - {one.file_path for one in changes.added})
+    delete(merge.loaded.io, {file.file_path for file in merge.files} - {file.file_path for file in changes.added})
     progress = merge.after(merge.effects)
     return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, merge.version, changes))
 
 
 def _by_statement(merge: Merge) -> Prepared:
-    """A snapshot of Spark on its own branch, to which our commit moves staging. It may compact small files, too."""
+    """Commit a snapshot that Spark makes on its own branch: our commit moves staging to it.
+
+    Small files may be compacted.
+    """
     progress, version = merge.after(merge.effects), merge.version
     if tip(merge.loaded, STAGING).snapshot_id != version:
         raise stale(progress.table)
     if merge.effects == NO_EFFECTS:
         delete(merge.loaded.io, [file.path for file in merge.files])
         return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, version))
-    loaded, made = _made_by_spark(merge, progress)
-    changes = with_compaction(as_staged(loaded, made.snapshot_id), made.snapshot_id, ())
+    # Step 1: Spark merges on a branch of its own. Step 2: `write` moves staging to its snapshot, in our transaction
+    loaded, merged = _made_by_spark(merge, progress)
+    changes = with_compaction(as_staged(loaded, merged.snapshot_id), merged.snapshot_id, ())
 
     def write(transaction: Transaction) -> None:
-        ManageSnapshots(transaction=transaction).create_branch(made.snapshot_id, STAGING, FOR_EVER).commit()
+        ManageSnapshots(transaction=transaction).create_branch(merged.snapshot_id, STAGING, FOR_EVER).commit()
         if changes != NO_FILES:
-            mark(transaction, progress, made.snapshot_id, changes)
+            mark(transaction, progress, merged.snapshot_id, changes)
 
     return Prepared(loaded, progress, write)
 
 
 def _made_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
-    """The table with the snapshot that the statement made; StaleWriter if it does not build on the merge's version."""
+    """The table with the statement's snapshot. Raises StaleWriter if that does not build on the merge's version."""
     branch = f"{MERGING}{uuid.uuid4().hex}"
     name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))
     files, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)
     merge_on_branch(merge.open_spark(), name, branch, merge.version, files, merge.files, marks)
     delete(merge.loaded.io, [file.path for file in merge.files])
     loaded = merge.load()
-    made = loaded.metadata.snapshot_by_name(branch)
-    if made is None or made.parent_snapshot_id != merge.version:
+    merged = loaded.metadata.snapshot_by_name(branch)
+    if merged is None or merged.parent_snapshot_id != merge.version:
         raise stale(progress.table)
-    if not is_marked(made):
+    if not is_marked(merged):
         raise OperatorNeeded(
             f"{progress.table}: Spark did not store the progress with its commit; unset PYSPARK_PIN_THREAD, or set"
             " target.merge to row_delta"
         )
-    sync_snapshot(loaded, made)
-    return loaded, made
+    sync_snapshot(loaded, merged)
+    return loaded, merged
 
 
 WAYS: Mapping[MergeName, WayOfMerging] = {

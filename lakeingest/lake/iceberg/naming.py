@@ -1,7 +1,7 @@
 """The names under which tables are built.
 
 Until its first publish a table has a name with a random part, `<name>__lakeingest_new_<8 hexadecimal digits>`. Earlier
-versions built without that part; their tables are continued.
+versions built tables without that part; such tables are continued.
 """
 
 import re
@@ -20,11 +20,11 @@ def name_to_build(name: Name) -> Name:
 
 
 def is_built(name: str) -> bool:
-    """Whether a table has this name until its first publish."""
+    """Whether a table with this name was never published."""
     return _BUILT.fullmatch(name) is not None
 
 
 def own_name(name: str) -> str:
-    """The name of a table from its first publish on."""
+    """The name that a table has from its first publish on."""
     built = _BUILT.fullmatch(name)
     return name if built is None else built["own"]

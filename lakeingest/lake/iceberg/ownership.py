@@ -1,8 +1,8 @@
-"""Which files below a table's folder are the table's own: only these may be deleted because nothing refers to them.
+"""The files below a table's folder that are the table's own. Only these may be deleted because nothing refers to them.
 
-The folder of another table may lie in it, at any depth: someone made it there, or moved one of the two. A file is the
-table's own if it is below `data` or `metadata`, where Iceberg's writers put files, and no folder in between is that of
-another table: with a metadata.json of Iceberg, or the folder in which Hudi or Delta has its log.
+The folder of another table may be in it, at any depth: someone made it there, or moved one of the two. A file is the
+table's own if it is below `data` or `metadata`, where Iceberg's writers put files, and no folder in between belongs to
+another table. Such a folder has a metadata.json of Iceberg, or the log folder of Hudi or Delta.
 """
 
 import gzip
@@ -24,33 +24,33 @@ _MARK = re.compile(
 
 
 def listing(store: FileSystem, folder: str) -> list[FileInfo]:
-    """Files and folders below a folder; in a file system no symbolic links, and nothing behind them.
+    """Files and folders below a folder. In a file system, symbolic links and everything behind them are left out.
 
     Behind a link may be the files of others, or once more the files of this folder.
     """
     if not isinstance(store, LocalFileSystem):
         return list(store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True)))
     walked = ((above, name) for above, *names in os.walk(folder) for name in (*names[0], *names[1]))
-    paths = (os.path.join(*one) for one in walked)  # noqa: PTH118 - thousands of paths, which are texts
+    paths = (os.path.join(*parts) for parts in walked)  # noqa: PTH118 - thousands of paths, which are texts
     return list(store.get_file_info([path for path in paths if not os.path.islink(path)]))  # noqa: PTH114
 
 
 def own_files(folder: str, listed: Sequence[FileInfo]) -> list[FileInfo]:
-    """The own files of the table in the folder, of what is listed below it."""
-    names = [one.path.removeprefix(f"{folder}/") for one in listed]
+    """The table's own files among the entries below its folder."""
+    names = [entry.path.removeprefix(f"{folder}/") for entry in listed]
     others = tables_in(names)
     if "" in others:
         return []
-    return [one for one, name in zip(listed, names, strict=True) if one.is_file and _is_own(name, others)]
+    return [entry for entry, name in zip(listed, names, strict=True) if entry.is_file and _is_own(name, others)]
 
 
 def tables_in(names: Sequence[str]) -> set[str]:
-    """The folders of other tables in a table's folder, by the names of what is below it.
+    """The folders of other tables in a table's folder, by the names of the files and folders in it.
 
-    The folder itself, "", is among them if it is that of a Hudi or Delta table, too.
+    They include the folder itself, "", if it is a Hudi or Delta table's, too.
     """
-    found = ((mark["above"] or "", name) for name in names if (mark := _MARK.fullmatch(name)) is not None)
-    return {above for above, name in found if above or not name.startswith("metadata/")}
+    marks = ((mark["above"] or "", name) for name in names if (mark := _MARK.fullmatch(name)) is not None)
+    return {above for above, name in marks if above or not name.startswith("metadata/")}
 
 
 def _is_own(name: str, others: set[str]) -> bool:
@@ -65,7 +65,7 @@ def _above(name: str) -> Iterator[str]:
 
 
 def described(io: FileIO, location: str) -> Mapping[str, Any]:
-    """What a metadata.json of any version of Iceberg says; an empty document if it is damaged."""
+    """The document of a metadata.json of any version of Iceberg; an empty one if the file is damaged."""
     with io.new_input(location).open() as file:
         contents = file.read()
     try:

@@ -1,4 +1,4 @@
-"""Iceberg's ports."""
+"""The ports of Iceberg, as one value."""
 
 from lakeingest.config import Config
 from lakeingest.core.ownership import Owner

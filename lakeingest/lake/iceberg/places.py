@@ -1,7 +1,7 @@
-"""Where a table's files are put and how a store is reached: pipeline.yml says it, and no property of a table.
+"""Where a table's files are put and how a store is reached: pipeline.yml decides it, and no property of a table.
 
 PyIceberg lets the properties in a metadata.json override those of the catalog, and loads the classes that they name. So
-whoever can set a property, or write the file, could lead rows to another store, and let this process run other code.
+somebody who can set a property, or write the file, could send rows to another store, and run other code here.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from lakeingest.lake.iceberg.properties import usable
 
 
 class OwnPlaces(MetastoreCatalog):
-    """A catalog for which PyIceberg writes metadata.json: into the table's folder, with the access of the catalog."""
+    """A catalog whose metadata.json PyIceberg writes: into the table's folder, and with the catalog's access."""
 
     def _load_file_io(self, properties: Mapping[str, str] = EMPTY_DICT, location: str | None = None) -> FileIO:
         del properties  # of a table
@@ -29,14 +29,14 @@ class OwnPlaces(MetastoreCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        """Stage a commit; what others have set stays in the table, and is not obeyed."""
+        """Stage a commit. Properties that others have set stay in the table, and are not obeyed."""
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
-        given = current_table.metadata
-        obeyed = given.model_copy(update={"properties": usable(given.properties)})
+        metadata = current_table.metadata
+        obeyed = metadata.model_copy(update={"properties": usable(metadata.properties)})
         table = Table(current_table.name(), obeyed, current_table.metadata_location, current_table.io, self)
         staged = super()._update_and_stage_table(table, table_identifier, requirements, updates)
-        ignored = {name: value for name, value in given.properties.items() if name not in obeyed.properties}
+        ignored = {name: value for name, value in metadata.properties.items() if name not in obeyed.properties}
         merged = {**ignored, **staged.metadata.properties}
         staged.metadata = staged.metadata.model_copy(update={"properties": merged})
         return staged

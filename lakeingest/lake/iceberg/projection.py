@@ -1,7 +1,8 @@
 """Column projection: columns of a data file by their field ids, with the types of the table.
 
-Source: Iceberg's table specification, "Column Projection" and "Parquet". The writer of a file chooses the order of
-its columns, their names and how a type is stored: others use `string` for our `large_string`, dictionaries, or INT96.
+Source: Iceberg's table specification, "Column Projection" and "Parquet". The writer of a file chooses the order of its
+columns, their names and how a type is stored. Other writers use `string` for our `large_string`, dictionaries, or
+INT96.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,23 +19,23 @@ _TEXTS = (
 
 
 class NotProjectable(ValueError):
-    """The file does not have the columns of the table."""
+    """The file lacks the columns of the table."""
 
 
 def projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    """These columns of the table's schema, of all rows of a file, in this order; a missing column is null.
+    """These columns of the table's schema, of all rows of a file, in this order. A missing column is null.
 
-    NotProjectable when a required column is missing, or when the file has no field ids; an error of PyArrow for a
+    Raises NotProjectable when a required column is missing, or the file has no field ids; an error of PyArrow for a
     value that does not fit the table's type.
     """
     names_by_id = _by_id(parquet.schema_arrow)
     targets = schema.as_arrow()
-    wanted = [(schema.find_field(name), targets.field(name)) for name in names]
-    read = parquet.read([names_by_id[field.field_id] for field, _ in wanted if field.field_id in names_by_id])
+    fields = [(schema.find_field(name), targets.field(name)) for name in names]
+    rows = parquet.read([names_by_id[field.field_id] for field, _ in fields if field.field_id in names_by_id])
     columns = []
-    for field, target in wanted:
+    for field, target in fields:
         if field.field_id in names_by_id:
-            columns.append(_cast(read[names_by_id[field.field_id]], target.type))
+            columns.append(_cast(rows[names_by_id[field.field_id]], target.type))
         elif field.required:
             raise NotProjectable(f"it lacks the required column {field.name} (field id {field.field_id})")
         else:
@@ -43,11 +44,14 @@ def projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> 
 
 
 def _by_id(schema: pa.Schema) -> Mapping[int, str]:
-    """The names of a file's columns by their field ids."""
-    found = {int(field.metadata[_FIELD_ID]): field.name for field in schema if _FIELD_ID in (field.metadata or {})}
-    if not found or len(set(schema.names)) != len(schema.names):
+    """The names of a file's columns by their field ids.
+
+    Raises NotProjectable where they are not unique, or there are none.
+    """
+    names = {int(field.metadata[_FIELD_ID]): field.name for field in schema if _FIELD_ID in (field.metadata or {})}
+    if not names or len(set(schema.names)) != len(schema.names):
         raise NotProjectable("its columns have no field ids, or two columns have the same name")
-    return found
+    return names
 
 
 def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
@@ -61,5 +65,5 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether values are texts or bytes, which Parquet distinguishes only by an annotation."""
+    """Whether values are texts or bytes; Parquet distinguishes the two only by an annotation."""
     return any(is_such(kind) for is_such in _TEXTS)

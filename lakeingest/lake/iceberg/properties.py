@@ -1,8 +1,8 @@
-"""Properties of an Iceberg table that users may set, and which of them our writes obey.
+"""The properties of an Iceberg table that users may set, and those that our writes obey.
 
 Users decide how files are compressed, and which bounds they have. Spark lets anyone set values that PyIceberg cannot
-use; they must not end a run. Sizes of files and pages are ours, and so are their places and the code that writes them:
-whoever can set a property cannot lead the rows elsewhere, nor let this process load a class.
+use; they must not end a run. We decide the sizes of files and pages, where they are put, and the code that writes them.
+So nobody can send the rows elsewhere, or let this process load a class, by a property.
 """
 
 import re
@@ -12,7 +12,7 @@ from lakeingest import config
 from lakeingest.config.table_properties import PLACES, is_usable
 from lakeingest.config.tables import TableOptions
 
-VERSION = 2  # of Iceberg's format; PyIceberg does not write 3
+VERSION = 2  # the version of Iceberg's format; PyIceberg does not write 3
 PROPERTIES = {
     "format-version": str(VERSION),
     "write.merge.mode": "merge-on-read",
@@ -29,16 +29,19 @@ _IGNORED = re.compile(
 
 
 def usable(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties for our writers; for those that are left out, PyIceberg's default applies."""
+    """The properties for our writers. PyIceberg's default applies for each one that is left out."""
     obeyed = {name: value for name, value in properties.items() if not _IGNORED.fullmatch(name)}
     return {name: value for name, value in obeyed.items() if is_usable(name, value)}
 
 
 def kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with which none of our commits deletes a file of the table."""
+    """The properties, with those set under which no commit of ours deletes a file of the table."""
     return {**properties, "gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 
 def wanted(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:
-    """The properties that users ask for, with the comment of the source; those of the table win."""
+    """The properties that users ask for, and the comment of the source.
+
+    A table's own properties override the common ones.
+    """
     return ({"comment": comment} if comment else {}) | settings.properties | options.properties

@@ -1,4 +1,4 @@
-"""The commit that lets readers see a commit of staging, with all that becomes visible with it."""
+"""The commit that moves readers to a commit of staging, with everything that becomes visible with it."""
 
 import json
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from lakeingest.lake.target import Staged
 
 
 def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[str, str]) -> Transaction:
-    """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.
+    """Move main to the audited snapshot, never to "the tip". The table's position property is a copy of its position.
 
-    The table gets this form and these properties. It is refused if staging moves meanwhile, as by a hand-over to
-    another pipeline. Raises as `assert_unmoved`.
+    The table gets this form and these properties. The commit is refused if staging moves meanwhile, for example by a
+    hand-over to another pipeline. Raises as `assert_unmoved`.
     """
     assert_unmoved(loaded, staged)
     position = staged.progress.position

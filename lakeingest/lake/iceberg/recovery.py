@@ -34,16 +34,16 @@ UNREADABLE = (
 
 
 def newest_whole(loaded: Table) -> Snapshot | None:
-    """Our newest commit whose files are complete: on staging back to main, then among the earlier published ones."""
-    return next((one for one in _older(loaded) if damaged(loaded, one.snapshot_id) is None), None)
+    """Our newest commit whose files are complete: on staging down to main, then among the earlier published ones."""
+    return next((snapshot for snapshot in _older(loaded) if damaged(loaded, snapshot.snapshot_id) is None), None)
 
 
 def _older(loaded: Table) -> Iterator[Snapshot]:
     main = tip(loaded, MAIN)
-    for one in ancestors_of(tip(loaded, STAGING), loaded.metadata):
-        if is_marked(one):
-            yield one
-        if one.snapshot_id == main.snapshot_id:
+    for snapshot in ancestors_of(tip(loaded, STAGING), loaded.metadata):
+        if is_marked(snapshot):
+            yield snapshot
+        if snapshot.snapshot_id == main.snapshot_id:
             break
     for entry in reversed(loaded.metadata.snapshot_log):
         published = loaded.metadata.snapshot_by_id(entry.snapshot_id)
@@ -54,7 +54,8 @@ def _older(loaded: Table) -> Iterator[Snapshot]:
 def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     """Set staging to a commit of ours.
 
-    Main moves, too, if its files are damaged and this commit was published before: never to one that was not.
+    Main moves there, too, if its files are damaged and this commit was published before; never to a commit that was
+    not.
     """
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
@@ -69,10 +70,10 @@ def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 
 
 def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
-    """Point the catalog at the newest readable metadata.json if the file that it names is gone or damaged.
+    """Point the catalog at the newest readable metadata.json if the file that it names is missing or damaged.
 
-    Only committed files count, since others may belong to a writer that was refused: the previous file of the catalog,
-    or an entry in the log of a readable one. The answer is the path of the lost file; None if nothing was changed.
+    Only committed files count, because others may belong to a writer that was refused: the previous file of the
+    catalog, or an entry in the log of a readable file. Returns the path of the lost file; None if nothing was changed.
     """
     if not isinstance(catalog, SqlCatalog):
         return None
@@ -82,23 +83,23 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
         IcebergTables.table_name == name[1],
     )
     with catalog.engine.begin() as connection:
-        named = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*row)
-        lost, previous = connection.execute(named).one_or_none() or (None, None)
+        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*row)
+        lost, previous = connection.execute(query).one_or_none() or (None, None)
         if lost is None or _read(catalog, lost) is not None:
             return None
-        committed = [previous] if previous else []
-        found = next((one for one in (*committed, *_logged(catalog, lost)) if _read(catalog, one) is not None), None)
-        if found is None:
+        committed = [*([previous] if previous else []), *_logged(catalog, lost)]
+        newest = next((location for location in committed if _read(catalog, location) is not None), None)
+        if newest is None:
             return None
-        newer = update(IcebergTables).where(*row, IcebergTables.metadata_location == lost)
-        connection.execute(newer.values(metadata_location=found, previous_metadata_location=None))
+        change = update(IcebergTables).where(*row, IcebergTables.metadata_location == lost)
+        connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
         return str(lost)
 
 
 def _logged(catalog: Catalog, lost: str) -> Iterator[str]:
-    """The log of the newest readable metadata.json, newest first."""
+    """The entries in the log of the newest readable metadata.json, the newest first."""
     folder = Path(unquote(urlsplit(lost).path)).parent
-    # their names begin with a number that grows
+    # the files' names begin with a number that grows
     for file in sorted(folder.glob("*.metadata.json"), reverse=True):
         if (metadata := _read(catalog, file.as_uri())) is not None:
             yield from (entry.metadata_file for entry in reversed(metadata.metadata_log))

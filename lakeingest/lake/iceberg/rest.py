@@ -1,6 +1,7 @@
 """Iceberg's REST catalog with a time limit for each request: PyIceberg sets none, and would wait for ever.
 
-What only reads is asked again a few times, within a second or two. A catalog may give keys for each table's folder.
+A request that only reads is repeated a few times, within a second or two. A catalog may give keys for each table's
+folder.
 """
 
 import functools
@@ -20,10 +21,10 @@ from lakeingest.core.clocks import NEAR
 from lakeingest.lake.iceberg.expiry import AssertUnreferenced
 
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
-# Of many tables each run reads several times. A commit is never sent again: its answer is looked up.
+# Each run reads many tables several times. A commit is never sent again: its outcome is looked up.
 _READ_AGAIN = Retry(
     3,
-    read=1,  # one that is silent takes a minute each time
+    read=1,  # a silent server takes a minute each time
     status_forcelist=(429, 500, 502, 503, 504),
     allowed_methods={"GET", "HEAD"},
     backoff_factor=0.2,
@@ -35,9 +36,9 @@ _WITHOUT_NAMES = {"glue", "s3tables"}
 
 
 class TimedRestCatalog(RestCatalog):
-    """PyIceberg's REST catalog; a request without an answer raises an error of `requests`.
+    """PyIceberg's REST catalog with time limits. A request without an answer raises an error of `requests`.
 
-    By so many milliseconds this machine's clock is `ahead` of the server's; 0 if they are near each other.
+    `ahead` is by how many milliseconds this machine's clock is ahead of the server's; 0 if they are near each other.
     """
 
     ahead = 0
@@ -45,10 +46,14 @@ class TimedRestCatalog(RestCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[ValidatableTableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit. The protocol cannot assert that no ref is new: it asserts that each known one stands where it was."""
-        if any(isinstance(one, AssertUnreferenced) for one in requirements):
-            requirements = tuple(one for one in requirements if not isinstance(one, AssertUnreferenced))
-            asserted = {one.ref for one in requirements if isinstance(one, AssertRefSnapshotId)}
+        """Commit the updates.
+
+        The protocol cannot assert that nobody added a ref. Instead the commit asserts that each known ref is where it
+        was.
+        """
+        if any(isinstance(requirement, AssertUnreferenced) for requirement in requirements):
+            requirements = tuple(each for each in requirements if not isinstance(each, AssertUnreferenced))
+            asserted = {each.ref for each in requirements if isinstance(each, AssertRefSnapshotId)}
             requirements += tuple(
                 AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
                 for name, ref in table.metadata.refs.items()
@@ -57,7 +62,7 @@ class TimedRestCatalog(RestCatalog):
         return super().commit_table(table, requirements, updates)  # type: ignore[no-any-return]
 
     def _response_to_table(self, name: tuple[str, ...], answer: TableResponse) -> Table:
-        """A table, whose properties decide nothing of how its store is reached: the catalog may."""
+        """A table. The catalog may decide how its store is reached, and the table's own properties may not."""
         plain = answer.metadata.model_copy(update={"properties": {}})
         table = super()._response_to_table(name, answer.model_copy(update={"metadata": plain}))
         table.metadata = answer.metadata
@@ -66,7 +71,7 @@ class TimedRestCatalog(RestCatalog):
     def _response_to_staged_table(self, name: tuple[str, ...], answer: TableResponse) -> StagedTable:
         """A table that is only prepared, with the keys for its folder.
 
-        PyIceberg looks for them by the place of metadata.json, and there is none yet.
+        PyIceberg would look for the keys by the place of metadata.json, which does not exist yet.
         """
         plain, metadata = answer.metadata.model_copy(update={"properties": {}}), answer.metadata
         staged = super()._response_to_staged_table(name, answer.model_copy(update={"metadata": plain}))
@@ -83,18 +88,18 @@ class TimedRestCatalog(RestCatalog):
         return session
 
     def _look_at_the_clock(self, response: Response, *_: object, **__: object) -> None:
-        """Compare this machine's clock with that of the server, which takes its own for what a commit does not name."""
+        """Compare this machine's clock with the server's clock, from which a time comes that a commit does not name."""
         with suppress(KeyError, TypeError, ValueError):
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0
 
 
 def best_way(catalog: Catalog) -> FirstPublishName:
-    """The best way to the first publish among the requests that the server says it answers."""
+    """The best way to the first publish, by the requests that the server says it answers."""
     assert isinstance(catalog, RestCatalog)  # noqa: S101 - its type in pipeline.yml
     if catalog.properties.get("rest.signing-name") in _WITHOUT_NAMES:
         return "own_name"
-    offered = catalog._supported_endpoints  # noqa: SLF001 - PyIceberg has no public way
-    if Capability.V1_RENAME_TABLE in offered:
+    endpoints = catalog._supported_endpoints  # noqa: SLF001 - PyIceberg has no public way
+    if Capability.V1_RENAME_TABLE in endpoints:
         return "rename"
-    return "register" if Capability.V1_REGISTER_TABLE in offered else "own_name"
+    return "register" if Capability.V1_REGISTER_TABLE in endpoints else "own_name"

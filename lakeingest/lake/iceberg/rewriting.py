@@ -1,7 +1,7 @@
-"""Rewriting: old rows get their values in new columns; version 2 of Iceberg has no defaults.
+"""Rewriting: old rows get their values in new columns, because version 2 of Iceberg has no defaults.
 
-Executors write the rows with the schema of the future, which the table does not have before the commit. So that commit
-makes sure that its field ids are those which the files were written with.
+Executors write the rows with the future schema, which the table does not have before the commit. So the commit makes
+sure that it gives the columns the same field ids as the files have.
 """
 
 import pickle
@@ -28,23 +28,23 @@ from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Written
 from lakeingest.rows import constants
 
-_ROWS = 1_000_000  # of the files that one task rewrites
+_ROWS = 1_000_000  # a task rewrites files of about as many rows
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergRewriter:
-    """`lake.target.Rewriter` on some files of one snapshot. `table` has the schema of the future."""
+    """`lake.target.Rewriter` on some files of one snapshot. `table` has the future schema."""
 
     table: TableFiles
     fills: Mapping[str, pa.Scalar]
     files: tuple[FileScanTask, ...]
 
     def rewrite(self) -> Written:
-        """Pickled DataFiles, and the field ids that they have."""
+        """Write the rows. The result are pickled DataFiles, and the field ids that they have."""
         schema = self.table.metadata.schema()
         names = [field.name for field in schema.fields if field.name not in self.fills]
         with storage_errors(self.table.location):
-            deletes = {one.file_path: one for task in self.files for one in task.delete_files}
+            deletes = {file.file_path: file for task in self.files for file in task.delete_files}
             dead = read_deletes(self.table, deletes.values())
             rows = pa.concat_tables(
                 alive(read_rows(self.table, task.file, names), task.file, dead) for task in self.files
@@ -85,10 +85,10 @@ def write_lift(
     *,
     keeps_dropped: bool,
 ) -> None:
-    """The marked commit of a lift, with the files that rewriters wrote instead of all others."""
-    parts = [pickle.loads(one) for one in rewritten]  # noqa: S301 - written by our own executors
+    """Write the marked commit of a lift, with the rewritten files in place of all others."""
+    parts = [pickle.loads(written) for written in rewritten]  # noqa: S301 - written by our own executors
     new = future(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
-    if any(ids != _ids(new) for ids, _ in parts):  # someone has added a column since
+    if any(ids != _ids(new) for ids, _ in parts):  # someone has added a column since the files were written
         raise stale(progress.table)
     added: list[DataFile] = [file for _, files in parts for file in files]
     changes = FileChanges(tuple(added), files_of(loaded, version)) if parts else NO_FILES
@@ -100,15 +100,15 @@ def write_beginning(
     loaded: Table,
     version: int,
     schema: TableSchema,
-    known: Origins | None,
+    origins: Origins | None,
     progress: Progress,
     *,
     keeps_dropped: bool,
 ) -> None:
-    """A marked commit without any row, from which on rows are as this definition says."""
-    new = begun_again(transaction.table_metadata, version, schema, known, keeps_dropped=keeps_dropped)
-    gone = FileChanges(gone=files_of(loaded, version))
-    mark(transaction, progress, version, gone, schema=add_lifted(transaction, new))
+    """Write a marked commit without any row. Rows of later commits have this definition."""
+    new = begun_again(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
+    all_files = FileChanges(gone=files_of(loaded, version))
+    mark(transaction, progress, version, all_files, schema=add_lifted(transaction, new))
 
 
 def _ids(schema: Schema) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Rollbacks of Iceberg tables: one commit puts back main, and the columns, partition fields and folder of the table.
+"""Rollbacks of Iceberg tables: one commit restores main, and the columns, partition fields and folder of the table.
 
 Files and snapshots of others are not deleted: queries may read them, and they expire like all others.
 """
@@ -36,13 +36,13 @@ class IcebergRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """By the table's metadata alone."""
+        """The changes of others, by the table's metadata alone."""
         with self._target.storage_errors():
             loaded = self._look(table) if self._target.exists() else None
             return None if loaded is None else what_is_foreign(table, loaded, self._is_ours)
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """In one commit, which asserts that main is where it was found."""
+        """Take the changes back in one commit, which asserts that main has not moved since they were found."""
         with self._target.storage_errors():
             if (loaded := self._look(table)) is None:
                 raise stale(table)
@@ -58,10 +58,10 @@ class IcebergRollbacks:
 
 
 def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
-    """The changes by others that a rollback takes back; None if there are none. ForeignWrite if it cannot.
+    """The changes by others that a rollback takes back; None if there are none. Raises ForeignWrite if it cannot.
 
-    `is_ours`: whether a folder is one that the table's copy is made in. Whoever moved the table may have written into
-    its properties where it was made.
+    `is_ours` tells whether a folder is one in which we make the table's copy. It is needed because a person who moves
+    the table can also change the property that says where it was made.
     """
     if (error := _refusal(table, loaded)) is None:
         return None
@@ -71,28 +71,32 @@ def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, s
             f"{table}: it cannot be rolled back, because it has no commit of lakeingest any more that readers saw; drop"
             " it to copy it again"
         ) from error
-    wanted = Rollback(
+    rollback = Rollback(
         f"snapshot {ours.snapshot_id}",
         ours.snapshot_id,
-        tuple(f"snapshot {one.snapshot_id}" for one in _foreign(loaded, ours)),
+        tuple(f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign(loaded, ours)),
         tuple(_altered(table, loaded, ours, is_ours)),
     )
-    after = copy.copy(loaded)
-    after.metadata = rolled_back(table, loaded, wanted=wanted, is_ours=is_ours).table_metadata
-    if (left := _refusal(table, after)) is not None:
-        raise ForeignWrite(f"{table}: it cannot be rolled back: {left}") from left
-    return wanted
+    after = copy.copy(loaded)  # the table as it would be: the rollback must remove every reason to refuse it
+    after.metadata = rolled_back(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata
+    if (remaining := _refusal(table, after)) is not None:
+        raise ForeignWrite(f"{table}: it cannot be rolled back: {remaining}") from remaining
+    return rollback
 
 
 def rolled_back(
     table: TableId, loaded: Table, *, wanted: Rollback, is_ours: Callable[[TableId, str], bool]
 ) -> Transaction:
-    """Move main to our commit, with all that belongs to it; staging stays. StaleWriter where main has moved.
+    """Move main to our commit, with the table's properties of that time; staging stays.
 
-    It is refused if staging moves meanwhile, as by a hand-over to another pipeline.
+    Raises StaleWriter where main has moved. The commit is refused if staging moves meanwhile, for example by a
+    hand-over to another pipeline.
     """
     metadata, ours = loaded.metadata, loaded.metadata.snapshot_by_id(wanted.version)
-    if ours is None or not {f"snapshot {one.snapshot_id}" for one in _foreign(loaded, ours)} <= set(wanted.drops):
+    if ours is None:
+        raise stale(table)
+    foreign = {f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign(loaded, ours)}
+    if not foreign <= set(wanted.drops):
         raise stale(table)
     position = progress_of(table, ours).position
     transaction = OneTransaction(loaded)
@@ -109,7 +113,7 @@ def rolled_back(
 
 
 def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
-    """Why the table does not go on as it is, because of someone else."""
+    """The reason why no run can go on with the table, because of someone else; None if there is none."""
     try:
         assert_ours(table, loaded)
         if (staged := resume_point(table, loaded)) is not None:
@@ -120,28 +124,28 @@ def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
 
 
 def _last_published(loaded: Table) -> Snapshot | None:
-    """Our last commit that main stood at: by the table's log, or the first one below what others committed."""
+    """Our last commit that main was at: by the table's log, or the first one below commits of others."""
     metadata = loaded.metadata
     logged = (metadata.snapshot_by_id(entry.snapshot_id) for entry in metadata.snapshot_log)
-    seen = [one for one in logged if one is not None and is_marked(one)]
-    below = next((one for one, _ in lineage(loaded, tip(loaded, MAIN)) if is_marked(one)), None)
+    seen = [snapshot for snapshot in logged if snapshot is not None and is_marked(snapshot)]
+    below = next((snapshot for snapshot, _ in lineage(loaded, tip(loaded, MAIN)) if is_marked(snapshot)), None)
     if below is not None and metadata.snapshot_by_id(below.snapshot_id) is not None:
         seen.append(below)
-    return max(seen, key=lambda one: one.sequence_number or 0, default=None)
+    return max(seen, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
 
 
 def _foreign(loaded: Table, ours: Snapshot) -> list[Snapshot]:
-    """What main shows of others, the newest first, above a commit of ours."""
-    found = []
-    for one, _ in lineage(loaded, tip(loaded, MAIN)):
-        if is_marked(one) or one.snapshot_id == ours.snapshot_id:
+    """The snapshots of others on main above a commit of ours, the newest first."""
+    foreign = []
+    for snapshot, _ in lineage(loaded, tip(loaded, MAIN)):
+        if is_marked(snapshot) or snapshot.snapshot_id == ours.snapshot_id:
             break
-        found.append(one)
-    return found
+        foreign.append(snapshot)
+    return foreign
 
 
 def _altered(table: TableId, loaded: Table, ours: Snapshot, is_ours: Callable[[TableId, str], bool]) -> Iterator[str]:
-    """What else of the table is not as it was at our commit."""
+    """The other parts of the table that differ from their state at our commit."""
     if schema_of(loaded.metadata, ours.snapshot_id) != loaded.metadata.current_schema_id:
         yield "columns"
     if not loaded.metadata.spec().is_unpartitioned():

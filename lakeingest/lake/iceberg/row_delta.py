@@ -1,7 +1,7 @@
 """An Iceberg commit that adds files of rows and of deletes and removes files; PyIceberg has only parts of this.
 
-Source: Iceberg's table specification, "Manifests" and "Snapshots". It extends PyIceberg's appending snapshot:
-deletes go into a separate kind of manifest, and a manifest with removed files is written again.
+Source: Iceberg's table specification, "Manifests" and "Snapshots". It extends PyIceberg's appending snapshot: deletes
+go into a separate kind of manifest, and a manifest with removed files is written again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ from pyiceberg.typedef import EMPTY_DICT
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What a commit adds and removes: files of rows and files of deletes."""
+    """The files, of rows and of deletes, that a commit adds and removes."""
 
     added: tuple[DataFile, ...] = ()
     gone: tuple[DataFile, ...] = ()
@@ -67,8 +67,10 @@ class RowDelta(_FastAppendFiles):
     def _commit(self) -> UpdatesAndRequirements:
         updates, requirements = super()._commit()
         lasting = [
-            one.model_copy(update={"max_ref_age_ms": FOR_EVER}) if isinstance(one, SetSnapshotRefUpdate) else one
-            for one in updates
+            update.model_copy(update={"max_ref_age_ms": FOR_EVER})
+            if isinstance(update, SetSnapshotRefUpdate)
+            else update
+            for update in updates
         ]
         metadata = self._transaction.table_metadata
         shape = (
@@ -86,7 +88,9 @@ class RowDelta(_FastAppendFiles):
 
     def _existing_manifests(self) -> list[ManifestFile]:
         manifests = super()._existing_manifests()
-        return [left for one in manifests for left in (self._without_gone(one) if self._gone else [one])]
+        if not self._gone:
+            return manifests
+        return [remaining for manifest in manifests for remaining in self._without_gone(manifest)]
 
     def _without_gone(self, manifest: ManifestFile) -> list[ManifestFile]:
         """The manifest unchanged, or a new one in which the removed files are marked as deleted."""
@@ -113,13 +117,13 @@ class RowDelta(_FastAppendFiles):
         return [writer.to_manifest_file()]
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        before = self._added_data_files, self._deleted_data_files
-        # the summary counts these
-        self._added_data_files, self._deleted_data_files = [*before[0], *self._deletes], set(self._gone.values())
+        added, deleted = self._added_data_files, self._deleted_data_files
+        # PyIceberg's summary counts the files in these two attributes
+        self._added_data_files, self._deleted_data_files = [*added, *self._deletes], set(self._gone.values())
         try:
             return super()._summary(snapshot_properties)
         finally:
-            self._added_data_files, self._deleted_data_files = before
+            self._added_data_files, self._deleted_data_files = added, deleted
 
 
 class _DeleteManifest(ManifestWriterV2):

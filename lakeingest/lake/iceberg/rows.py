@@ -12,7 +12,7 @@ from lakeingest.lake.iceberg.merger import files_with
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.target import Bounds
 
-_ROWS = 1_000_000  # of the files that one task reads
+_ROWS = 1_000_000  # a task reads files of about as many rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class IcebergRows:
     def read(self) -> pa.Table:
         """The columns of the rows that are not deleted."""
         with storage_errors(self.table.location):
-            deletes = {one.file_path: one for task in self.files for one in task.delete_files}
+            deletes = {file.file_path: file for task in self.files for file in task.delete_files}
             dead = read_deletes(self.table, deletes.values())
             return pa.concat_tables(
                 alive(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
@@ -34,7 +34,7 @@ class IcebergRows:
 
 
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
-    """Readers that together read a snapshot's files which may have values of the first column within the bounds."""
+    """Readers that together read all files of a snapshot that may have values of the first column within the bounds."""
     groups: list[list[FileScanTask]] = []
     rows = _ROWS
     for task in files_with(loaded, version, names[0], bounds):

@@ -1,7 +1,8 @@
 """The shape of an Iceberg copy: whether someone else changed its columns, its partitions or its folder.
 
-Columns are compared by field id, name and type. None may become required that was not, because the source may have a
-NULL in it. Their order and comments, sort orders, properties, tags and statistics are ignored: they change no row.
+Columns are compared by field id, name and type. An optional column may not become required, because the source may have
+a NULL in it. The order and comments of columns, sort orders, properties, tags and statistics are ignored: they change
+no row.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,19 +21,23 @@ from lakeingest.lake.iceberg.properties import VERSION
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import not_ours
 
-LOCATION = "lakeingest.location"  # property of a table: the folder that we made it in
+LOCATION = "lakeingest.location"  # property of a table: the folder in which we made it
 
 
 def assert_copy(table: TableId, loaded: Table) -> None:
-    """NotOurTable when it is no copy of the table."""
+    """Raises NotOurTable when the loaded table is no copy of this source table."""
     if loaded.properties.get(OWNER) != str(table):
         raise not_ours(".".join(loaded.name()), table)
 
 
 def assert_ours(table: TableId, loaded: Table) -> None:
-    """As `assert_copy`; UnsupportedTable when someone else altered its version.
+    """Raises an error if the table is not ours, or someone else changed its shape.
 
-    ForeignWrite when someone else changed its columns or its folder, or divided it into partitions.
+    Raises:
+        NotOurTable: it is no copy of the source table.
+        UnsupportedTable: someone else altered its version of the format.
+        ForeignWrite: someone else changed its columns or its folder, or divided it into partitions.
+
     """
     assert_copy(table, loaded)
     metadata = loaded.metadata
@@ -41,10 +46,10 @@ def assert_ours(table: TableId, loaded: Table) -> None:
             f"{table}: someone altered its copy to version {metadata.format_version} of Iceberg's format, and only"
             f" version {VERSION} can be written; drop the copy, it must be made again"
         )
-    made = _made_with(metadata)
-    found = sorted(changes(made, metadata.schema()))
-    if found:
-        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(found)}; {_undo(table)}")
+    ours = _made_with(metadata)
+    differences = sorted(changes(ours, metadata.schema()))
+    if differences:
+        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(differences)}; {_undo(table)}")
     if not metadata.spec().is_unpartitioned():
         fields = ", ".join(field.name for field in metadata.spec().fields)
         raise ForeignWrite(f"{table}: someone else divided it into partitions: {fields}; {_undo(table)}")
@@ -56,19 +61,19 @@ def assert_ours(table: TableId, loaded: Table) -> None:
 
 
 def assert_whole(table: TableId, loaded: Table, version: int) -> None:
-    """ForeignWrite when what readers see, or the base of the next commit, was rewritten in another shape.
+    """Raises ForeignWrite when someone else rewrote, in another shape, a snapshot that we need.
 
-    This is a rewrite into partitions, which our files of deletes do not have, or one while a column was missing, which
-    lost its values.
+    These are the snapshot that readers see and the base of the next commit. Someone may have rewritten it into
+    partitions, which our files of deletes do not have, or while a column was missing, so that its values are lost.
     """
     metadata = loaded.metadata
-    made = _made_with(metadata)
-    for snapshot, then in lineage(loaded, tip(loaded, MAIN)):
+    ours = _made_with(metadata)
+    for snapshot, metadata_then in lineage(loaded, tip(loaded, MAIN)):
         if is_marked(snapshot):
             break
-        known = {schema.schema_id: schema for schema in then.schemas}
-        schema = known.get(then.current_schema_id if snapshot.schema_id is None else snapshot.schema_id)
-        if snapshot.parent_snapshot_id is not None and (schema is None or not _keeps(schema, made)):
+        schemas = {schema.schema_id: schema for schema in metadata_then.schemas}
+        schema = schemas.get(metadata_then.current_schema_id if snapshot.schema_id is None else snapshot.schema_id)
+        if snapshot.parent_snapshot_id is not None and (schema is None or not _keeps(schema, ours)):
             raise ForeignWrite(
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
                 f" which may have lost values; {_undo(table)}"
@@ -93,33 +98,34 @@ def _made_with(metadata: TableMetadata) -> Schema:
     """The schema that readers should see: the one with which we made the commit that main shows.
 
     If someone rolled main back over a schema change of the source, it is the current schema, which a later commit of
-    ours has. If others expired the commit that main shows, it is that of our last commit before it; if they expired all
-    of our commits, it is the oldest schema.
+    ours has. If others expired the commit that main shows, it is the schema of our last commit before it. If they
+    expired all of our commits, it is the oldest schema.
     """
-    known = {schema.schema_id: schema for schema in metadata.schemas}
+    schemas = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)
     shown = 0 if main is None else main.sequence_number or 0
-    ours = [one for one in metadata.snapshots if is_marked(one) and one.schema_id in known]
-    ours.sort(key=lambda one: one.sequence_number or 0)
-    below = {one.snapshot_id for one in ancestors_of(main, metadata)}
-    seen = [one.schema_id for one in ours if one.snapshot_id in below]
-    seen = seen or [one.schema_id for one in ours if (one.sequence_number or 0) <= shown]
-    if metadata.current_schema_id in {one.schema_id for one in ours if (one.sequence_number or 0) > shown}:
+    ours = [snapshot for snapshot in metadata.snapshots if is_marked(snapshot) and snapshot.schema_id in schemas]
+    ours.sort(key=lambda snapshot: snapshot.sequence_number or 0)
+    later = {snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) > shown}
+    if metadata.current_schema_id in later:
         return metadata.schema()
-    return known[seen[-1] if seen and seen[-1] is not None else min(known)]
+    below_main = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
+    ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in below_main]
+    ids = ids or [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= shown]
+    return schemas[ids[-1] if ids and ids[-1] is not None else min(schemas)]
 
 
-def _keeps(schema: Schema, made: Schema) -> bool:
-    """Whether it has all columns that the table was made with, of the same types, under any name."""
-    found = {field.field_id: field.field_type for field in schema.fields}
-    return all(found.get(field.field_id) == field.field_type for field in made.fields)
+def _keeps(schema: Schema, ours: Schema) -> bool:
+    """Whether the schema has all columns that the table was made with, of the same types, under any name."""
+    types = {field.field_id: field.field_type for field in schema.fields}
+    return all(types.get(field.field_id) == field.field_type for field in ours.fields)
 
 
-def changes(made: Schema, found: Schema) -> Iterator[str]:
-    """The differences, in words."""
-    before, after = _by_id(made), _by_id(found)
-    for number in before.keys() | after.keys():
-        old, new = before.get(number), after.get(number)
+def changes(ours: Schema, present: Schema) -> Iterator[str]:
+    """The differences between the schema that we made and the present one, in words."""
+    our_fields, present_fields = _by_id(ours), _by_id(present)
+    for number in our_fields.keys() | present_fields.keys():
+        old, new = our_fields.get(number), present_fields.get(number)
         if new is None:
             assert old is not None  # noqa: S101 - the number is of one of them
             yield f"{old.name} was dropped"

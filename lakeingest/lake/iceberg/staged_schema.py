@@ -1,8 +1,8 @@
 """The schema of staging, which may be ahead of the one that readers of main see.
 
-Iceberg's current schema is the table's, not a branch's. So the schema of a lifted copy is only added to the table; a
-staging commit is made while it is current, within one transaction, and names it: its files have the field ids of the
-future. It stays current from the commit on that moves main.
+Iceberg's current schema belongs to the table, not to a branch. So the schema of a lifted copy is only added to the
+table. For a staging commit it becomes current within the commit's transaction: the commit names it, and its files have
+its field ids. It stays current from the commit on that moves main.
 """
 
 import copy
@@ -23,26 +23,26 @@ from lakeingest.lake.iceberg.history import is_marked
 from lakeingest.lake.iceberg.shape import changes
 from lakeingest.lake.iceberg.types import iceberg_type
 
-NEWEST = -1  # the schema that was added last
+NEWEST = -1  # stands for the schema that was added last
 
 
 def schema_of(metadata: TableMetadata, version: int) -> int:
-    """The id of the schema that commits on this snapshot are made with.
+    """The id of the schema with which commits on this snapshot are made.
 
-    That is the one of our commit, or of our commit below a compaction of others, who may have had another schema then;
-    unless the current one has the same columns: with other comments, or not required.
+    It is the schema of our commit, also where that is below a compaction of others, who may have had another schema
+    then. Exception: the current schema, if it has the same columns, perhaps with other comments or not required.
     """
     snapshot = metadata.snapshot_by_id(version)
-    ours = next((one for one in ancestors_of(snapshot, metadata) if is_marked(one)), None)
-    number, now = None if ours is None else ours.schema_id, metadata.schema()
-    own = next((one for one in metadata.schemas if one.schema_id == number), None)
-    if own is None or not any(changes(own, now)):
+    ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
+    number = None if ours is None else ours.schema_id
+    own = next((schema for schema in metadata.schemas if schema.schema_id == number), None)
+    if own is None or not any(changes(own, metadata.schema())):
         return metadata.current_schema_id
     return own.schema_id
 
 
 def as_staged(loaded: Table, version: int) -> Table:
-    """The table as commits on this snapshot see it: the schema of the snapshot is the current one. Never commit it."""
+    """The table as commits on this snapshot see it: its schema is the current one. Never commit this table."""
     schema = schema_of(loaded.metadata, version)
     if schema == loaded.metadata.current_schema_id:
         return loaded
@@ -53,28 +53,28 @@ def as_staged(loaded: Table, version: int) -> Table:
 
 @contextmanager
 def under(transaction: Transaction, schema: int) -> Iterator[None]:
-    """What the block writes is written with this schema; after it the current one is what it was before."""
-    before = transaction.table_metadata.current_schema_id
+    """Make this schema the current one within the block, so that its commits have it."""
+    current = transaction.table_metadata.current_schema_id
     _set_current(transaction, schema)
     yield
-    _set_current(transaction, before)
+    _set_current(transaction, current)
 
 
 def show_schema(transaction: Transaction, version: int) -> None:
-    """Readers see the schema of this snapshot from this commit on."""
+    """Let readers see the schema of this snapshot from this commit on."""
     _set_current(transaction, schema_of(transaction.table_metadata, version))
 
 
 def future(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: bool) -> Schema:
-    """The schema of the rows that are lifted from this snapshot on."""
-    old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
-    following = max(one.schema_id for one in metadata.schemas) + 1
+    """The schema of rows that are lifted from this snapshot."""
+    old = next(schema for schema in metadata.schemas if schema.schema_id == schema_of(metadata, version))
+    following = max(schema.schema_id for schema in metadata.schemas) + 1
     return lifted(old, lift, metadata.last_column_id, following, keeps_dropped=keeps_dropped)
 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
-    """Add a schema to the table, if it has not this one; its id, for `under`."""
-    known = next((one.schema_id for one in transaction.table_metadata.schemas if one == new), None)
+    """Add a schema to the table, unless it has it. Returns its id, for `under`."""
+    known = next((schema.schema_id for schema in transaction.table_metadata.schemas if schema == new), None)
     if known is not None:
         return known
     transaction._stage((AddSchemaUpdate.model_validate({"schema": new}),), ())  # noqa: SLF001 - the commit asserts
@@ -82,29 +82,29 @@ def add_lifted(transaction: Transaction, new: Schema) -> int:
 
 
 def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keeps_dropped: bool = True) -> Schema:
-    """The schema after a lift: a column that was there before keeps its field id, whatever it is called now.
+    """The schema after a lift. A column that exists before and after it keeps its field id, whatever its name is now.
 
-    One that was dropped goes, or stays for readers, as a new field that is NULL in all rows, until its name is used
-    again.
+    A dropped column goes. With `keeps_dropped` it stays for readers, as a new field that is NULL in all rows, until its
+    name is used again.
     """
     ids = _Ids(last_column_id)
     origins = {name: origin or "" for name, origin in zip(lift.after.names, lift.origins, strict=True)}
     fields = []
     for column in lift.after.lake_columns:
-        origin = origins.get(column.name, column.name)  # metadata columns have the names that they had
+        origin = origins.get(column.name, column.name)  # metadata columns keep their names
         is_required = column.name in lift.after.key or not column.nullable
         if origin:
             field = old.find_field(origin)
-            # the elements of a list have a field id, too, which stays
+            # the field id of a list's elements stays, too
             kind = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
             required = field.required and is_required
             fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
         else:
             fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
-    known, taken = {column.name for column in lift.before.lake_columns}, {field.name.lower() for field in fields}
+    copied, taken = {column.name for column in lift.before.lake_columns}, {field.name.lower() for field in fields}
     for field in old.fields:
-        if field.name.lower() not in taken and field.name not in known:
-            fields.append(field)
+        if field.name.lower() not in taken and field.name not in copied:
+            fields.append(field)  # an older dropped column
         elif keeps_dropped and field.name.lower() not in taken and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     key = [field.field_id for field in fields if field.name in lift.after.key]
@@ -114,17 +114,18 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keep
 def begun_again(
     metadata: TableMetadata, version: int, schema: TableSchema, origins: Origins | None, *, keeps_dropped: bool
 ) -> Schema:
-    """The schema of rows that are all read again after this snapshot: a column of one origin and type is the same.
+    """The schema of rows that are all read again after this snapshot.
 
-    Without `origins` it is the one of its name. Not one that is of the key now and may be NULL in older rows, because
-    the columns of a key are required. A column that the source has no more goes, or is NULL.
+    A column of the same origin and type stays the same. Without `origins`, the origin of a column is its name. An
+    optional column that is part of the key now becomes a new one, because the columns of a key are required and older
+    rows may have NULL. A column that the source does not have any more goes, or with `keeps_dropped` is NULL.
     """
-    old = next(one for one in metadata.schemas if one.schema_id == schema_of(metadata, version))
-    ids, known = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
-    named = origins or {}
+    old = next(candidate for candidate in metadata.schemas if candidate.schema_id == schema_of(metadata, version))
+    ids, old_fields = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
+    origins = origins or {}
     fields = []
     for column in schema.lake_columns:
-        field, is_key = known.get(named.get(column.name, column.name) or ""), column.name in schema.key
+        field, is_key = old_fields.get(origins.get(column.name, column.name) or ""), column.name in schema.key
         kind, is_required = iceberg_type(column, 0), is_key or not column.nullable
         is_same = field is not None and (field.field_type == kind or column.kind is Kind.VECTOR)
         if field is not None and is_same and (field.required or not is_key):
@@ -132,11 +133,12 @@ def begun_again(
         else:
             fields.append(ids.new_field(column.name, kind, required=is_required))
     taken = {field.name.lower() for field in fields}
-    taken |= {was.lower() for was in named.values() if was}
-    left = [one for one in old.fields if keeps_dropped and one.name.lower() not in taken]
-    fields += [one.model_copy(update={"required": False}) for one in left]
+    taken |= {origin.lower() for origin in origins.values() if origin}
+    dropped = [field for field in old.fields if keeps_dropped and field.name.lower() not in taken]
+    fields += [field.model_copy(update={"required": False}) for field in dropped]
     key = [field.field_id for field in fields if field.name in schema.key]
-    return Schema(*fields, schema_id=max(one.schema_id for one in metadata.schemas) + 1, identifier_field_ids=key)
+    number = max(candidate.schema_id for candidate in metadata.schemas) + 1
+    return Schema(*fields, schema_id=number, identifier_field_ids=key)
 
 
 class _Ids:

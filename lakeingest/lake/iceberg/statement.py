@@ -1,8 +1,8 @@
-"""MERGE INTO of Spark on a branch of its own, which begins at the commit that the run knows.
+"""Spark's MERGE INTO on a branch of its own, which begins at the commit that the run knows.
 
 Nobody else writes to that branch, so the statement neither meets nor overwrites another commit. Its snapshot carries
-the marks of a commit of ours. Executors write the changes to files that no snapshot has; Spark reads them through
-Python, which reaches every store that they were written to.
+the marks of a commit of ours. Executors write the changes to files that belong to no snapshot. Spark reads them through
+Python, which reaches every store that they can be in.
 """
 
 import re
@@ -29,14 +29,14 @@ from lakeingest.lake.merge_into import merge_into
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_BATCH = 32 << 20  # bytes of rows that Python hands to the JVM at once
+_BATCH = 32 << 20  # so many bytes of rows Python hands to the JVM at once
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesFile:
-    """Changes of a merge, each key once, in a file: the columns of the table, and DELETED.
+    """A file with changes of a merge, each key once: the columns of the table, and DELETED.
 
-    `ends` are the least and the greatest value of the key's first column where that is an integer.
+    `ends` are the least and the greatest value of the key's first column if that is an integer.
     """
 
     path: str
@@ -45,7 +45,10 @@ class ChangesFile:
 
 
 def write_changes(table: TableFiles, key: tuple[str, ...], rows: pa.Table) -> list[ChangesFile]:
-    """A new file, or none; its values have the types of the table, as those of data files."""
+    """Write the changes to a new file, if there are any.
+
+    Its values have the types of the table, like those of data files.
+    """
     if not rows.num_rows:
         return []
     metadata = table.metadata
@@ -69,7 +72,7 @@ def merge_on_branch(
     files: Sequence[ChangesFile],
     marks: Mapping[str, str],
 ) -> None:
-    """Make the branch of the table of this name, and merge the changes there in one commit with these marks."""
+    """Make the branch in the table of this name, and merge the changes there, in one commit with these marks."""
     spark.sql(f"ALTER TABLE {name} CREATE BRANCH {quote(branch)} AS OF VERSION {version}")
     target, view = f"{name}.{quote(f'branch_{branch}')}", f"{branch}_changes"
     names = [field.name for field in table.metadata.schema().fields]
@@ -81,7 +84,7 @@ def merge_on_branch(
 
 
 def _within(files: Sequence[ChangesFile]) -> str:
-    """The condition that a row with a changed key meets; empty where the key is no integer."""
+    """The condition that each row with a changed key meets; '' where the key is no integer."""
     ends = [file.ends for file in files if file.ends is not None]
     if len(ends) < len(files):
         return ""
@@ -89,7 +92,10 @@ def _within(files: Sequence[ChangesFile]) -> str:
 
 
 def _changes(spark: "SparkSession", target: str, table: TableFiles, files: Sequence[ChangesFile]) -> "DataFrame":
-    """The rows of the files, with Spark's types of the target; any may be null, because deleted rows may have nulls."""
+    """The rows of the files, with Spark's types of the target.
+
+    Each column may be null, because deleted rows have nulls.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BooleanType, StructField, StructType
 
@@ -124,17 +130,17 @@ class _Reader:
 
 
 def _of_worker(failure: Exception) -> LakeIngestError | None:
-    """Our error that a Python worker raised; Spark has only its text."""
-    found = re.search(r"^lakeingest\.errors\.(\w+): (.*)", str(failure), re.MULTILINE)
-    kind = getattr(errors, found[1], None) if found else None
-    return kind(found[2]) if found and kind else None
+    """Our error that a Python worker raised, made again from its text, which is all that Spark has of it."""
+    match = re.search(r"^lakeingest\.errors\.(\w+): (.*)", str(failure), re.MULTILINE)
+    kind = getattr(errors, match[1], None) if match else None
+    return kind(match[2]) if match and kind else None
 
 
 class _Statement:
-    """A statement for the JVM, which calls it while the commits of this thread get the marks."""
+    """A statement for the JVM, which runs it while the commits of this thread get the marks."""
 
     class Java:
-        """What it is there."""
+        """The Java interface that it implements."""
 
         implements = ("java.util.concurrent.Callable",)
 
@@ -143,7 +149,7 @@ class _Statement:
         self._failure: Exception | None = None
 
     def run(self, marks: Mapping[str, str]) -> None:
-        """Run it; SQL has no other way to give properties to a commit."""
+        """Run the statement. SQL itself has no way to give properties to a commit."""
         from pyspark.java_gateway import ensure_callback_server_started
 
         context = self._spark.sparkContext
@@ -156,7 +162,7 @@ class _Statement:
             raise _of_worker(self._failure) or self._failure
 
     def call(self) -> None:
-        """What the JVM calls. An error that goes through it would lose its cause."""
+        """The JVM calls this. An error is kept for `run`, because it would lose its cause in the JVM."""
         try:
             self._spark.sql(self._text)
         except Exception as error:  # noqa: BLE001 - it is raised after the call

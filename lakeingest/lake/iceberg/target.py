@@ -1,9 +1,8 @@
 """Iceberg: files written on executors, commits on the branch `lakeingest`, one atomic publish.
 
-Properties of a marked staging commit (its snapshot's summary), always complete:
-`lakeingest.progress` all that the next step depends on · `lakeingest.base` the snapshot it builds on ·
-`lakeingest.commit` its unique name · `lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked
-commit carries no progress: it is reset.
+Properties of a marked staging commit (its snapshot's summary), always complete: `lakeingest.progress` is everything
+that the next step depends on · `lakeingest.base` the snapshot it builds on · `lakeingest.commit` its unique name ·
+`lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked commit carries no progress, and is reset.
 """
 
 import functools
@@ -78,7 +77,7 @@ class IcebergTarget:
         ownership: Ownership | None = None,
         open_spark: OpenSpark = no_spark,
     ) -> None:
-        """`waiting`: the folder of removals that wait; without it nothing old is removed."""
+        """`waiting` is the folder of removals that wait. Without it, no old snapshot is removed."""
         self.settings, self._keeps_dropped, self._removals = settings, keeps_dropped, waiting
         self._options, self._owned = options or (lambda _: TableOptions()), ownership
         self._open_spark = open_spark
@@ -96,7 +95,7 @@ class IcebergTarget:
         return Entries(self.settings, self._catalog, self._owned, self._options)
 
     def exists(self) -> bool:
-        """Whether the catalog exists; one on a server does."""
+        """Whether the catalog exists. A catalog on a server always does."""
         is_there = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
         return is_there and bool(self._catalog)
 
@@ -107,11 +106,12 @@ class IcebergTarget:
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
-        """The last marked commit; an unmarked tip is reset to it, an interrupted first publish is finished.
+        """Return the last marked commit. An unmarked tip is reset to it, and an interrupted first publish is finished.
 
         If someone compacted main or removed the branch, staging is branched again from main, with the same progress. An
         unpublished table that lost its branch is copied again.
         """
+        # Step 1: load the table, from older metadata if the newest is lost
         try:
             loaded = self._entries.found(table)
         except UNREADABLE:
@@ -122,21 +122,24 @@ class IcebergTarget:
             return self._went_back(table, lost)
         if loaded is None:
             return None
+        # Step 2: refuse changes of others, and finish what an interrupted run began. Look again after each change
         staged = resume_point(table, loaded)
         if staged is None:
             return self.recover(table) if self._entries.drop_unused(table, loaded) else None
         assert_whole(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
-        if found := damaged(loaded, staged.version, self._whole[table]):
+        # Step 3: go back to the newest commit with all its files
+        if lost := damaged(loaded, staged.version, self._whole[table]):
             whole = newest_whole(loaded)
             if whole is None and staged.published is None:
                 self.discard(table)
                 return self.recover(table)
             if whole is None:
-                raise unreadable(str(table), found)
+                raise unreadable(str(table), lost)
             self._finish(table, loaded, lambda current: back_to(table, current, whole))
-            return self._went_back(table, found)
+            return self._went_back(table, lost)
+        # Step 4: reset staging unless its tip is the marked commit
         marked = STAGING in loaded.metadata.refs and is_marked(loaded.metadata.snapshot_by_id(staged.version))
         if marked and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
@@ -145,7 +148,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
-        """What `recover` would answer; it changes nothing."""
+        """Return what `recover` would return, without any change. Raises NotOurTable where no copy can be made."""
         loaded = self._entries.found(table)
         if loaded is None:
             assert_possible(self._catalog, self.settings, self._options(table), table)
@@ -156,7 +159,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """An empty main, and the first progress on the branch, in one commit."""
+        """Make an empty main, and the first progress on the branch, in one commit."""
         if (waiting := self._waiting(schema.table)) is not None:
             waiting.begin()
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
@@ -164,21 +167,21 @@ class IcebergTarget:
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
-        """Drop the table that is being built; StaleWriter when another run has published or dropped it."""
+        """Drop the table that is being built. Raises StaleWriter when another run has published or dropped it."""
         self._entries.discard(table)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Iceberg types; UnsupportedTable where the catalog cannot have the table's name."""
+        """The names of the Iceberg types. Raises UnsupportedTable where the catalog cannot have the table's name."""
         assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the warehouse or the catalog."""
+        """Name failures of the warehouse or the catalog in the block."""
         return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
-        """For the executors."""
+        """A writer for the executors, with the schema of staging."""
         loaded = self._table(table)
         return IcebergWriter(TableFiles.of(as_staged(loaded, tip(loaded, STAGING).snapshot_id)))
 
@@ -190,7 +193,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
-        """For the executors, with the files that they have to read."""
+        """A merger for the executors, with the files that they have to read."""
         loaded = self._with(staged.progress.table, staged.version)
         seen = as_staged(loaded, staged.version)
         files = files_with(seen, staged.version, key[0], bounds)
@@ -200,7 +203,7 @@ class IcebergTarget:
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
-        """One marked commit, made as `target.merge` says."""
+        """Make one marked commit, in the way that `target.merge` says."""
         files, effects = files_and_effects(merged)
         load = functools.partial(self._with, staged.progress.table, staged.version)
         loaded = load()
@@ -212,49 +215,49 @@ class IcebergTarget:
     def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[IcebergRows]]:
         """Readers of the columns of data files."""
         loaded = as_staged(self._with(staged.progress.table, staged.version), staged.version)
-        return [row_readers(loaded, staged.version, names, one) for one in bounds]
+        return [row_readers(loaded, staged.version, names, limits) for limits in bounds]
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of progress alone."""
+        """Make a commit of progress alone."""
         return self._commit_files(self._table(progress.table), staged, progress)
 
     @names_storage_errors
     def earlier(self, staged: Staged) -> list[Staged]:
-        """The marked commits below it."""
+        """The marked commits below this one."""
         return earlier(self._with(staged.progress.table, staged.version), staged)
 
     @names_storage_errors
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """A new commit on the earlier one."""
+        """Make a new commit that builds on the earlier one."""
         go_back = functools.partial(rewind, progress=progress, version=version)
         return self._commit(self._with(progress.table, version), staged, progress, go_back)
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Remove every file of rows and of deletes; main still has them, and the columns that they have."""
+        """Remove every file of rows and of deletes from staging. Main still has them, and their columns."""
         loaded = self._with(progress.table, staged.version)
-        asked = loaded, staged.version, schema, known, progress
-        begins = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
-        return self._commit(loaded, staged, progress, lambda transaction: begins(transaction, *asked))
+        write = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
+        arguments = loaded, staged.version, schema, known, progress
+        return self._commit(loaded, staged, progress, lambda transaction: write(transaction, *arguments))
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
-        """For the executors; none where all old rows have NULL in every new column."""
+        """Rewriters for the executors; none where all old rows have NULL in every new column."""
         loaded = self._with(staged.progress.table, staged.version)
         return rewriters(loaded, staged.version, lift, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
-        """One marked commit with the next schema, which becomes current with its publish."""
+        """Make one marked commit with the next schema, which becomes current with its publish."""
         loaded = self._with(progress.table, staged.version)
-        asked = loaded, staged.version, lift, progress, rewritten
-        lifts = functools.partial(write_lift, keeps_dropped=self._keeps_dropped)
-        return self._commit(loaded, staged, progress, lambda transaction: lifts(transaction, *asked))
+        write = functools.partial(write_lift, keeps_dropped=self._keeps_dropped)
+        arguments = loaded, staged.version, lift, progress, rewritten
+        return self._commit(loaded, staged, progress, lambda transaction: write(transaction, *arguments))
 
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
-        spark = self._open_spark()  # outside of the block: why Spark does not start is no failure of the storage
+        spark = self._open_spark()  # outside of the block: a failure to start Spark is no failure of the storage
         with self.storage_errors():
             parts = (self.settings.catalog.name, *self._with(table, version).name())
             # not `spark.read.load`, which takes a name with a slash in it for a path
@@ -262,21 +265,27 @@ class IcebergTarget:
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
-        """From the totals of the snapshot's summary where they say what is expected, else from its files."""
+        """The rows by the totals of the snapshot's summary if these agree with `expected`, else by its files."""
         return counted(self._with(table, version), version, expected)
 
     @names_storage_errors
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
-        """Move main to the audited snapshot, never to "the tip"; the table property is a copy of the position.
+        """Move main to the audited snapshot, never to "the tip".
 
-        The same commit brings the comments of the source, and the properties that users ask for.
+        The table's position property is a copy of its position. The same commit brings the comments of the source, and
+        the properties that users ask for.
         """
         table = staged.progress.table
         loaded = self._with(table, staged.version)
         audited, form = as_staged(loaded, staged.version), self._form(schema)
+        # Step 1: audit the commit. Step 2: move main to it. Step 3: give a new table its name
         assert_publishable(table, audited, staged.version, staged.published, self._whole[table])
+
+        def build(current: Table) -> Transaction:
+            return self._entries.own(publication(current, staged, form, properties), current)
+
         try:
-            self._finish(table, loaded, lambda one: self._entries.own(publication(one, staged, form, properties), one))
+            self._finish(table, loaded, build)
         except StaleWriter:
             assert_unmoved(self._table(table), staged)
             raise
@@ -291,7 +300,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Small files and deletes are put together, and snapshots that are due removed, in one commit."""
+        """Put small files and deletes together, and remove the snapshots that are due, in one commit."""
         loaded = self._with(staged.progress.table, staged.version)
         changes = compacted(as_staged(loaded, staged.version), staged.version)
         if changes == NO_FILES and not due_now(loaded, self.settings.history):
@@ -300,7 +309,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """In the table's folder, and in those of copies that were discarded."""
+        """Delete leftovers in the table's folder, and in the folders of copies that were discarded."""
         waiting, in_use, loaded = self._waiting(table), self._entries.has, self._table(table)
         if not self._entries.is_our_place(table, loaded.location()):
             raise elsewhere(table, loaded.location())
@@ -308,11 +317,14 @@ class IcebergTarget:
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
-        """By the summary of the snapshot that readers see."""
+        """The files and bytes by the summary of the snapshot that readers see."""
         return leftovers.inventory(self._table(table))
 
     def _way(self, loaded: Table, version: int) -> WayOfMerging:
-        """How changes are merged: a statement knows only the schema that readers see, and refuses a clock behind."""
+        """The way to merge.
+
+        A statement can only use the schema that readers see, and refuses a table ahead of the clock.
+        """
         is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
         return self._merging if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
@@ -320,14 +332,14 @@ class IcebergTarget:
         return None if self._removals is None else waiting_of(self._removals, table, self.settings.history)
 
     def _form(self, schema: TableSchema) -> Form:
-        asked = wanted(self.settings, self._options(schema.table), schema.comment)
-        return Form.of(schema, asked, self.settings.catalog.type)
+        properties = wanted(self.settings, self._options(schema.table), schema.comment)
+        return Form.of(schema, properties, self.settings.catalog.type)
 
     def _table(self, table: TableId) -> Table:
         return self._entries.existing(table)
 
     def _with(self, table: TableId, version: int) -> Table:
-        """The table if it has this commit; StaleWriter when it was dropped and made again."""
+        """The table, if it has this commit. Raises StaleWriter when it was dropped and made again."""
         loaded = self._table(table)
         if loaded.metadata.snapshot_by_id(version) is None:
             raise stale(table)
@@ -342,7 +354,7 @@ class IcebergTarget:
         *,
         all_due: bool = False,
     ) -> Staged:
-        """One marked commit of these changes."""
+        """Make one marked commit of these changes."""
         write = functools.partial(mark, progress=progress, base=staged.version, changes=changes)
         return self._commit(loaded, staged, progress, write, all_due=all_due)
 
@@ -355,24 +367,25 @@ class IcebergTarget:
         *,
         all_due: bool = False,
     ) -> Staged:
-        """Commit what is written into a transaction; it builds on `staged`, which must be the tip of staging."""
-        table, waiting, gone = progress.table, self._waiting(progress.table), 0
+        """Commit what `write` puts into a transaction. It builds on `staged`, which must be the tip of staging."""
+        table, waiting, expired = progress.table, self._waiting(progress.table), 0
 
-        def build(found: Table) -> Transaction:
-            nonlocal gone
-            if tip(found, STAGING).snapshot_id != staged.version:
+        def build(current: Table) -> Transaction:
+            nonlocal expired
+            if tip(current, STAGING).snapshot_id != staged.version:
                 raise stale(table)
-            transaction = OneTransaction(found)
+            transaction = OneTransaction(current)
             write(transaction)
-            end_merges(self._entries.own(transaction, found), found)
-            gone += expire(transaction, found, self.settings.history, waiting, all_due=all_due)
+            end_merges(self._entries.own(transaction, current), current)
+            expired += expire(transaction, current, self.settings.history, waiting, all_due=all_due)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
+        # only now: before the commit, the metadata still named what is deleted here
         trim(loaded)
-        if gone:
+        if expired:
             sweep(self._table(table), waiting)
-        # what main was when the table was loaded: the publish is refused if it has moved since
+        # `published` is main as it was when the table was loaded: a publish is refused if it has moved since
         return Staged(progress, version, staged.published)
 
     def _went_back(self, table: TableId, lost: str) -> Staged | None:
@@ -380,5 +393,8 @@ class IcebergTarget:
         return staged and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
-        """Commit what `build` prepares on the table; the answer is the snapshot of each branch that it moved."""
+        """Commit the transaction that `build` prepares on the table.
+
+        Returns the snapshot of each branch that it moved.
+        """
         return commit(table, build(loaded), lambda: self._entries.find(table), build)

@@ -5,7 +5,10 @@ from pyiceberg.table.metadata import TableMetadata
 
 
 class OneTransaction(Transaction):
-    """PyIceberg's class copies all snapshots twenty times for one commit, which takes seconds if they are many."""
+    """PyIceberg's transaction, but faster.
+
+    PyIceberg's own class copies all snapshots twenty times for one commit, which takes seconds if there are many.
+    """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)

@@ -36,9 +36,9 @@ _RESERVED = frozenset(
 
 
 def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
-    """The type that holds every value of the column exactly; `element_id` is the field id of a list's elements.
+    """The type that holds every value of the column exactly. `element_id` is the field id of a list's elements.
 
-    UnsupportedTable for a name that Iceberg reserves.
+    Raises UnsupportedTable for a name that Iceberg reserves.
     """
     if column.name.lower() in _RESERVED:
         raise UnsupportedTable(f"column {column.name}: Iceberg reserves this name; use tables.exclude")
@@ -52,8 +52,8 @@ def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
 def iceberg_schema(schema: TableSchema, comments: Mapping[str, str]) -> Schema:
     """The Iceberg schema of the table's copy, with these comments of columns.
 
-    The key's columns are required and its identifier. Every column that is never NULL is required: a column of the
-    source that is NOT NULL is nullable here where the user chose NULL for some of its values.
+    The key's columns are required, and its identifier. Every column that is never NULL is required. A NOT NULL column
+    of the source is optional here if the user chose NULL for some of its values.
     """
     count = len(schema.lake_columns)
     fields = [

@@ -1,4 +1,4 @@
-"""What is deleted at `maintain`: files that have waited, and files that nothing refers to."""
+"""The deletions of `maintain`: files that have waited long enough, and files that nothing refers to."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,10 +22,10 @@ def remove_all_leftovers(
     age: timedelta,
     in_use: Callable[[str], bool],
 ) -> tuple[int, int]:
-    """Delete what has waited, then what nothing refers to in the table's folder, and in those of discarded copies.
+    """Delete files that have waited, and files of the table and of discarded copies that nothing refers to.
 
-    The answer is how many files and bytes nothing referred to. Those in the table's own folder stay where it is not
-    known what waits; nobody could read a discarded copy. `in_use` is as in `remove_leftovers`.
+    Returns how many files, and bytes, nothing referred to. If it is not known which files wait, those in the table's
+    own folder stay; nobody could read a discarded copy. `in_use` is as in `remove_leftovers`.
     """
     own = 0, 0
     if waiting is not None:

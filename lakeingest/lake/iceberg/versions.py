@@ -28,23 +28,23 @@ class IcebergVersions:
         self._target = target
 
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
-        """The snapshots of ours that main has stood at, by the table's own log."""
+        """The snapshots of ours that main was at, by the table's own log."""
         loaded = self._loaded(table)
         if loaded is None or published_snapshot(loaded) is None:
             return []
-        found = {}
+        versions = {}
         for entry in loaded.metadata.snapshot_log:
             snapshot = loaded.metadata.snapshot_by_id(entry.snapshot_id)
             if snapshot is not None and snapshot.summary is not None and is_marked(snapshot):
                 position = snapshot.summary.additional_properties.get(POSITION)
                 if position:
-                    found[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
+                    versions[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
             if entry.snapshot_id == before:
-                found.clear()
-        return sorted(found.values(), key=lambda one: one.place)
+                versions.clear()
+        return sorted(versions.values(), key=lambda version: version.place)
 
     def fingerprint(self, table: TableId, version: int) -> str:
-        """As the progress of our snapshot says."""
+        """The fingerprint in the progress of our snapshot; '' where the snapshot is gone."""
         loaded = self._loaded(table)
         snapshot = None if loaded is None else loaded.metadata.snapshot_by_id(version)
         if snapshot is None or snapshot.summary is None:
@@ -53,11 +53,11 @@ class IcebergVersions:
         return parse_progress(table, f"snapshot {version}", text).fingerprint
 
     def last(self, table: TableId) -> Staged | None:
-        """The last commit on staging, or what readers see where there is none."""
+        """The last commit on staging, or the one that readers see where staging has none."""
         return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """File by file, without the rows that files of deletes name."""
+        """The rows, file by file, without those that files of deletes name."""
         table = schema.table
         with self._target.storage_errors():
             loaded = self._loaded(table)
@@ -65,10 +65,11 @@ class IcebergVersions:
                 raise unreadable(str(table), f"snapshot {version} has expired")
             loaded = as_staged(loaded, version)  # an older version has the columns of its own definition
             files, tasks = TableFiles.of(loaded), list(loaded.scan(snapshot_id=version).plan_files())
-            dead = read_deletes(files, {one.file_path: one for task in tasks for one in task.delete_files}.values())
+            deletes = {file.file_path: file for task in tasks for file in task.delete_files}
+            dead = read_deletes(files, deletes.values())
             for task in tasks:
-                read = read_rows(files, task.file, source_names(schema))
-                yield from source_rows(alive(read, task.file, dead), schema).to_batches(BATCH_ROWS)
+                rows = read_rows(files, task.file, source_names(schema))
+                yield from source_rows(alive(rows, task.file, dead), schema).to_batches(BATCH_ROWS)
 
     def _loaded(self, table: TableId) -> Table | None:
         if not self._target.exists():
