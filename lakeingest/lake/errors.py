@@ -1,4 +1,4 @@
-"""Failures of the lake's storage: errors of files, PyArrow and the JVM under our names."""
+"""Failures of the lake's storage: errors of files, PyArrow and the JVM, as errors of lakeingest."""
 
 import functools
 import re
@@ -27,7 +27,7 @@ _REFUSED = {
     "java.nio.channels.OverlappingFileLockException",  # held by another thread of this process
 }
 _FORBIDDEN = {_ICEBERG + name for name in ("NotAuthorizedException", "ForbiddenException", "BadRequestException")}
-_STORE = "AWS Error "  # begins what PyArrow says of an object store's answer, in an OSError without a number
+_STORE = "AWS Error "  # PyArrow's message about an object store's answer begins so, in an OSError without a number
 _AWAY = re.compile(
     _STORE + r"(NETWORK_CONNECTION|SLOW_DOWN|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|THROTTLING|REQUEST_TIMEOUT"
     r"|UNKNOWN \(HTTP status (429|5\d\d)\))"
@@ -48,7 +48,7 @@ Format = TypeVar("Format", bound=Tables)
 def names_storage_errors(
     method: Callable[Concatenate[Format, Given], Answer],
 ) -> Callable[Concatenate[Format, Given], Answer]:
-    """Decorate a method of a target: a failure of its storage is raised under one of our names."""
+    """Decorate a method of a target: a failure of its storage is raised as one of our errors."""
 
     @functools.wraps(method)
     def named(self: Format, /, *given: Given.args, **options: Given.kwargs) -> Answer:
@@ -87,7 +87,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
             f"{where}: memory is short: {error}; give the run more, then run the same command again"
         ) from error
     except Exception as error:
-        # the first is an exception that PySpark did not translate, the second one that it did
+        # `java_exception` is set if PySpark did not translate the exception, `_origin` if it did
         java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         named = None if java is None else _of_jvm(_causes(java), where, catalog)
         if named is None:
@@ -97,7 +97,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
 
 @contextmanager
 def parsed(path: str) -> Iterator[None]:
-    """StateUnreadable when PyArrow cannot make sense of the file of the lake that the block reads.
+    """Raises StateUnreadable if PyArrow cannot make sense of the file of the lake that the block reads.
 
     Errors of the file system, and a lack of memory, are left to `storage_errors`.
     """
@@ -114,7 +114,7 @@ def parsed(path: str) -> Iterator[None]:
 
 
 def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str) -> LakeIngestError | None:
-    """Our error for a chain of causes; None if no cause is a failure of storage. The outermost one counts."""
+    """Our error for a chain of causes, by the outermost cause that is a failure of storage; None if none is."""
     iceberg = None
     for kinds, message in causes:
         if kinds & _REFUSED:
@@ -137,7 +137,7 @@ def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: 
 
 
 def _of_server(kinds: set[str], message: str, where: Path | str, catalog: Path | str) -> LakeIngestError | None:
-    """Our error for what a catalog's server, or the object store, says; None if none of them does."""
+    """Our error for a failure that a catalog's server, or the object store, reports; None if neither does."""
     if "java.sql.SQLException" in kinds:
         return of_database(catalog, message)
     if _ICEBERG + "RESTException" in kinds:
@@ -155,7 +155,7 @@ def _of_server(kinds: set[str], message: str, where: Path | str, catalog: Path |
 
 
 def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
-    """For a Java exception and each of its causes: the names of its classes, and the first line of its message."""
+    """The names of the classes, and the first line of the message, of a Java exception and each of its causes."""
     while java is not None:
         kinds, kind = set(), java.getClass()
         while kind is not None:
@@ -166,7 +166,7 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
 
 
 def of_database(catalog: Path | str, message: str) -> LakeIngestError:
-    """The error for what a catalog's database says."""
+    """The error for a message of a catalog's database."""
     # two processes that open a new catalog at the same time both create its tables
     if "locked" in message or "already exists" in message:
         return held(catalog)
@@ -176,7 +176,7 @@ def of_database(catalog: Path | str, message: str) -> LakeIngestError:
 
 
 def of_metastore(catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """The error for what a metastore of Hive says, or its client; None for other errors."""
+    """The error for a failure that Hive's metastore or its client reports; None for other errors."""
     library = sys.modules.get("thrift.Thrift")
     if library is None or not isinstance(error, library.TException):
         return None
@@ -194,12 +194,12 @@ def held(catalog: Path | str) -> Retryable:
 
 
 def away(catalog: Path | str, message: str) -> CatalogAway:
-    """The error for a catalog's server that cannot be reached, or fails."""
+    """The error for a catalog whose server does not answer, or fails."""
     return CatalogAway(f"{catalog} does not answer, or fails: {message}; run the same command again")
 
 
 def refused(catalog: Path | str, message: str) -> StorageFailed:
-    """The error for a catalog's server that does not let us in."""
+    """The error for a catalog whose server denies access."""
     return StorageFailed(f"{catalog} refuses: {message}; correct target.catalog, or the rights there")
 
 

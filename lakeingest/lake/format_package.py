@@ -1,4 +1,4 @@
-"""What the package of a lake format offers to the rest of lakeingest, as one value."""
+"""A lake format's package, as the rest of lakeingest uses it: one value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from lakeingest.lake.versions import Versions
 class FormatPackage:
     """The ports of a lake format. `config.formats.Format` has the facts that are known without its package.
 
-    `unwritable` says why the warehouse, which is in an object store, cannot be written to; None when it can.
-    `new_place` is the folder of a new copy, or how its name begins; None where it cannot be another copy's.
+    `unwritable` returns the reason why a warehouse in an object store cannot be written to; None when it can.
+    `new_place` is the folder of a new copy, or the beginning of its name; None where no other copy can have it.
     """
 
     target: Callable[[Config, Ownership, OpenSpark], Target]

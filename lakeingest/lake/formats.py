@@ -28,7 +28,7 @@ def _hudi() -> FormatPackage:
     return HUDI
 
 
-# functions, because the import of each package takes long
+# functions, because each package takes long to import
 _PACKAGES: Mapping[FormatName, Callable[[], FormatPackage]] = {"iceberg": _iceberg, "hudi": _hudi}
 
 
@@ -38,18 +38,18 @@ def package_of(config: Config) -> FormatPackage:
 
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
-    """The target of the configured format; without Spark for those who neither read its rows nor publish."""
+    """The target of the configured format. Callers that neither read rows nor publish need no Spark."""
     return package_of(config).target(config, ownership_of(config), open_spark)
 
 
 def ownership_of(config: Config) -> Ownership:
-    """The pipeline of this state folder, which knows the tables whose definitions it keeps."""
+    """The pipeline of this state folder. It knows the tables whose definitions it has stored."""
     definitions = state_of(config) / "definitions"
     return Ownership(lambda: owner_here(config), lambda table: (definitions / f"{file_name(str(table))}.json").exists())
 
 
 def open_adoptions(config: Config) -> Adoptions:
-    """The adoptions of the configured format's tables, by the pipeline of this state folder."""
+    """The adoptions of tables of the configured format, by the pipeline of this state folder."""
     return package_of(config).adoptions(config, owner_here(config))
 
 
@@ -64,12 +64,12 @@ def open_rollbacks(config: Config) -> Rollbacks:
 
 
 def unwritable(config: Config) -> str | None:
-    """Why the warehouse, which is in an object store, cannot be written to; None when it can."""
+    """The reason why the warehouse, which is in an object store, cannot be written to; None when it can."""
     return package_of(config).unwritable(config.target)
 
 
 def governed(config: Config) -> tuple[str, ...] | None:
-    """What rights in Lake Formation a run lacks, each with its fix; None where nobody can tell."""
+    """The rights in Lake Formation that a run lacks, each with its fix; None where they cannot be asked for."""
     if config.target.catalog.type != "glue":
         return None
     from lakeingest.lake.iceberg import lake_formation
@@ -81,5 +81,5 @@ def governed(config: Config) -> tuple[str, ...] | None:
 
 
 def import_writers() -> None:
-    """Import what executors write with, before their first task; what takes long is Iceberg's."""
+    """Import the modules that executors write with, before their first task. Iceberg's take longest."""
     importlib.import_module("lakeingest.lake.iceberg.target")

@@ -1,9 +1,9 @@
-"""Which pipeline a state folder is of: an id that is made once and moves with the folder.
+"""The identity of a pipeline: an id that is made once and moves with its state folder.
 
-identity.json   the id, and the place that the folder was at when it was used last
+identity.json   the id, and the place of the folder at its last use
 
-A copy of a state folder is another pipeline's: while the folder at the noted place has the same id, this one gets a new
-id. Of a folder on another machine nobody can tell; it counts as moved.
+A copy of a state folder belongs to another pipeline: while the folder at the noted place has the same id, this one gets
+a new id. A folder on another machine cannot be looked at; it counts as moved.
 """
 
 import socket
@@ -23,34 +23,34 @@ _LOCAL = "file://"
 
 
 def owner_here(config: Config) -> Owner:
-    """The pipeline as it is known now; its id is '' before its first run with this state folder."""
+    """The pipeline with its present id, which is '' before the first run with this state folder."""
     return Owner(config.name, _id_in(state_of(config)), _place(config))
 
 
 def identify(config: Config) -> Owner:
-    """The pipeline; its state folder gets an id where it has none, or is a copy of another one.
+    """The pipeline. Its state folder gets an id if it has none, or is a copy of another one.
 
     The caller holds the lease.
     """
     state, here = state_of(config), _place(config)
     doc = _read(state)
-    number, before = str(doc.get("id", "")), str(doc.get("state", ""))
-    if number and before == here:
+    number, last_place = str(doc.get("id", "")), str(doc.get("state", ""))
+    if number and last_place == here:
         return Owner(config.name, number, here)
-    if not number or _is_still_at(config, before, number):
+    if not number or _is_still_at(config, last_place, number):
         number = uuid.uuid4().hex
     (state / NAME).put_document({"id": number, "state": here})
     return Owner(config.name, number, here)
 
 
 def _place(config: Config) -> str:
-    """The state folder as an address: of a folder with its machine, since others may have one of the same path."""
+    """The address of the state folder. A local one includes the machine, because others may have the same path."""
     place = config.state
     return place.written if place.scheme else f"{_LOCAL}{socket.gethostname()}{place.path.resolve()}"
 
 
 def _is_still_at(config: Config, place: str, number: str) -> bool:
-    """Whether the state folder with this id is at another place, too; False where that place cannot be looked at."""
+    """Whether a state folder with this id is still at that place; False where that place cannot be looked at."""
     if place.startswith(_LOCAL):
         machine, _, path = place.removeprefix(_LOCAL).partition("/")
         return machine == socket.gethostname() and _id_in(at(Place.of(f"/{path}"), config.target.storage)) == number
@@ -64,7 +64,7 @@ def _id_in(state: File) -> str:
 
 
 def _read(state: File) -> dict[str, Any]:
-    """The document; an empty one if there is none. StateUnreadable where it is damaged."""
+    """The document; an empty one if there is none. Raises StateUnreadable where it is damaged."""
     path = state / NAME
     try:
         doc = files.document(path)

@@ -1,6 +1,6 @@
-"""The marks of our commits: the properties that both formats store, and how progress is read from them.
+"""The marks of our commits: the properties that all formats store, and how progress is read from them.
 
-A commit of ours is *marked*: it carries the complete progress, never a difference to the commit before it.
+A commit of ours is *marked*: it carries the complete progress, never a difference to the previous commit.
 """
 
 import json
@@ -10,15 +10,15 @@ from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, StateUnreadable
 
-OWNER = "lakeingest.table"  # the source table that a table of the lake is the copy of
+OWNER = "lakeingest.table"  # the source table of a copy
 PROGRESS = "lakeingest.progress"
 BASE = "lakeingest.base"  # the commit that a commit builds on
 POSITION = "lakeingest.position"
-BUILDING = "__lakeingest_new"  # follows a table's name until its first publish
+BUILDING = "__lakeingest_new"  # the suffix of a table's name until its first publish
 
 
 def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
-    """The properties of a commit with this progress that builds on `base`; epoch and position are for people."""
+    """The properties of a commit on `base` with this progress. Epoch and position are there for people."""
     position = progress.position
     return {
         PROGRESS: json.dumps(progress_form.to_json(progress), separators=(",", ":")),
@@ -29,7 +29,7 @@ def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
 
 
 def parse_progress(table: TableId, commit: str, text: str) -> Progress:
-    """The progress that a marked commit carries; StateUnreadable, which names the commit, when it is damaged."""
+    """The progress that a marked commit carries. Raises StateUnreadable, with the commit's name, when it is damaged."""
     try:
         return progress_form.from_json(json.loads(text))
     except (*DAMAGED, StateUnreadable) as error:

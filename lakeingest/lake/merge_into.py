@@ -1,4 +1,4 @@
-"""MERGE INTO of Spark, as both formats use it: the text of the statement. Changes have the column DELETED."""
+"""The text of Spark's MERGE INTO, as all formats use it. Changes have the column DELETED."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from lakeingest.core.keys import quote
 def merge_into(
     target: str, changes: str, names: Sequence[str], key: Sequence[str], gone: str = DELETED, within: str = ""
 ) -> str:
-    """The statement that upserts and deletes the rows of `changes` in `target`, which has these columns.
+    """The statement that upserts and deletes the rows of `changes` in `target`, which has the columns `names`.
 
-    The column `gone` says which changes remove the row; where it is one of the table's, none does. `within` is a
-    condition that each row of `t` with a changed key meets, so that files without such rows are not read.
-    The clauses exclude one another: if two apply, Hudi drops the delete.
+    The column `gone` says which changes delete their row; if it is one of the table's columns, no change does. `within`
+    is a condition that each row of `t` with a changed key meets, so that files without such rows are not read. The
+    clauses exclude one another, because Hudi drops the delete if two apply.
     """
     columns = [quote(name) for name in names]
     on = " AND ".join([*(f"t.{quote(name)} = c.{quote(name)}" for name in key), *([within] if within else [])])

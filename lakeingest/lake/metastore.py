@@ -1,4 +1,4 @@
-"""A client of Hive's metastore that waits only so long for a connection, and for each answer."""
+"""A client of Hive's metastore with a time limit for the connection and for each answer."""
 
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -18,23 +18,23 @@ _PORT = 9083
 
 
 class TimedClient(_HiveClient):
-    """PyIceberg's client; a request without an answer raises an error of `thrift`."""
+    """PyIceberg's client with a time limit. A request without an answer raises an error of `thrift`."""
 
     @classmethod
     def of(cls, properties: dict[str, str]) -> Self:
-        """The client for the properties of a catalog."""
+        """The client for a catalog with these properties."""
         uri, *_ = properties["uri"].split(",")
         has_kerberos = property_as_bool(properties, HIVE_KERBEROS_AUTH, False)
         service = properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT)
         return cls(uri, properties.get("ugi"), has_kerberos, service)
 
     def ping(self) -> None:
-        """Ask for an answer."""
+        """Send a request, and wait for the answer."""
         with self as client:
             client.get_all_databases()
 
     def entry(self, namespace: str, name: str) -> Any:
-        """What the metastore has under a name; None if nothing."""
+        """The metastore's entry for a table; None if it has none."""
         try:
             with self as client:
                 return client.get_table(dbname=namespace, tbl_name=name)

@@ -1,4 +1,4 @@
-"""Preflight of the target: what it already holds under the names of our tables. It changes nothing."""
+"""Preflight of the target: what it already has under the names of our tables. It changes nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from lakeingest.lake.target import Staged, Tables
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies that the lake has, and by table why a run cannot continue with what it found.
+    """The copies that the lake has, and for each table with which no run can continue the reason.
 
-    `unopened` is why the catalog cannot be opened, None when it can.
+    `unopened` is the reason why the catalog cannot be opened, None when it can.
     """
 
     staged: Mapping[TableId, Staged] = field(default_factory=dict)
@@ -22,21 +22,21 @@ class Copies:
 
 
 def copied(target: Tables, settings: config.Target) -> list[TableId]:
-    """The source tables whose copies the lake names, whether the source still has them or not."""
+    """The source tables whose copies the lake has, by the copies' names, whether the source still has them or not."""
     if not target.exists():
         return []
-    found = (settings.source_of(namespace, name) for namespace, name in target.names())
-    return sorted(table for table in found if table is not None)
+    sources = (settings.source_of(namespace, name) for namespace, name in target.names())
+    return sorted(table for table in sources if table is not None)
 
 
 def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
-    """What the lake holds of the tables; nothing if the lake does not exist yet."""
+    """The copies of the tables, and the reasons against some of them; none if the lake does not exist yet."""
     try:
         if not target.exists():
             return Copies()
     except LakeIngestError as error:
         return Copies(unopened=error)
-    found: dict[TableId, Staged] = {}
+    all_staged: dict[TableId, Staged] = {}
     refused: dict[TableId, LakeIngestError] = {}
     for table in tables:
         try:
@@ -45,5 +45,5 @@ def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
             refused[table] = error
         else:
             if staged is not None:
-                found[table] = staged
-    return Copies(found, refused)
+                all_staged[table] = staged
+    return Copies(all_staged, refused)

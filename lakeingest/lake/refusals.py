@@ -1,4 +1,4 @@
-"""Why a table of the lake is not written: the messages that both formats have in common."""
+"""Why a table of the lake is not written: the messages that all formats share."""
 
 import re
 
@@ -6,19 +6,19 @@ from lakeingest.config.catalogs import CatalogType
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, UnsupportedTable
 
-_FOLDING = {"glue", "hive"}  # these change or refuse other names
-_DIVIDING = {"sql", "rest"}  # a namespace has parts there, which dots divide
+_FOLDING = {"glue", "hive"}  # catalogs that change or refuse other names
+_DIVIDING = {"sql", "rest"}  # catalogs whose namespaces have parts, divided by dots
 _FOLDED = re.compile(r"[a-z0-9_]+")
 
 
 def assert_nameable(kind: CatalogType | None, name: tuple[str, str]) -> None:
-    """UnsupportedTable when a catalog of this type cannot have the namespace and the name."""
+    """Raises UnsupportedTable when a catalog of this type cannot have this namespace and name."""
     if (reason := unnameable(kind, name)) is not None:
         raise UnsupportedTable(f"{reason}; leave the table out, or name its target by target.table")
 
 
 def unnameable(kind: CatalogType | None, name: tuple[str, str]) -> str | None:
-    """Why a catalog of this type cannot have the namespace and the name; None where it can."""
+    """The reason why a catalog of this type cannot have this namespace and name; None where it can."""
     if kind in _FOLDING and not all(map(_FOLDED.fullmatch, name)):
         return f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}"
     if kind in _DIVIDING and not all(part.strip() for part in name[0].split(".")):
@@ -29,22 +29,25 @@ def unnameable(kind: CatalogType | None, name: tuple[str, str]) -> str | None:
 
 
 def stale(table: TableId) -> StaleWriter:
-    """Another writer changed the table since this run read it."""
+    """The error for a table that another writer changed since this run read it."""
     return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
 def published_by_another(table: TableId) -> StaleWriter:
-    """Another run of ours published the table first."""
+    """The error for a table that another run of ours published first."""
     return StaleWriter(f"{table}: another writer published it; run the same command again")
 
 
 def not_ours(name: str, table: TableId) -> NotOurTable:
-    """The lake has something else under the name of the table's copy."""
+    """The error for a name of a copy under which the lake has something else."""
     return NotOurTable(f"{name} exists and is no copy of {table}; rename it or set target.table")
 
 
 def foreign_write(table: TableId, commit: str, ours: str | None) -> ForeignWrite:
-    """Someone else committed to the copy; `ours` is the commit of lakeingest below that."""
+    """The error for a copy that someone else committed to.
+
+    `ours` is the commit of lakeingest below that, if there is one.
+    """
     if ours is None:
         return ForeignWrite(
             f"{table}: someone else wrote {commit} to it, which readers see, and no commit of lakeingest is left below"

@@ -1,6 +1,6 @@
-"""What a rollback asks of a lake format: readers see the last published commit of lakeingest again.
+"""The port for rollbacks, which each lake format implements: readers see the last published commit of lakeingest again.
 
-One file implements it for each format. Nothing takes Spark, and nothing of the source is asked.
+No method needs Spark, or asks the source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from lakeingest.core.schema import TableId
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What is taken back of a table.
+    """The changes of others to a table that are taken back.
 
-    `shows` is the commit of ours that readers see again, `version` its number in `Staged.published`. `drops` are the
-    commits of someone else that they see no longer, the newest first, and `restores` what else becomes as it was.
+    `shows` is our commit that readers see again, `version` its number in `Staged.published`. `drops` are the commits of
+    someone else that they no longer see, the newest first. `restores` names other things that become what they were.
     """
 
     shows: str
@@ -24,12 +24,12 @@ class Rollback:
     restores: tuple[str, ...] = ()
 
     def after(self, begun: Any) -> Self:
-        """With the commits that an interrupted rollback had dropped, and stored in this document."""
-        before = self.of_json(begun)
-        if before is None or before.shows != self.shows:
+        """The same rollback with the parts that an interrupted one had done, and stored in the document `begun`."""
+        interrupted = self.of_json(begun)
+        if interrupted is None or interrupted.shows != self.shows:
             return self
-        parts = ((*mine, *theirs) for mine, theirs in ((self.drops, before.drops), (self.restores, before.restores)))
-        drops, restores = (tuple(dict.fromkeys(part)) for part in parts)
+        drops = tuple(dict.fromkeys((*self.drops, *interrupted.drops)))
+        restores = tuple(dict.fromkeys((*self.restores, *interrupted.restores)))
         return replace(self, drops=drops, restores=restores)
 
     def to_json(self) -> dict[str, Any]:
@@ -43,11 +43,11 @@ class Rollback:
 
     @classmethod
     def of_json(cls, doc: Any) -> Self | None:
-        """The inverse of `to_json`; None for anything else."""
+        """The inverse of `to_json`; None for any other document."""
         try:
             given: Mapping[str, Any] = doc
             lists: Sequence[Sequence[str]] = given["drops"], given["restores"]
-            drops, restores = (tuple(map(str, one)) for one in lists)
+            drops, restores = (tuple(map(str, texts)) for texts in lists)
             return cls(str(given["shows"]), int(given["version"]), drops, restores)
         except (KeyError, TypeError, ValueError):
             return None
@@ -62,13 +62,14 @@ class Rollbacks(Protocol):
     """Takes back what others did to copies."""
 
     def found(self, table: TableId) -> Rollback | None:
-        """What is to be taken back for the table to go on; None where nobody else changed it. Nothing is changed.
+        """The changes to take back, so that a run can go on; None where nobody else changed the table. Changes nothing.
 
-        NotOurTable when someone else made the table; ForeignWrite when it cannot be taken back, with the reason.
+        Raises NotOurTable when someone else made the table; ForeignWrite, with the reason, when it cannot be taken
+        back.
         """
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Take it back. Readers never see another commit of ours than `wanted` names.
+        """Take back the changes `wanted`. Of our commits, readers see only the one that it names.
 
-        It may be interrupted and begun again. StaleWriter when someone committed since `found` has answered.
+        It may be interrupted and begun again. Raises StaleWriter when someone committed after the answer of `found`.
         """

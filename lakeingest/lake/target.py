@@ -1,4 +1,4 @@
-"""What the pipeline asks of a lake format, as four protocols by who asks. `Target` is all of them."""
+"""The port to a lake format, as four protocols, one for each group of callers. `Target` is all of them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 MergesBy = Literal["rows", "changes"]
-Written = NewType("Written", bytes)  # what an executor has written, for the commit; only its format can read it
-OpenSpark = Callable[[], "SparkSession"]  # answers the running session; starts one if none is running
+Written = NewType("Written", bytes)  # names files that an executor has written, for a commit; its format can read it
+OpenSpark = Callable[[], "SparkSession"]  # returns the running session; starts one if none is running
 
 
 def no_spark() -> "SparkSession":
-    """The OpenSpark of commands that read no rows. A call is a mistake in the program, a RuntimeError."""
+    """The OpenSpark of commands that read no rows. Raises RuntimeError: a call is a mistake in the program."""
     raise RuntimeError("this target was opened without Spark")
 
 
@@ -33,9 +33,9 @@ class Staged:
 
     `version` names that commit; `published` is the version that readers see, None before the first publish. If readers
     see someone else's compaction, and staging is not yet built on it, `version` is that compaction. `lost` names the
-    file that was gone or damaged, if `recover` went back to an older commit for it. `changed` is when the table was
-    changed last, in seconds since 1970 by the clock of who did; 0 if that is not known. `same_rows`: the commit was
-    made on what readers see, with progress alone, and has the same rows.
+    file that was missing or damaged, if `recover` went back to an older commit because of it. `changed` is the time of
+    the table's last change, in seconds since 1970 by the clock of its writer; 0 if it is not known. `same_rows`: the
+    commit has the same rows as the one that readers see, and adds only progress to it.
     """
 
     progress: Progress
@@ -52,7 +52,7 @@ class Staged:
 
     @property
     def is_restarted(self) -> bool:
-        """Whether a copy that readers see was started over, or went on over a gap, and is not complete since."""
+        """Whether readers see a copy that was started over, or went on over a gap, and is not complete since then."""
         return self.published is not None and (self.progress.gap or not self.progress.splits.complete)
 
 
@@ -67,7 +67,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a table consists of: the files of rows and of deletes that readers open, their bytes, and its snapshots."""
+    """The parts of a table: the files of rows and of deletes that readers open, their bytes, and its snapshots."""
 
     files: int
     deletes: int
@@ -77,20 +77,20 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What callers must know of a target, because they give it other things for it.
+    """The differences between targets that callers must know, because they hand over other values.
 
-    `merges_by` is what its mergers write: `rows`, the new rows alone, since `replace` deletes the old ones; or
-    `changes`, the new rows and those of keys that are gone, told apart by `core.change.DELETED`.
+    `merges_by` says what mergers write. `rows`: only the new rows, because `replace` deletes the old ones. `changes`:
+    the new rows, and deleted rows that `core.change.DELETED` marks.
     """
 
     merges_by: MergesBy
 
 
 class Writer(Protocol):
-    """Writes rows as data files on an executor, to which it is pickled. Files are part of no table until committed."""
+    """Writes rows as data files on an executor, to which it is pickled. No table has the files before a commit."""
 
     def write(self, rows: pa.Table) -> Written:
-        """Write the rows to new files; the answer is for `commit_wave`."""
+        """Write the rows to new files. The result is for `commit_wave`."""
 
 
 Bounds = tuple[Any, Any]  # the least and the greatest value of a column, in Arrow's order; None: no bound
@@ -103,132 +103,139 @@ class Merger(Protocol):
     """
 
     def replace(self, changes: pa.Table) -> Written:
-        """Delete the rows that these changes replace; the changes have the key's columns and `core.change.DELETED`."""
+        """Delete the rows that these changes replace. The changes have the key's columns and `core.change.DELETED`."""
 
     def write(self, rows: pa.Table) -> Written:
         """Write what `Capabilities.merges_by` says; changes have `core.change.DELETED`.
 
-        Where the table has that column, deleted rows stay: it is a column like the others, and no change removes a
+        If the table itself has that column, deleted rows stay: the column is like any other, and no change removes a
         row.
         """
 
 
 class RowReader(Protocol):
-    """Reads columns of a commit's rows, on an executor; pickled to get there."""
+    """Reads columns of a commit's rows on an executor, to which it is pickled."""
 
     def read(self) -> pa.Table:
-        """The columns that were asked for, with the types of the format."""
+        """The columns of these rows, with the types of the format."""
 
 
 class Rewriter(Protocol):
-    """Writes some rows of a commit anew, by their table's next definition, on an executor; pickled to get there."""
+    """Rewrites some rows of a commit for their table's next definition on an executor, to which it is pickled."""
 
     def rewrite(self) -> Written:
-        """Write the rows to new files; the answer is for `lift`."""
+        """Write the rows to new files. The result is for `lift`."""
 
 
 class Tables(Protocol):
-    """The tables of the lake: whether they are there, where they stand, create and drop. Preflight and opening ask."""
+    """The tables of the lake: do they exist, where do they stand; create and drop them. For preflight and opening."""
 
     def exists(self) -> bool:
-        """Whether the lake exists; it is opened then."""
+        """Whether the lake exists. If so, it is opened."""
 
     def names(self) -> Collection[tuple[str, str]]:
-        """The namespace and name of every table, whoever made it; of ours also before their first publish."""
+        """The namespace and name of every table, whoever made it; also of our tables that are not yet published."""
 
     def recover(self, table: TableId) -> Staged | None:
-        """The table's last marked commit, after staging was reset to it; None where there is no such table.
+        """Reset staging to the table's last marked commit, and return that; None where there is no such table.
 
-        The commit's history contains what readers see. If someone compacted that or removed staging, staging is built
-        on it again, with the same progress; a table without a published commit is dropped instead. If files of the last
-        commits are gone or damaged, staging, and main if necessary, go back to the newest commit with all its files.
-        NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
+        The commit's history contains the one that readers see. If someone compacted that or removed staging, staging is
+        built on it again, with the same progress; a table without a published commit is dropped instead. If files of
+        the last commits are missing or damaged, staging, and main if necessary, go back to the newest commit with all
+        its files.
+
+        Raises NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
         partitions.
         """
 
     def inspect(self, table: TableId) -> Staged | None:
-        """What `recover` would answer. It changes nothing, so it is safe while a run is at work."""
+        """The result that `recover` would have. It changes nothing, so it is safe while a run is at work."""
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """An empty table, invisible to readers until its first publish; StaleWriter when another run made it first."""
+        """Make an empty table, invisible to readers until its first publish.
+
+        Raises StaleWriter when another run made it first.
+        """
 
     def discard(self, table: TableId) -> None:
-        """Drop a table that was never published; StaleWriter when it was, or is gone."""
+        """Drop a table that was never published. Raises StaleWriter when it was published, or is gone."""
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
         """The format's names of the types that hold every value of the columns exactly.
 
-        UnsupportedTable when the format does not allow such a column or such a key.
+        Raises UnsupportedTable when the format does not allow such a column or such a key.
         """
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the tables' storage within the block; Spark reads rows only when they are used."""
+        """Name failures of the tables' storage in the block.
+
+        Rows of Spark must be used in it: Spark reads them only then.
+        """
 
 
 class Staging(Protocol):
-    """Commits that no reader sees. Whoever copies, merges, reads rows again or follows DDL asks."""
+    """Commits that no reader sees. For stages that copy, merge, read rows again or follow DDL."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The same as long as the target is open."""
+        """The target's capabilities, which never change while it is open."""
 
     def writer(self, table: TableId) -> Writer:
-        """For the executors."""
+        """A writer for the executors."""
 
     def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
         """Append a wave's files and its progress in one commit."""
 
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> Merger:
-        """For the executors. The first column of each changed key is within the bounds; None: it may have any value."""
+        """A merger for the executors. The first column of each changed key is within the bounds; None: no bounds."""
 
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Commit everything that mergers have written.
 
-        `after` answers the progress of that commit; it is called just before, when the effects are known.
+        `after` returns the progress of that commit; it is called just before the commit, when the effects are known.
         """
 
     def readers(
         self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]
     ) -> Sequence[Sequence[RowReader]]:
-        """For each of the bounds, readers of these columns of all rows of a commit within them, and maybe of others.
+        """For each of the bounds, readers of these columns of the commit's rows within them, and maybe of other rows.
 
         A row is within bounds if its value of the first column is; None: each row is.
         """
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of progress alone."""
+        """Make a commit of progress alone."""
 
     def earlier(self, staged: Staged) -> Sequence[Staged]:
-        """The commits of staging before the last one, the newest first, none that readers have seen."""
+        """The commits of staging before the last one, the newest first, without those that readers have seen."""
 
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Take out what staging got after the commit `version`, one of `earlier`; then as `mark`."""
+        """Undo what staging got after the commit `version`, one of `earlier`, in a new commit with this progress."""
 
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Take out all rows in one staging commit with this progress; readers see no difference before the publish.
+        """Take out all rows in one staging commit with this progress. Readers see no difference before the publish.
 
-        What is published next are the rows of later commits, with the columns of `schema`. `known` has the
-        origin of each column; None: columns are matched by name. SchemaChanged where the format cannot give the table
-        another key.
+        The next publish has the rows of later commits, with the columns of `schema`. `known` has the origin of each
+        column; None: columns are matched by name. Raises SchemaChanged where the format cannot give the table another
+        key.
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
-        """For the executors, if old rows have to be written anew, with their values in the new columns."""
+        """Rewriters for the executors, if old rows must be written anew with their values in new columns; else none."""
 
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
         """Give all rows the table's next definition, in one staging commit with this progress.
 
-        `rewritten` is what the rewriters of the same commit and lift have answered.
-
-        A column stays the same one if its identity stays, whatever its name is. Readers see neither rows nor columns of
-        it before the publish. SchemaChanged where the format cannot do that.
+        `rewritten` has the results of the rewriters of the same commit and lift. A column stays the same one if its
+        identity stays, whatever its name is. Readers see none of its rows and columns before the publish. Raises
+        SchemaChanged where the format cannot do that.
         """
 
 
 class Publishing(Protocol):
-    """The rows of a commit, and how readers come to see it. Gates, publishes and `verify` ask."""
+    """The rows of a commit, and how readers come to see it. For gates, publishes and `verify`."""
 
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
@@ -236,7 +243,7 @@ class Publishing(Protocol):
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
         """The number of rows of one commit, from metadata; None where only a read can tell.
 
-        The quickest look is enough where it finds as many as are `expected`.
+        If the quickest way finds as many rows as are `expected`, that is enough.
         """
 
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
@@ -257,28 +264,29 @@ class Publishing(Protocol):
 
 
 class Upkeep(Protocol):
-    """The same rows in fewer files. Maintenance asks."""
+    """The same rows in fewer files. For maintenance."""
 
     def maintain(self, staged: Staged) -> Staged:
-        """The rows that readers see in fewer files, without old snapshots: one marked commit on staging.
+        """Put the rows that readers see into fewer files, and remove old snapshots: one marked commit on staging.
 
-        `staged` itself where there is nothing to do. Snapshots of branches and tags of others stay.
+        Returns `staged` itself where there is nothing to do. Snapshots of others' branches and tags stay.
         """
 
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete files older than `age` that nothing refers to; how many, and their bytes."""
+        """Delete files older than `age` that nothing refers to. Returns how many, and their bytes."""
 
     def inventory(self, table: TableId) -> Inventory:
-        """What the table that readers see consists of."""
+        """The parts of the table that readers see."""
 
 
 class Target(Tables, Staging, Publishing, Upkeep, Protocol):
-    """All that a run asks of a lake format, whose tables carry their own progress.
+    """The whole port to a lake format, whose tables carry their own progress.
 
-    Every commit asserts that staging is where the given `Staged` left it and carries the complete progress;
-    StaleWriter when another writer moved it, and nothing of ours is visible then. A process may die anywhere: `recover`
-    finds each step done or not begun. A failure of the storage is StorageFailed, a missing file StateUnreadable.
+    Every commit carries the complete progress, and asserts that staging is where the given `Staged` left it. It raises
+    StaleWriter when another writer moved staging; nothing of ours is visible then. A process may die anywhere:
+    `recover` finds each step done or not begun. A failure of the storage is StorageFailed, a missing file
+    StateUnreadable.
 
-    To open a target creates nothing, and starts no Spark. The target calls the OpenSpark that it was given only for
-    work that takes a job: to `read` rows, and where the format cannot merge, publish or have readers without one.
+    To open a target creates nothing, and starts no Spark. The target calls its OpenSpark only for work that takes a
+    job: to `read` rows, and where the format cannot merge, publish or have readers without one.
     """

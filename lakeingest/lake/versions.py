@@ -1,6 +1,6 @@
-"""What readers of the changelog ask of a lake format: the published versions of a table, and their rows.
+"""The port for readers of the changelog, which each lake format implements: published versions, and their rows.
 
-One file implements it for each format. Nothing is changed, and nothing takes Spark.
+Nothing is changed, and no method needs Spark.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,19 +26,19 @@ class Versions(Protocol):
     """The versions of tables that can be read."""
 
     def published(self, table: TableId, before: int | None = None) -> Sequence[Published]:
-        """The published versions that can still be read, oldest first; none where nothing is published.
+        """The published versions that can still be read, the oldest first; none where nothing is published.
 
-        Those up to the version `before` are left out: readers saw it when the copy was started over.
+        Versions up to `before` are left out: readers saw it when the copy was started over.
         """
 
     def fingerprint(self, table: TableId, version: int) -> str:
-        """That of the definition that the rows of a published version have; '' where that version is gone."""
+        """The fingerprint of the definition that a published version's rows have; '' where the version is gone."""
 
     def last(self, table: TableId) -> Staged | None:
         """The last commit, published or not; None where there is no such table."""
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a version, published or not, with the columns that `rows.table_schema` says.
+        """The rows of a version, published or not, with the columns of `rows.table_schema`.
 
-        Rows that are marked as deleted are left out. StateUnreadable when one of its files is gone.
+        Rows that are marked as deleted are left out. Raises StateUnreadable when a file of the version is gone.
         """
