@@ -1,4 +1,4 @@
-"""What a merge will do to the rows of a commit, counted by reading key columns alone. It takes no Spark."""
+"""The effects of a merge on the rows of a commit, counted by reading key columns alone. It needs no Spark."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,41 +23,43 @@ def effects_of(
     *,
     keeps_deleted: bool,
 ) -> Effects:
-    """How many keys the changes insert, update and delete, in the rows of these files under these earlier merges.
+    """How many keys the changes insert, update and delete, in the rows of these files after these earlier merges.
 
-    All files of changes have DELETED, and each key once. Where the table keeps deleted rows, no change removes one.
+    All files of changes have DELETED, and each key once. If the table keeps deleted rows, no change deletes one. Raises
     StateUnreadable where two rows have one of the keys.
     """
-    wanted = pa.concat_tables(read_rows(file, [*key, DELETED]) for file in changes)
-    numbered = wanted.select(list(key)).append_column(_NUMBER, pa.array(np.arange(wanted.num_rows)))
-    is_present = np.zeros(wanted.num_rows, bool)
-    for found in _in_groups(
-        (read_rows(file, key).cast(numbered.schema.remove(len(key))) for file in rows), len(numbered)
-    ):
-        numbers = _matching(found, numbered, key)[_NUMBER].to_numpy()
+    changed = pa.concat_tables(read_rows(file, [*key, DELETED]) for file in changes)
+    numbered = changed.select(list(key)).append_column(_NUMBER, pa.array(np.arange(changed.num_rows)))
+    # Step 1: the changed keys that the files of rows have
+    is_present = np.zeros(changed.num_rows, bool)
+    key_schema = numbered.schema.remove(len(key))
+    for keys in _in_groups((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
+        numbers = _matching(keys, numbered, key)[_NUMBER].to_numpy()
         if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
             raise StateUnreadable(
                 f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
             )
         is_present[numbers] = True
+    # Step 2: earlier merges, in their order, add and delete some of them
     for merge in merges:
         for file in merge:
-            found = _matching(read_rows(file, [*key, DELETED]), numbered, key)
-            is_present[found[_NUMBER].to_numpy()] = keeps_deleted or ~found[DELETED].to_numpy()
-    gone = np.zeros(wanted.num_rows, bool) if keeps_deleted else wanted[DELETED].to_numpy()
-    return Effects(*(int(one.sum()) for one in (~gone & ~is_present, ~gone & is_present, gone & is_present)))
+            matches = _matching(read_rows(file, [*key, DELETED]), numbered, key)
+            is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
+    is_deleted = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
+    inserted, updated, deleted = ~is_deleted & ~is_present, ~is_deleted & is_present, is_deleted & is_present
+    return Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
 
 
-def rows_in(found: Iterable[File]) -> int:
+def rows_in(data_files: Iterable[File]) -> int:
     """The number of rows of these files."""
-    return sum(files.parquet_metadata(file).num_rows for file in found)
+    return sum(files.parquet_metadata(file).num_rows for file in data_files)
 
 
-def _in_groups(found: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
+def _in_groups(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
     """Concatenate small tables until each has `least` rows, because a join costs as much as its larger side."""
     group: list[pa.Table] = []
-    for one in found:
-        group.append(one)
+    for table in tables:
+        group.append(table)
         if sum(map(len, group)) >= least:
             yield pa.concat_tables(group)
             group = []
@@ -65,6 +67,6 @@ def _in_groups(found: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(group)
 
 
-def _matching(found: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows that have one of the keys, with its number."""
-    return found.join(numbered, keys=list(key), join_type="inner")
+def _matching(rows: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows that have one of the keys, with the number of its change."""
+    return rows.join(numbered, keys=list(key), join_type="inner")

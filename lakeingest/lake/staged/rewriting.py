@@ -1,6 +1,6 @@
 """Rewriting: all rows of a copy get the columns of the next definition, in files of staging.
 
-The table has one schema at a commit, and its readers know a column by its name. So a lift takes all rows into staging,
+A table has one schema at a commit, and its readers know a column by its name. So a lift takes all rows into staging,
 and its publish replaces the rows that readers see.
 """
 
@@ -20,23 +20,23 @@ from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Written
 from lakeingest.rows import constants, lake_schema
 
-_BYTES = 32 << 20  # of the files that one task reads
+_BYTES = 32 << 20  # a task reads files of about as many bytes
 _NUMBER = "_lakeingest_number"
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRewriter:
-    """`lake.target.Rewriter` on some files of rows, without those that the changes replace; or on the changes alone."""
+    """`lake.target.Rewriter` on some files of rows, without the rows that changes replace; or on the changes alone."""
 
     folder: StagingFolder
     lift: Lift
     files: tuple[File, ...]
     merges: tuple[tuple[File, ...], ...]
-    added: frozenset[str]  # the columns that the format adds to the files that readers see
+    added: frozenset[str]  # the format's own columns in the files that readers see
     keeps_dropped: bool
 
     def rewrite(self) -> Written:
-        """The name of a file of staging with the rows."""
+        """Write the rows to a file of staging. Returns its name."""
         with storage_errors(str(self.folder.path)):
             changes = last_changes(self.merges, self.lift.before.key)
             if self.files:
@@ -59,7 +59,7 @@ def rewriters(
     *,
     keeps_dropped: bool,
 ) -> list[StagedRewriter]:
-    """Rewriters that together write the rows of these files, under the changes of these merges; at least one."""
+    """Rewriters that together write the rows of these files with the changes of these merges; at least one."""
     changes = tuple(map(tuple, merges))
     groups: list[Sequence[File]] = [*in_groups(rows, _BYTES)]
     if changes or not groups:
@@ -68,22 +68,22 @@ def rewriters(
 
 
 def lifted(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
-    """These rows with the columns of the next definition, and without those that the format has `added`.
+    """These rows with the columns of the next definition, and without the format's own columns, `added`.
 
-    One that was dropped goes, or stays, NULL in all rows, until its name is used.
+    A dropped column goes. With `keeps_dropped` it stays, NULL in all rows, until its name is used.
     """
     origins = dict(zip(lift.after.names, lift.origins, strict=True))
     fills = constants(lift.after, lift.fills)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     for field in lake_schema(lift.after):
-        origin = origins.get(field.name, field.name)  # metadata columns have the names that they had
+        origin = origins.get(field.name, field.name)  # metadata columns keep their names
         if origin is not None:
             columns[field.name] = rows[origin].cast(field.type)
         else:
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
-    known = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
+    done = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
     for name in rows.column_names:
-        if name not in known:
+        if name not in done:
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)
     return pa.table(columns)
 
@@ -92,5 +92,5 @@ def _without(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose key has no change."""
     fields = [changes.schema.field(name) for name in key]
     numbered = rows.select(list(key)).cast(pa.schema(fields)).append_column(_NUMBER, pa.array(np.arange(len(rows))))
-    left = numbered.join(changes.select(list(key)), keys=list(key), join_type="left anti")
-    return rows.take(left[_NUMBER])
+    unchanged = numbered.join(changes.select(list(key)), keys=list(key), join_type="left anti")
+    return rows.take(unchanged[_NUMBER])

@@ -1,7 +1,7 @@
-"""The rows of staging in Spark: those of files, and the last change of each key, which it lays over them.
+"""The rows of staging in Spark: the rows of files, with the last change of each key applied.
 
-Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others; else it
-says which changes remove the row.
+Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others.
+Otherwise it says which changes delete their row.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def rows_with(
     visible: "Callable[[], DataFrame] | None", staging: File, commits: Sequence[StagingCommit], spark: "SparkSession"
 ) -> "DataFrame":
-    """The rows that readers see after these commits of staging; where `visible` is None, staging has all rows.
+    """The rows that readers see, `visible`, after these commits of staging.
 
-    So it has, too, where one of the commits starts over.
+    Staging has all rows if `visible` is None, or if one of the commits starts over.
     """
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
@@ -41,7 +41,7 @@ def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "Dat
 
 
 def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":
-    """The rows of files of staging. All have the same columns, so Spark need not look for them by a job."""
+    """The rows of files of staging. All have the same columns, so Spark need not find them out by a job."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     with files.parquet(folder / names[0]) as first:
@@ -52,7 +52,7 @@ def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "D
 def last_changes(
     folder: File, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
 ) -> "DataFrame | None":
-    """The last change of each key in the files of these merges, which stand in the order of their commits."""
+    """The last change of each key in the files of these merges, which are in the order of their commits."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 

@@ -1,10 +1,11 @@
 """Staging for a format without branches: a folder of files and of numbered commits, which name their files.
 
 The folder is on a disk or in an object store. A commit is one JSON file, which is complete when it exists. Only one
-writer can create it, so commits are serial. It
-carries the complete progress and names its base. The rows of a commit are those that readers see, or before the first
-publish those of all waves, with the changes of all later merges applied. A commit that `restarts` takes all rows out:
-the rows are those of the waves from there on, with the changes of later merges applied.
+writer can create it, so commits are serial. It carries the complete progress and names its base.
+
+The rows of a commit are the rows that readers see, or before the first publish the rows of all waves, with the changes
+of all later merges applied. A commit that `restarts` removes all earlier rows: from it on, the rows are those of its
+own and later waves, with the changes of later merges applied.
 """
 
 import uuid
@@ -28,9 +29,9 @@ from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.refusals import stale
 
-_COMPARED_SECONDS = 3_600  # that rows to compare are kept
-_GONE = "=gone"  # what the name of no table's folder has
-_AT_ONCE = 16  # files that are looked at at the same time
+_COMPARED_SECONDS = 3_600  # how long rows to compare are kept
+_GONE = "=gone"  # a part of the names of dropped folders; no table's folder has it
+_AT_ONCE = 16  # how many files are looked at at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,12 @@ class StagingCommit:
     rows: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     restarts: bool = False
-    added: int | None = None  # by how many rows the changes make the table larger; None: it was not counted
+    added: int | None = None  # by how many rows the changes make the table larger; None: not counted
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back.
 
-        The rows of a commit that restarts have another name, so that versions which do not know it refuse it.
+        In a commit that restarts, the rows have another key, so that versions which do not know it refuse the commit.
         """
         return {
             "version": self.version,
@@ -64,12 +65,12 @@ class StagingCommit:
 
     @classmethod
     def from_json(cls, number: int, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; StateUnreadable for anything else."""
+        """The inverse of `to_json`. Raises StateUnreadable for any other document."""
         try:
             progress = progress_form.from_json(doc["progress"])
             restarts = "restarts with" in doc
-            named = doc["restarts with" if restarts else "rows"], doc["changes"]
-            rows, changes = (tuple(inside(name) for name in names) for names in named)
+            lists = doc["restarts with" if restarts else "rows"], doc["changes"]
+            rows, changes = (tuple(inside(name) for name in names) for names in lists)
             key, added = tuple(doc["key"]), doc.get("added")  # commits of earlier versions were not counted
             return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
         except (*DAMAGED, StateUnreadable) as error:
@@ -78,7 +79,7 @@ class StagingCommit:
 
 @dataclass(frozen=True, slots=True)
 class StagingFolder:
-    """The commits of one table, oldest first by their numbers, and the files they refer to."""
+    """The commits of one table, ordered by their numbers, and the files that they name."""
 
     table: TableId
     path: File
@@ -86,26 +87,26 @@ class StagingFolder:
     def commits(self, after: int | None = None) -> list[StagingCommit]:
         """All commits; or the commit of the version `after` and all later ones, none for an unknown version."""
         listed = self.path.listed("*.json")
-        found = [self._parsed(*one) for one in zip(listed, files.read_all(listed), strict=True)]
+        commits = [self._parsed(file, text) for file, text in zip(listed, files.read_all(listed), strict=True)]
         if after is None:
-            return found
-        start = next((index for index, commit in enumerate(found) if commit.version == after), len(found))
-        return found[start:]
+            return commits
+        start = next((index for index, commit in enumerate(commits) if commit.version == after), len(commits))
+        return commits[start:]
 
     def between(self, published: int | None, version: int) -> list[StagingCommit]:
-        """The commits after the published one, up to a version; StaleWriter when that is not one of them."""
+        """The commits after the published one, up to a version. Raises StaleWriter when no commit has that version."""
         commits = self.commits(published)
-        found = [commit.version for commit in commits]
-        if version not in found:
+        versions = [commit.version for commit in commits]
+        if version not in versions:
             raise stale(self.table)
-        return commits[0 if published is None else 1 : found.index(version) + 1]
+        return commits[0 if published is None else 1 : versions.index(version) + 1]
 
     def files_at(
         self, version: int, published: int | None, visible: Callable[[], list[File]]
     ) -> tuple[list[File], list[list[File]]]:
-        """The files that have the rows of a commit, and the files of the merges that change them.
+        """The files with the rows of a commit, and the files of the merges that change these rows.
 
-        `published` is the commit that readers see, whose rows are in the files that `visible` looks for.
+        `published` is the commit that readers see; `visible` returns the files of its rows.
         """
         if published == version:
             return visible(), []
@@ -117,19 +118,19 @@ class StagingFolder:
         return rows, [[self.path / name for name in merge] for merge in merges]
 
     def last(self) -> StagingCommit:
-        """The last commit; the others are not read. StaleWriter when the folder was dropped."""
+        """The last commit; the others are not read. Raises StaleWriter when the folder was dropped."""
         listed = self.path.listed("*.json")
         if not listed:
             raise stale(self.table)
         return self._parsed(listed[-1], listed[-1].read())
 
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
-        """The first commit of a new table: one file with the columns and no rows."""
+        """Make the first commit of a new table: one file with the columns and no rows."""
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def resume(self, progress: Progress, key: Sequence[str], version: int) -> StagingCommit:
-        """The first commit of a folder without one: it stands for the version that readers see."""
+        """Make the first commit of a folder without one. It stands for the version that readers see."""
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
@@ -144,7 +145,10 @@ class StagingFolder:
         added: int | None = None,
         key: Sequence[str] | None = None,
     ) -> StagingCommit:
-        """One more commit on the version `base`, with its key or another one; StaleWriter if that is not the last."""
+        """Make a commit on the version `base`, with the same key or another one.
+
+        Raises StaleWriter if `base` is not last.
+        """
         last = self.last()
         if last.version != base:
             raise stale(self.table)
@@ -153,7 +157,10 @@ class StagingFolder:
         return self._create(StagingCommit(number, _new_version(), base, progress, key, *files, restarts, added))
 
     def cut(self, last: int, version: int) -> None:
-        """Remove the commits after a version, the `last` one first; StaleWriter where it is not that."""
+        """Remove the commits after a version, the `last` one first.
+
+        Raises StaleWriter where another one is the last.
+        """
         commits = self.commits(version)
         if not commits or commits[-1].version != last:
             raise stale(self.table)
@@ -162,7 +169,7 @@ class StagingFolder:
             self.path.sync()
 
     def write(self, rows: pa.Table) -> str:
-        """Write rows to a new file, durably; it is part of the table when a commit names it."""
+        """Write rows to a new file, durably. It is part of the table when a commit names it."""
         name = self.new_file(".parquet")
         with files.written(self.path / name) as path:
             pq.write_table(rows, path, compression="zstd")
@@ -170,7 +177,7 @@ class StagingFolder:
         return name
 
     def assert_whole(self, names: Iterable[str]) -> None:
-        """StateUnreadable unless these files exist and have their footers, which a truncated file lacks."""
+        """Raises StateUnreadable unless these files exist and have their footers, which a truncated file lacks."""
 
         def look(name: str) -> None:
             try:
@@ -185,37 +192,40 @@ class StagingFolder:
             list(pool.map(look, names))
 
     def new_file(self, suffix: str = "") -> str:
-        """A new name in the folder."""
+        """A new name of a file in the folder."""
         return f"data/{uuid.uuid4().hex}{suffix}"
 
     def new_compared(self) -> File:
-        """A new folder for rows to compare, which Spark writes: a publish may come before they are read."""
+        """A new folder for rows to compare, which Spark writes.
+
+        It outlives a publish that comes before they are read.
+        """
         return self.path / f"compared/{uuid.uuid4().hex}"
 
     def drop(self) -> None:
-        """Remove the commits and the files; without its first commit the folder counts as dropped."""
+        """Remove the commits and the files. Without its first commit the folder counts as dropped."""
         if isinstance(self.path, Local):
-            gone = self.path.with_name(f"{self.path.name}{_GONE}{uuid.uuid4().hex}")
+            dropped = self.path.with_name(f"{self.path.name}{_GONE}{uuid.uuid4().hex}")
             try:
-                self.path.rename(gone)
+                self.path.rename(dropped)
             except FileNotFoundError as error:
                 raise stale(self.table) from error
-            files.delete_all([gone])
+            files.delete_all([dropped])
             return
-        there = self.path.tree()
-        if not there:
+        all_files = self.path.tree()
+        if not all_files:
             raise stale(self.table)
-        for commit in self.path.listed("*.json"):
+        for commit in self.path.listed("*.json"):  # the commits first, so that none names a deleted file
             commit.delete()
-        files.delete_all(there)
+        files.delete_all(all_files)
 
     def is_swept(self, version: int) -> bool:
-        """Whether the commit of the version is the first one, as `sweep` leaves it."""
+        """Whether the commit of this version is the first one, as after `sweep`."""
         commits = self.commits()
         return bool(commits) and commits[0].version == version
 
     def sweep(self, version: int) -> None:
-        """Remove the files that only commits up to `version` needed, which readers see now. Its commit itself stays.
+        """Remove the files that only commits up to `version` need, which readers see now. That commit itself stays.
 
         Rows to compare are removed after an hour.
         """
@@ -228,10 +238,13 @@ class StagingFolder:
         if not later:
             return
         earlier = (file for file in self.path.listed("*.json") if int(file.stem) < later[0].number)
-        files.delete_all([*earlier, *(file for found in self._unneeded(later[1:]) for file in found)])
+        files.delete_all([*earlier, *(file for group in self._unneeded(later[1:]) for file in group)])
 
     def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
-        """Delete what is older than `age` and no commit has; how many files, and how many bytes."""
+        """Delete files that are older than `age` and that no commit names.
+
+        Returns how many files, and how many bytes.
+        """
         groups = [*self._unneeded(self.commits()), *self._groups("compared").values()]
         groups += [[file] for file in self.path.listed("*.*.*")]
         groups += [[file] for file in self.path.listed("*.new")]
@@ -240,20 +253,20 @@ class StagingFolder:
         oldest, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
             if all(file.changed() < oldest for file in group):
-                found = [
+                deleted = [
                     file for file in group if not (isinstance(file, Local) and (file.is_symlink() or file.is_dir()))
                 ]
-                removed, freed = removed + len(found), freed + files.total(found)
+                removed, freed = removed + len(deleted), freed + files.total(deleted)
                 files.delete_all(group)
         return removed, freed
 
     def _unneeded(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
-        """The files that none of these commits names; those of one folder, which Spark has written, together."""
+        """The files that none of these commits names. The files of a folder, which Spark has written, are one group."""
         needed = {name for commit in commits for name in (*commit.rows, *commit.changes)}
         yield from (group for name, group in self._groups("data").items() if f"data/{name}" not in needed)
 
     def _groups(self, part: str) -> dict[str, list[File]]:
-        """The files in a part of the folder, by their names there; those of one folder are together."""
+        """The files in a part of the folder, by their names there. The files of a folder are one group."""
         place, groups = self.path / part, dict[str, list[File]]()
         if isinstance(place, Local):
             inside = [] if place.is_symlink() else place.glob("*")
@@ -281,7 +294,7 @@ class StagingFolder:
 
 
 def tables_in(staging: File) -> Iterator[TableId]:
-    """The tables that have a folder of staged commits in this one; a name that is cut stands in a commit."""
+    """The tables that have a folder of staged commits here. A shortened name is looked up in a commit."""
     for name in staging.subfolders():
         if _GONE in name:
             continue
@@ -292,21 +305,22 @@ def tables_in(staging: File) -> Iterator[TableId]:
 
 
 def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The files of rows of these commits, and the files of changes by merge, in the order of the commits.
+    """The files of rows of these commits, and the files of changes of each merge, in the order of the commits.
 
-    Entries from before a commit that restarts are left out.
+    Commits before one that restarts are left out.
     """
     counted = since_restart(commits)
-    return [name for commit in counted for name in commit.rows], [one.changes for one in counted if one.changes]
+    rows = [name for commit in counted for name in commit.rows]
+    return rows, [commit.changes for commit in counted if commit.changes]
 
 
 def since_restart(commits: Sequence[StagingCommit]) -> Sequence[StagingCommit]:
-    """The commits from the last one on that restarts; all of them where none does."""
+    """The commits from the last one that restarts; all of them where none does."""
     return commits[max((number for number, commit in enumerate(commits) if commit.restarts), default=0) :]
 
 
 def is_started_over(commits: Iterable[StagingCommit]) -> bool:
-    """Whether one of these commits takes out all earlier rows."""
+    """Whether one of these commits removes all earlier rows."""
     return any(commit.restarts for commit in commits)
 
 

@@ -1,7 +1,7 @@
-"""`lake.target.Target` for a format without branches, as far as staging has the answers.
+"""The parts of `lake.target.Target` that staging answers, for a format without branches.
 
-A format completes it with what readers see, and how they come to see a commit. Its publish takes the commits of staging
-after the one that readers see, and sweeps them afterwards (`StagingFolder.sweep`).
+The format adds the commit that readers see, and the publish. Its publish takes the commits of staging after the one
+that readers see, and sweeps them afterwards (`StagingFolder.sweep`).
 """
 
 from abc import abstractmethod
@@ -45,7 +45,7 @@ class Visible(Protocol):
 
     @property
     def seconds(self) -> float:
-        """When it was made, in seconds since 1970."""
+        """The time when it was made, in seconds since 1970."""
 
     def progress(self, table: TableId) -> Progress:
         """The progress that it carries."""
@@ -55,17 +55,17 @@ Seen = TypeVar("Seen", bound=Visible)
 
 
 class StagedTarget(Target, Generic[Seen]):
-    """A target whose staging is a folder for each table; all rows of a commit are in it, or in what readers see."""
+    """A target with a staging folder for each table. A commit's rows are in that folder, or in what readers see."""
 
     capabilities = Capabilities(merges_by="changes")
-    added_columns: frozenset[str] = frozenset()  # of the format's own, in the files that readers see
+    added_columns: frozenset[str] = frozenset()  # the format's own columns in the files that readers see
 
     def __init__(self, staging: File, open_spark: OpenSpark, *, keeps_dropped: bool) -> None:
         self._folder, self._open_spark, self._keeps_dropped = staging, open_spark, keeps_dropped
 
     @abstractmethod
     def _published(self, table: TableId) -> Seen | None:
-        """The commit that readers see, or will when the first publish is finished."""
+        """The commit that readers see, or will see when the first publish is finished."""
 
     @abstractmethod
     def _visible_files(self, table: TableId, seen: Seen) -> list[File]:
@@ -77,21 +77,21 @@ class StagedTarget(Target, Generic[Seen]):
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
-        """Drop staging; StaleWriter when another run has published or dropped it."""
+        """Drop staging. Raises StaleWriter when another run has published or dropped it."""
         if self._published(table) is not None:
             raise stale(table)
         self._staging(table).drop()
 
     @names_storage_errors
     def writer(self, table: TableId) -> StagedWriter:
-        """For the executors."""
+        """A writer for the executors."""
         staging = self._staging(table)
-        staging.last()  # StaleWriter where it was dropped
+        staging.last()  # raises StaleWriter where staging was dropped
         return StagedWriter(staging)
 
     @names_storage_errors
     def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
-        """One commit of staging with a wave's files and its progress."""
+        """Make one commit of staging with a wave's files and its progress."""
         return self._commit(staged, progress, rows=[name.decode() for name in files])
 
     @names_storage_errors
@@ -101,15 +101,15 @@ class StagedTarget(Target, Generic[Seen]):
         key: Sequence[str],  # noqa: ARG002 - the publish finds the rows that are replaced
         bounds: Bounds | None,  # noqa: ARG002
     ) -> StagedMerger:
-        """For the executors."""
+        """A merger for the executors."""
         return StagedMerger(self._staging(staged.progress.table))
 
     @names_storage_errors
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
-        """One commit of staging with the changes, which `read` applies from now on; the publish merges them."""
-        table, names = staged.progress.table, [one.decode() for one in merged if one]
+        """Make one commit of staging with the changes. `read` applies them from now on; the publish merges them."""
+        table, names = staged.progress.table, [written.decode() for written in merged if written]
         staging, effects = self._staging(table), Effects(0, 0, 0)
         if names:
             rows, merges = self._files(table, staged.version)
@@ -122,14 +122,14 @@ class StagedTarget(Target, Generic[Seen]):
 
     @names_storage_errors
     def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[StagedRows]]:
-        """For all bounds the same reader, of files that Spark has written the columns to."""
+        """The same reader for all bounds, of files into which Spark has written the columns."""
         table = staged.progress.table
         rows, folder = self.read(table, staged.version), self._staging(table)
         return [[StagedRows.written(rows, names, bounds, folder.new_compared())]] * len(bounds)
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """A commit of staging with progress alone."""
+        """Make a commit of staging with progress alone."""
         return self._commit(staged, progress)
 
     @names_storage_errors
@@ -137,38 +137,42 @@ class StagedTarget(Target, Generic[Seen]):
         """The commits in the staging folder."""
         table = staged.progress.table
         commits = self._staging(table).between(_version(self._published(table)), staged.version)
-        return [replace(staged, progress=one.progress, version=one.version) for one in reversed(commits[:-1])]
+        older = reversed(commits[:-1])
+        return [replace(staged, progress=commit.progress, version=commit.version) for commit in older]
 
     @names_storage_errors
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Where it is interrupted, staging ends with one of the commits in between."""
+        """Remove the later commits, and make a new one.
+
+        An interruption leaves one of the removed commits as the last.
+        """
         self._staging(progress.table).cut(staged.version, version)
         return self._commit(replace(staged, version=version), progress)
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:  # noqa: ARG002
-        """A commit of staging with one file of no rows, from which on only staging has rows."""
+        """Make a commit of staging with one file without rows. From it on, only staging has rows."""
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
         return self._replace_rows(staged, schema, progress, [empty])
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[StagedRewriter]:
-        """For the executors: all rows are written anew."""
+        """Rewriters for the executors: all rows are written anew."""
         self.types(lift.after)
         staging, rows = self._staging(lift.after.table), self._files(lift.after.table, staged.version)
         return rewriters(staging, lift, *rows, self.added_columns, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
-        """A commit of staging, from which on only staging has rows."""
+        """Make a commit of staging. From it on, only staging has rows."""
         return self._replace_rows(staged, lift.after, progress, rewritten)
 
     def read(self, table: TableId, version: int) -> "DataFrame":
-        """The rows of one commit: the visible rows, or those of the waves, with all later changes applied.
+        """The rows of one commit: the rows that readers see, or those of the waves, with all later changes applied.
 
-        They are those of the waves before the first publish, and where the copy was started over.
+        The rows are those of the waves before the first publish, and where the copy was started over.
         """
-        spark = self._open_spark()  # outside of the block: why Spark does not start is no failure of the storage
+        spark = self._open_spark()  # outside of the block: a failure to start Spark is no failure of the storage
         with self.storage_errors():
             return self._read(table, version, spark)
 
@@ -185,18 +189,21 @@ class StagedTarget(Target, Generic[Seen]):
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
-        """The rows of files, and those that merges on staging add; None where a merge of an earlier version does."""
+        """The rows of files, plus those that merges on staging add; None if an earlier version made such a merge."""
         published = _version(self._published(table))
         commits = [] if published == version else self._staging(table).between(published, version)
         added = [commit.added for commit in since_restart(commits) if commit.changes]
         return None if None in added else rows_in(self._files(table, version)[0]) + sum(filter(None, added))
 
     def _staged(self, table: TableId, seen: Seen | None) -> Staged | None:
-        """Where a run continues: at the last commit of staging, if and only if that builds on what readers see."""
+        """The state from which a run continues: the last commit of staging, if that builds on what readers see.
+
+        Otherwise it is the commit that readers see; None where there is none.
+        """
         staging = self._staging(table)
         if seen is None:
             commits = staging.commits()
-            if not commits or commits[0].base is not None:  # it built on a table that was dropped
+            if not commits or commits[0].base is not None:  # staging built on a table that was dropped since
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
         if commits := staging.commits(seen.version):
@@ -204,7 +211,7 @@ class StagedTarget(Target, Generic[Seen]):
         return Staged(seen.progress(table), seen.version, seen.version, changed=seen.seconds)
 
     def _resume(self, table: TableId, seen: Seen | None, staged: Staged | None) -> None:
-        """Drop staging that does not build on what readers see, and begin it again from that."""
+        """Drop staging that does not build on what readers see, and begin it again from there."""
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):
             return
@@ -214,7 +221,7 @@ class StagedTarget(Target, Generic[Seen]):
             staging.resume(staged.progress, seen.key, staged.version)
 
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
-        """The files that have the rows of a commit, and the files of the merges that change them."""
+        """The files with the rows of a commit, and the files of the merges that change these rows."""
         seen = self._published(table)
 
         def visible() -> list[File]:
@@ -238,7 +245,7 @@ class StagedTarget(Target, Generic[Seen]):
         return Staged(progress, commit.version, staged.published)
 
     def _replace_rows(self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[Written]) -> Staged:
-        """A commit of staging from which on these files have the rows."""
+        """Make a commit of staging after which these files have all rows."""
         names = [name.decode() for name in rows]
         return self._commit(staged, progress, rows=names, restarts=True, key=schema.key)
 

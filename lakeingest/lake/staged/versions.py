@@ -1,4 +1,7 @@
-"""The rows of a published commit, or of staging, for readers of the changelog: read file by file with Arrow."""
+"""The rows of a published commit, or of staging, for readers of the changelog.
+
+They are read file by file with Arrow.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -19,9 +22,9 @@ Held = Mapping[int, Callable[[], list[File]]]
 
 
 def batches_of(held: Held, staging: StagingFolder, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a commit; StateUnreadable where that, or what it builds on, was removed.
+    """The rows of a commit. Raises StateUnreadable where the commit, or the one that it builds on, was removed.
 
-    `held` has the published versions that can be read, each with a function that looks for its files.
+    `held` has the published versions that can be read, each with a function that returns its files.
     """
     if version in held:
         yield from (batch for file in held[version]() for batch in _batches(file, schema))
@@ -30,9 +33,9 @@ def batches_of(held: Held, staging: StagingFolder, schema: TableSchema, version:
 
 
 def _staged(held: Held, staging: StagingFolder, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-    """Those of staging: its own rows, or those of the published version below it, under its changes."""
+    """The rows of a commit of staging: its own rows, or those of the published version below it, with its changes."""
     commits = staging.commits()
-    numbers = [one.version for one in commits]
+    numbers = [commit.version for commit in commits]
     if version not in numbers:
         raise unreadable(str(schema.table), f"commit {version} is no longer held")
     commits = commits[: numbers.index(version) + 1]
@@ -41,20 +44,20 @@ def _staged(held: Held, staging: StagingFolder, schema: TableSchema, version: in
     changes = [_table(staging.path / name) for merge in merges for name in merge]
     if base is not None and base not in held:
         raise unreadable(str(schema.table), f"commit {base} is no longer held")
-    found = [staging.path / name for name in names]
+    sources = [staging.path / name for name in names]
     if base is not None and not is_started_over(commits):
-        found = held[base]()
-    rows = (batch for file in found for batch in _batches(file, schema))
+        sources = held[base]()
+    rows = (batch for file in sources for batch in _batches(file, schema))
     yield from laid_over(rows, changes, commits[-1].key, schema)
 
 
 def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    wanted = source_names(schema)
+    names = source_names(schema)
     with parsed(str(file)), files.parquet(file) as opened:
-        lacking = set(wanted) - set(opened.schema_arrow.names)
-        if lacking:
-            raise StateUnreadable(f"{file} lacks the columns {', '.join(sorted(lacking))}")
-        for batch in opened.iter_batches(BATCH_ROWS, columns=list(wanted)):
+        missing = set(names) - set(opened.schema_arrow.names)
+        if missing:
+            raise StateUnreadable(f"{file} lacks the columns {', '.join(sorted(missing))}")
+        for batch in opened.iter_batches(BATCH_ROWS, columns=list(names)):
             yield from source_rows(pa.Table.from_batches([batch]), schema).to_batches()
 
 

@@ -1,8 +1,7 @@
-"""What executors write and read for a table that is staged in a folder: files in staging."""
+"""Files in staging that executors write and read, for a table that is staged in a folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import ge, le
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -27,14 +26,14 @@ class StagedWriter:
     folder: StagingFolder
 
     def write(self, rows: pa.Table) -> Written:
-        """The file's name. Every call writes a new file, so retried and speculative tasks are harmless."""
+        """Write the rows to a new file. Returns its name. Each call writes another file, so a task may run twice."""
         with storage_errors(str(self.folder.path)):
             return Written(self.folder.write(rows).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class StagedMerger(StagedWriter):
-    """Writes the last change of each key; the publish finds the old rows."""
+    """Writes the last change of each key. The publish finds the old rows."""
 
     def replace(self, changes: pa.Table) -> Written:  # noqa: ARG002
         """Write nothing: the publish replaces rows."""
@@ -49,21 +48,23 @@ class StagedRows:
 
     @classmethod
     def written(cls, rows: "DataFrame", names: Sequence[str], bounds: Sequence[Bounds | None], path: File) -> Self:
-        """Have Spark write these columns of the rows that are within the bounds, and of those between them."""
-        first, known = rows[quote(names[0])], [one or (None, None) for one in bounds]
-        for is_within, outermost, ends in zip((ge, le), (min, max), zip(*known, strict=True), strict=True):
-            if None not in ends:
-                rows = rows.where(is_within(first, outermost(ends)))
+        """Let Spark write these columns of the rows that are within the bounds, and of the rows between them."""
+        first = rows[quote(names[0])]
+        lowers, uppers = zip(*(limits or (None, None) for limits in bounds), strict=True)
+        if None not in lowers:
+            rows = rows.where(first >= min(lowers))
+        if None not in uppers:
+            rows = rows.where(first <= max(uppers))
         rows.select(*map(quote, names)).write.parquet(Place.of(str(path)).hadoop)
         return cls(path)
 
     def read(self) -> pa.Table:
-        """All of them; StateUnreadable where they are gone."""
+        """All of these rows. Raises StateUnreadable where their files are gone."""
         with storage_errors(str(self.path)):
-            found = self.path.listed("*.parquet")
-            if not found:
+            parts = self.path.listed("*.parquet")
+            if not parts:
                 raise StateUnreadable(f"the rows to compare, in {self.path}, are gone; run the same command again")
-            return pa.concat_tables(map(_rows, found))
+            return pa.concat_tables(map(_rows, parts))
 
 
 def _rows(file: File) -> pa.Table:
