@@ -1,7 +1,8 @@
 """Adoptions of Hudi tables: a commit without files, of a new version, names the next owner.
 
-A publish of the owner before is refused then, because readers see another version than it was prepared for. What it has
-begun to write is rolled back first, so that it cannot be completed. A first copy is adopted before readers see it.
+Then a publish of the former owner is refused, because readers see another version than it was prepared for. Files that
+it has begun to write are rolled back first, so that its commit cannot be completed. A first copy is adopted before
+readers see it.
 """
 
 import uuid
@@ -25,18 +26,21 @@ class HudiAdoptions:
         self._target, self._owner = target, owner
 
     def owner(self, table: TableId) -> Owner | None:
-        """By the commit that readers see, or by the claim on the first copy."""
+        """The owner that the commit names which readers see, or the claim on the first copy."""
         folder = self._folder(table)
         with self._target.storage_errors():
             published = folder.published()
             properties = folder.claimed() if published is None else published.properties
         if properties is None:
             raise without_copy(table)
-        named = properties.get(PIPELINE)
-        return None if named is None else Owner.of_text(named)
+        text = properties.get(PIPELINE)
+        return None if text is None else Owner.of_text(text)
 
     def adopt(self, table: TableId) -> None:
-        """ForeignWrite where someone else has written to it, which its owner takes back first."""
+        """Make this pipeline the owner.
+
+        Raises ForeignWrite where someone else wrote to the table: its owner takes that back.
+        """
         folder = self._folder(table)
         with self._target.storage_errors(), publishing(table, folder.final):
             published = folder.published()
@@ -46,7 +50,7 @@ class HudiAdoptions:
 
     def _commit(self, folder: TableFolder, published: Instant) -> None:
         place = folder.place
-        roll_back(place)
+        roll_back(place)  # first: a commit that the former owner has begun must not be completed after ours
         [last] = [file for _, begun, file in writes(place) if begun == published.time]
         with metadata_of(last) as metadata:
             schema = str(metadata["extraMetadata"][SCHEMA])

@@ -1,7 +1,7 @@
 """Publishes all rows of a table: it puts them into buckets, and writes the file of each bucket, in one commit.
 
-The first one makes the table that Hudi's own bulk insert makes. A later one replaces the rows of a copy that was read
-again, or lifted to other columns. Tasks of Spark write a table that is too large for this process.
+The first publish makes the table that Hudi's own bulk insert makes. A later one replaces the rows of a copy that was
+read again, or lifted to other columns. Tasks of Spark write a table that is too large for this process.
 """
 
 import json
@@ -36,16 +36,16 @@ from lakeingest.lake.staged.changes import in_groups, last_changes, read_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOST_BYTES = 512 << 20  # of the files of staging
-_PASS_BYTES = 32 << 20  # of them, whose rows a thread or task has in memory at the same time
+MOST_BYTES = 512 << 20  # the largest size of the files of staging that this process writes
+_PASS_BYTES = 32 << 20  # a thread or task has the rows of so many bytes of these files in memory at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class AllRows:
-    """The rows of these files of staging, under the changes of these merges, the oldest first: `count` rows.
+    """The rows of these files of staging after the changes of these merges, the oldest first. They are `count` rows.
 
-    They are put into so many `buckets`. `published` is the commit that readers of the table in the `folder` see; where
-    there is none, nothing is there yet.
+    They are put into `buckets` buckets. `published` is the commit that readers of the table in the `folder` see; None
+    where the folder has no table yet.
     """
 
     table: TableId
@@ -58,10 +58,10 @@ class AllRows:
     count: int
 
     def publish(self, properties: Mapping[str, str], spark: "SparkSession | None" = None) -> bool:
-        """Commit them, with these properties; False, and readers see nothing of it, where only Hudi can.
+        """Commit the rows, with these properties. False, and readers see nothing of it, where only Hudi can.
 
-        Without a session this process writes them; False where they are too large for it. StaleWriter where another run
-        has rolled the commit back meanwhile.
+        Without a session this process writes them; False where they are too large for it. Raises StaleWriter where
+        another run has rolled the commit back meanwhile.
         """
         if spark is None and files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
@@ -83,16 +83,16 @@ class AllRows:
                 written = write_in_tasks(spark, writer, in_groups(self.rows, _PASS_BYTES), self.merges, self._passes())
         except Unfit:
             return False
-        if sum(one.rows for one in written) != self.count:
+        if sum(file.rows for file in written) != self.count:
             return False
-        # tasks of a run that was killed may have ended late, and readers would see their files
-        names, there = {group.name for group in groups}, self.folder.listed("*.parquet")
-        if late := [file for file in there if file.name.partition("_")[0] not in names]:
+        # late tasks of a killed run may have left files, which readers would see after the commit
+        names, present = {group.name for group in groups}, self.folder.listed("*.parquet")
+        if late := [file for file in present if file.name.partition("_")[0] not in names]:
             files.delete_all(late)
         mark = {f"{PREFIX}{RECORD_KEY_MARK}": json.dumps(record_key)}
         extra = {SCHEMA: avro_schema(self.table.name, columns), **properties, **mark}
         operation = "BULK_INSERT" if self.published is None else "UPSERT"
-        if not commit.complete(operation, [one.stat for one in written], extra):
+        if not commit.complete(operation, [file.stat for file in written], extra):
             raise stale(self.table)
         return True
 
@@ -109,38 +109,38 @@ class AllRows:
         return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
 
     def _write(self, writer: BucketWriter) -> list[WrittenFile]:
-        """Write the files of all buckets in this process; the changes are in memory together."""
+        """Write the files of all buckets in this process. All changes are in memory at the same time."""
         changes = last_changes(self.merges, self.key)
         changed = {} if changes is None else writer.by_bucket(changes)
         keys = (read_rows(file, self.key) for file in self.rows)
-        numbers = [bucket_numbers(one, self.key, writer.record_key, self.buckets) for one in keys]
+        numbers = [bucket_numbers(table, self.key, writer.record_key, self.buckets) for table in keys]
 
         def write(within: range) -> list[WrittenFile]:
             return writer.write(within, self._rows_within(within, numbers), changed)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return [one for some in pool.map(write, self._passes()) for one in some]
+            return [file for written in pool.map(write, self._passes()) for file in written]
 
     def _passes(self) -> list[range]:
-        """The buckets whose rows are in memory at the same time."""
+        """Ranges of buckets. The rows of one range are in memory at the same time."""
         passes = max(os.cpu_count() or 1, files.total(self.rows) // _PASS_BYTES)
         step = max(1, -(-self.buckets // passes))
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 
     def _rows_within(self, within: range, numbers: Sequence[np.ndarray]) -> pa.Table:
-        """The rows whose bucket is one of these. Columns that the source has dropped are NULL in new rows."""
+        """The rows whose bucket is in this range. Columns that the source has dropped are NULL in new rows."""
         parts = []
-        for file, found in zip(self.rows, numbers, strict=True):
-            mask = (found >= within.start) & (found < within.stop)
+        for file, buckets in zip(self.rows, numbers, strict=True):
+            mask = (buckets >= within.start) & (buckets < within.stop)
             parts.append(read_rows(file).filter(pa.array(mask)))
         return pa.concat_tables(parts, promote_options="default")
 
 
 def _columns(file: File) -> pa.Schema:
-    """The columns of a file as Spark reads them: each can be null, and each element of one."""
+    """The columns of a file as Spark reads them: each column, and each element of one, can be null."""
     with files.parquet(file) as opened:
-        found = opened.schema_arrow
-    return pa.schema([pa.field(one.name, _nullable(one.type)) for one in found])
+        schema = opened.schema_arrow
+    return pa.schema([pa.field(field.name, _nullable(field.type)) for field in schema])
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

@@ -23,10 +23,10 @@ _LOGICAL = {
 
 
 def avro_schema(table: str, columns: pa.Schema) -> str:
-    """The schema of the records of a table of this name; every column, and every element of one, can be null."""
+    """The schema of the records of a table with this name. Every column, and every element of one, can be null."""
     name = _sanitized(table)
     record = f"hoodie.{name}.{name}_record"
-    kinds = {one.name: _type(one.type, f"{record}.{one.name}") for one in columns}
+    kinds = {field.name: _type(field.type, f"{record}.{field.name}") for field in columns}
     fields = [{"name": column, "type": ["null", kind], "default": None} for column, kind in kinds.items()]
     schema = {"type": "record", "name": f"{name}_record", "namespace": f"hoodie.{name}", "fields": fields}
     return json.dumps(schema, separators=(",", ":"))
@@ -45,10 +45,10 @@ def _type(kind: pa.DataType, space: str) -> Any:
 
 
 def _bytes(precision: int) -> int:
-    """How many bytes the largest number with so many digits needs."""
+    """The size in bytes of the largest number with `precision` digits."""
     return (int(10**precision - 1).bit_length() + 8) // 8
 
 
 def _sanitized(name: str) -> str:
-    """A name without the characters that Avro does not allow, as Hudi replaces them."""
+    """A name without the characters that Avro does not allow; they are replaced as Hudi replaces them."""
     return re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", name))

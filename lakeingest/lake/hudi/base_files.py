@@ -1,4 +1,4 @@
-"""The data files of a Hudi table, as we write them ourselves: rows with Hudi's own columns, and the footer it expects.
+"""The data files of a Hudi table that lakeingest writes: rows with Hudi's own columns, and Hudi's footer.
 
 Source: Hudi's technical specification, "Base files". A file's name is `<group>_<token>_<instant>.parquet`.
 """
@@ -23,12 +23,12 @@ RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, "_hoodie_partition_path", FILE_NAME)
 _BUCKET_DIGITS = 8
 _OF_OTHER_INDEXES = {b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"}
-_DATES_AS_THEY_ARE = {b"org.apache.spark.version": b"3.5.0"}  # Spark reads those before 1582 by this alone
+_DATES_AS_THEY_ARE = {b"org.apache.spark.version": b"3.5.0"}  # without it Spark shifts dates before 1582
 
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """The files with the rows of a bucket; the newest one is None before the first."""
+    """The files with the rows of a bucket. `newest` is None before the first file."""
 
     bucket: int
     name: str
@@ -36,18 +36,21 @@ class FileGroup:
 
     @classmethod
     def new(cls, bucket: int) -> Self:
-        """One without files; its name begins with the bucket."""
+        """A group without files. Its name begins with the bucket."""
         return cls(bucket, f"{bucket:0{_BUCKET_DIGITS}}{str(uuid.uuid4())[_BUCKET_DIGITS:]}", None)
 
     @classmethod
     def of(cls, file: File) -> Self:
-        """The group whose newest file this is."""
+        """The group that has this newest file."""
         name = file.name.partition("_")[0]
         return cls(int(name[:_BUCKET_DIGITS]), name, file)
 
 
 def groups_of(newest: Sequence[File], buckets: int) -> dict[int, FileGroup]:
-    """The file group of each bucket that has one; Unfit where there is another one beside those of so many buckets."""
+    """The file group of each bucket that has one.
+
+    Raises Unfit where some group does not belong to a bucket below `buckets`, or two groups belong to the same one.
+    """
     try:
         groups = {group.bucket: group for group in map(FileGroup.of, newest)}
     except ValueError as error:
@@ -59,25 +62,25 @@ def groups_of(newest: Sequence[File], buckets: int) -> dict[int, FileGroup]:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The rows of a file with Hudi's columns, and what else its footer says."""
+    """The rows of a file with Hudi's columns, and the entries of its footer."""
 
     rows: pa.Table
     footer: Mapping[bytes, bytes]
 
     @classmethod
     def of(cls, file: File) -> Self:
-        """Those of a file of the table."""
+        """The contents of a file of the table."""
         with files.parquet(file) as opened:
             return cls(opened.read(), opened.metadata.metadata or {})
 
     def without_rows(self) -> "Contents":
-        """For the first file of another group."""
+        """The contents with which the first file of another group begins."""
         return Contents(self.rows.slice(0, 0), self.footer)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """The next file of a group: its length in bytes, its rows, and how many of them are new, changed and gone."""
+    """The next file of a group: its size in bytes, its rows, and how many keys are new, changed and deleted in it."""
 
     group: FileGroup
     name: str
@@ -89,14 +92,14 @@ class WrittenFile:
 
     @property
     def stat(self) -> dict[str, Any]:
-        """What the commit says of it: the fields of Hudi's `HoodieWriteStat` that are not null."""
-        before = self.group.newest
+        """The entry for the file in the commit: the fields of Hudi's `HoodieWriteStat` that are not null."""
+        previous = self.group.newest
         return {
             "fileId": self.group.name,
             "path": self.name,
             "partitionPath": "",
-            "prevCommit": "null" if before is None else before.stem.rpartition("_")[2],
-            "prevBaseFile": None if before is None else before.name,
+            "prevCommit": "null" if previous is None else previous.stem.rpartition("_")[2],
+            "prevBaseFile": None if previous is None else previous.name,
             "numWrites": self.rows,
             "numInserts": self.inserted,
             "numUpdateWrites": self.updated,
@@ -107,11 +110,11 @@ class WrittenFile:
 
 
 def write_next(commit: Commit, group: FileGroup, before: Contents, changes: pa.Table | None) -> WrittenFile:
-    """Write the next file of a group: these contents under these changes, which have RECORD and DELETED.
+    """Write the next file of a group: the contents `before` after these changes, which have RECORD and DELETED.
 
-    Where the rows have DELETED too, it is a column like the others. `before` are the contents of the newest file, or
-    what the first file begins with. The file is durable, and no part of the table until the commit is completed.
-    Unfit where the changes have other columns or values than a file of the table can have.
+    If the rows have DELETED too, it is a column like the others. `before` are the contents of the newest file, or those
+    with which the first file begins. The file is durable, and not part of the table until the commit is completed.
+    Raises Unfit where the changes have other columns or values than a file of the table can have.
     """
     kept, updated, rows = before.rows, 0, before.rows.slice(0, 0)
     if changes is not None:
@@ -129,34 +132,34 @@ def write_next(commit: Commit, group: FileGroup, before: Contents, changes: pa.T
         size = path.stat().st_size
     if group.newest is None:
         return WrittenFile(group, name, size, len(whole), len(whole), 0, 0)
-    gone = len(before.rows) - len(kept) - updated
-    return WrittenFile(group, name, size, len(whole), len(rows) - updated, updated, gone)
+    deleted = len(before.rows) - len(kept) - updated
+    return WrittenFile(group, name, size, len(whole), len(rows) - updated, updated, deleted)
 
 
 def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
-    """Rows that have RECORD as a file with this schema has them, numbered from `first` on.
+    """Rows with RECORD as a file with this schema has them, numbered from `first` on.
 
-    Deleted rows are left out where the schema has no DELETED. Unfit for other columns, or values that do not fit.
+    Deleted rows are left out if the schema has no DELETED. Raises Unfit for other columns, or values that do not fit.
     """
     if DELETED in rows.column_names and DELETED not in schema.names:
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
     sequence = pa.array([f"{instant}_{bucket}_{first + number}" for number in range(len(rows))], pa.string())
-    given = dict(zip(rows.column_names, rows.columns, strict=True))
-    given |= {"_hoodie_commit_time": pa.repeat(instant, len(rows)), "_hoodie_commit_seqno": sequence}
-    given |= dict.fromkeys(("_hoodie_partition_path", FILE_NAME), pa.repeat("", len(rows)))
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    columns |= {"_hoodie_commit_time": pa.repeat(instant, len(rows)), "_hoodie_commit_seqno": sequence}
+    columns |= dict.fromkeys(("_hoodie_partition_path", FILE_NAME), pa.repeat("", len(rows)))
     if RECORD_KEY in schema.names:
-        given[RECORD_KEY] = rows[RECORD]
-    if set(given) - set(schema.names):
+        columns[RECORD_KEY] = rows[RECORD]
+    if set(columns) - set(schema.names):
         raise Unfit
-    nothing = pa.nulls(len(rows))  # in columns that were dropped, which the copy keeps
+    nulls = pa.nulls(len(rows))  # for dropped columns that the copy keeps
     try:
-        return pa.table([given.get(name, nothing) for name in schema.names], schema.names).cast(schema)
+        return pa.table([columns.get(name, nulls) for name in schema.names], schema.names).cast(schema)
     except pa.ArrowInvalid as error:
         raise Unfit from error
 
 
 def _footer(before: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
-    """What the group's footers say, with the first and the last record key of these."""
+    """The entries of the previous footer, with the least and the greatest of these record keys."""
     kept = {name: value for name, value in before.items() if name not in _OF_OTHER_INDEXES}
     ends = pc.min_max(keys).as_py() if len(keys) else {}
     return _DATES_AS_THEY_ARE | kept | {f"hoodie_{end}_record_key".encode(): key.encode() for end, key in ends.items()}

@@ -33,19 +33,20 @@ def write_in_tasks(
     merges: Sequence[Sequence[File]],
     passes: Sequence[range],
 ) -> list[WrittenFile]:
-    """Write the rows of these files under the changes of these merges, the oldest first.
+    """Write the rows of these files after the changes of these merges, the oldest first.
 
-    A task reads some of the files together; the last one reads all changes. Unfit where only Hudi can write them.
+    `rows` has the files that each first task reads together; one more task reads all changes. Raises Unfit where only
+    Hudi can write them.
     """
-    of_changes, step = len(rows), len(passes[0])
+    of_changes, step = len(rows), len(passes[0])  # the number of the task that reads changes; the buckets of a pass
 
     def deal(number: int) -> Iterator[tuple[int, _Part | Exception]]:
         try:
             with storage_errors(str(writer.commit.folder)):
-                found = last_changes(merges, writer.key) if number == of_changes else read_all_rows(rows[number])
-            if found is not None:
-                numbers = bucket_numbers(found, writer.key, writer.record_key, len(writer.groups)) // step
-                yield from ((at, (number, _packed(part))) for at, part in by_number(found, numbers).items())
+                table = last_changes(merges, writer.key) if number == of_changes else read_all_rows(rows[number])
+            if table is not None:
+                numbers = bucket_numbers(table, writer.key, writer.record_key, len(writer.groups)) // step
+                yield from ((at, (number, _packed(part))) for at, part in by_number(table, numbers).items())
         except (Unfit, LakeIngestError) as error:
             yield 0, error.with_traceback(None)  # as a value, so that Spark does not repeat the task
 
@@ -54,7 +55,7 @@ def write_in_tasks(
             parts = {number: _unpacked(part) for number, part in _unless_failed(part for _, part in dealt)}
             changes = parts.pop(of_changes, None)
             changed = {} if changes is None else writer.by_bucket(changes)
-            ordered = [parts[number] for number in sorted(parts)]  # they come in any order
+            ordered = [parts[number] for number in sorted(parts)]  # Spark hands them over in any order
             together = pa.concat_tables(ordered, promote_options="default") if ordered else None
             with storage_errors(str(writer.commit.folder)):
                 written = writer.write(passes[at], together, changed)
@@ -67,13 +68,13 @@ def write_in_tasks(
 
 
 def _unless_failed(outcomes: Iterable[Value | Exception]) -> list[Value]:
-    """The outcomes of tasks; the first one that is an error is raised."""
-    found: list[Value] = []
+    """The outcomes of tasks. The first one that is an error is raised."""
+    values: list[Value] = []
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
-        found.append(outcome)
-    return found
+        values.append(outcome)
+    return values
 
 
 def _packed(rows: pa.Table) -> bytes:

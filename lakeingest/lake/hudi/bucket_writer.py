@@ -12,7 +12,10 @@ from lakeingest.lake.hudi.commit import Commit
 
 @dataclass(frozen=True, slots=True)
 class BucketWriter:
-    """The commit and its table: the file group of each bucket, the columns of the files, the key and the record key."""
+    """Writes files of buckets for a commit.
+
+    It has each bucket's file group, the files' columns, the key and the record key.
+    """
 
     commit: Commit
     groups: Sequence[FileGroup]
@@ -21,21 +24,21 @@ class BucketWriter:
     record_key: tuple[str, ...]
 
     def write(self, within: range, rows: pa.Table | None, changed: Mapping[int, pa.Table]) -> list[WrittenFile]:
-        """Write the files of these buckets: their `rows`, and what is `changed` of each bucket.
+        """Write the files of these buckets: their `rows`, with the changes in `changed` by bucket.
 
-        It may be repeated: the files have the same names and rows. Unfit as `write_next`.
+        It may be repeated: the files have the same names and rows. Raises Unfit as `write_next`.
         """
-        found = {} if rows is None else self.by_bucket(rows)
+        by_bucket = {} if rows is None else self.by_bucket(rows)
         written = []
         for bucket in within:
             group, before = self.groups[bucket], self.schema.empty_table()
-            if group.newest is None and bucket not in found and bucket not in changed:
+            if group.newest is None and bucket not in by_bucket and bucket not in changed:
                 continue  # a bucket that has no rows needs no file
-            if bucket in found:
-                before = stored(found[bucket], self.commit.instant, bucket, self.schema)
+            if bucket in by_bucket:
+                before = stored(by_bucket[bucket], self.commit.instant, bucket, self.schema)
             written.append(write_next(self.commit, group, Contents(before, {}), changed.get(bucket)))
         return written
 
     def by_bucket(self, rows: pa.Table) -> dict[int, pa.Table]:
-        """The rows or changes of each bucket; Unfit as `record_texts`."""
+        """The rows or changes of each bucket. Raises Unfit as `record_texts`."""
         return by_bucket(rows, self.key, self.record_key, len(self.groups))

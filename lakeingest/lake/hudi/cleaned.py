@@ -1,8 +1,8 @@
-"""What the timeline says of files that were removed: Hudi refuses new queries on commits before an instant.
+"""Entries in the timeline for files that were removed: Hudi refuses new queries on commits before an instant.
 
-Without it Hudi would answer such a query (`as.of.instant`) with the rows of those files that are left.
-Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas `HoodieCleanerPlan`
-and `HoodieCleanMetadata`.
+Without such an entry Hudi would answer a query (`as.of.instant`) with the rows of the files that are left. Source:
+Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas `HoodieCleanerPlan` and
+`HoodieCleanMetadata`.
 """
 
 import io
@@ -69,7 +69,7 @@ _METADATA = fastavro.parse_schema(
 
 
 def earliest(folder: File) -> str:
-    """The first instant whose files every cleaning in the timeline has left."""
+    """The first instant whose files no cleaning in the timeline has removed; '' if there is no cleaning."""
     instants = [""]
     for file in timeline(folder, "*_*.clean"):
         try:
@@ -81,11 +81,11 @@ def earliest(folder: File) -> str:
 
 
 def refuse_before(folder: File, first: str, last: str) -> None:
-    """Say in the timeline that only the commits from the `first` one on have all their files; `last` is the newest."""
+    """Note in the timeline that the commits from the `first` one on have all their files. `last` is the newest one."""
     place, begun = folder / ".hoodie" / "timeline", next_moment(folder)
     retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}
     plan = {"earliestInstantToRetain": retained, "lastCompletedCommitTimestamp": last, "policy": _POLICY, "version": 2}
-    said = {
+    metadata = {
         "startCleanTime": begun,
         "timeTakenInMillis": 0,
         "totalFilesDeleted": 0,
@@ -96,7 +96,7 @@ def refuse_before(folder: File, first: str, last: str) -> None:
     }
     (place / f"{begun}.clean.requested").put(_avro(_PLAN, plan))
     (place / f"{begun}.clean.inflight").put(b"")
-    (place / f"{begun}_{next_moment(folder)}.clean").put(_avro(_METADATA, said))
+    (place / f"{begun}_{next_moment(folder)}.clean").put(_avro(_METADATA, metadata))
 
 
 def _avro(schema: Any, doc: dict[str, Any]) -> bytes:

@@ -1,10 +1,11 @@
 """Removes the data files that no commit in a Hudi table's timeline needs, once queries on older commits have ended.
 
 Hudi archives old commits and leaves their files alone (`hoodie.clean.automatic`): it can keep files only as long as
-their commits, and a timeline of thousands of commits makes each write slow. So the files wait (`lake.waiting`). A
-removal names the first commit of the timeline: the files that this one has replaced, or one before it, are needed by no
-commit from there on, and all before it were replaced when the removal was stored. They are found by their names, so
-also where a removal was lost. A new query on an archived commit is refused (`cleaned`); one that has begun goes on.
+their commits, and a timeline of thousands of commits makes each write slow. So the files wait (`lake.waiting`).
+
+A removal names the first commit of the timeline. No commit from there on needs the files that this commit or an older
+one has replaced. All of these files were replaced before the removal was stored. They are found by their names, so also
+if a removal was lost. A new query on an archived commit is refused (`cleaned`); a query that has begun goes on.
 """
 
 from collections.abc import Iterator
@@ -23,9 +24,9 @@ _UNTIL = "until"
 
 
 def clean(folder: File, waiting: Waiting) -> None:
-    """Let the files wait that only archived commits need, and delete those that have waited.
+    """Let the files wait that only archived commits need, and delete those that have waited long enough.
 
-    What is interrupted, or cannot be done, the next one does.
+    The next call does what this one could not, or was interrupted in.
     """
     kept = [begun for _, begun, _ in writes(folder)]
     if not kept:
@@ -35,7 +36,7 @@ def clean(folder: File, waiting: Waiting) -> None:
     with suppress(OSError, StateUnreadable):
         if not waiting.has(first):
             waiting.add(first, {_UNTIL: first})
-        if earliest(folder) < first:  # Hudi archives what said it before, together with the commits
+        if earliest(folder) < first:  # Hudi archives older cleanings, together with the commits
             refuse_before(folder, first, max(kept))
         due = list(waiting.due())
         if due:  # a table that was restored from an older copy has older commits
@@ -45,7 +46,10 @@ def clean(folder: File, waiting: Waiting) -> None:
 
 
 def _replaced(folder: File, instant: str) -> Iterator[File]:
-    """The files of each group before the one that a commit of this instant reads, with Hadoop's checksums of them."""
+    """The files of each group that are older than the one that a commit of this instant reads.
+
+    Hadoop's checksums of these files are included.
+    """
     visible = {file.name.partition("_")[0]: begun_at(file) for file in visible_files(folder, instant)}
     for file in folder.listed("*.parquet"):
         if begun_at(file) < visible.get(file.name.partition("_")[0], ""):

@@ -1,7 +1,7 @@
-"""A commit that lakeingest writes into a table's timeline itself, by the protocol of Hudi's writers.
+"""A commit that lakeingest itself writes into a table's timeline, by the protocol of Hudi's writers.
 
-Requested, then inflight; a marker before each data file, the data file; last the completed commit, which readers see.
-Whoever writes next rolls back a commit that was not completed: Hudi by the markers, and `roll_back` by names of files.
+The order is: requested, inflight; for each data file first its marker; last the completed commit, which readers see.
+The next writer rolls back a commit that was not completed: Hudi by the markers, and `roll_back` by the files' names.
 Source: Hudi's technical specification for version 9 of a table, "Timeline" and "Markers".
 """
 
@@ -52,7 +52,7 @@ _STAT = _record(
         *_nullable("long", *_COUNTS, *_ZEROS),
     ],
 )
-_METADATA = fastavro.parse_schema(  # the fields that have a value; those that it lacks are null for whoever reads it
+_METADATA = fastavro.parse_schema(  # the fields that have a value; for readers, the others are null
     {
         **_record(
             "HoodieCommitMetadata",
@@ -70,14 +70,14 @@ _METADATA = fastavro.parse_schema(  # the fields that have a value; those that i
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that is under way on the table in a folder; its instant is when it began, in UTC."""
+    """A commit that is under way on the table in a folder. Its instant is the time when it began, in UTC."""
 
     folder: File
     instant: str
 
     @classmethod
     def begin(cls, folder: File) -> Self:
-        """Readers see nothing of it."""
+        """Begin a commit, of which readers see nothing yet."""
         commit = cls(folder, next_moment(folder))
         commit._markers.make_folder()
         for step in ("commit.requested", "inflight"):
@@ -85,13 +85,13 @@ class Commit:
         return commit
 
     def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:
-        """Say that a data file is written next: a new one of a file group that has one, or the first one of a group."""
+        """Note that a data file is written next. CREATE: it is the first file of its group; MERGE: it is not."""
         (self._markers / f"{name}.marker.{kind}").write(b"")
 
     def complete(self, operation: str, written: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> bool:
-        """Let readers see it: Hudi's name for the kind of commit, and the `HoodieWriteStat` of each written file.
+        """Let readers see the commit. False where another run has rolled it back.
 
-        False where another run has rolled it back.
+        `operation` is Hudi's name for the kind of commit, `written` has the `HoodieWriteStat` of each written file.
         """
         stats = [{**dict.fromkeys(_ZEROS, 0), **stat} for stat in written]
         metadata = {"partitionToWriteStats": {"": stats}, "compacted": False, "extraMetadata": properties}
@@ -113,32 +113,32 @@ class Commit:
 
 
 def roll_back(folder: File) -> None:
-    """Remove what commits wrote that were begun and not completed, then what the timeline says of them.
+    """Remove the files of commits that were begun and not completed, then their entries in the timeline.
 
-    Whoever wrote them does not complete them: a completion asserts that its commit is still begun.
+    Their writers do not complete them after that, because a completion asserts that its commit is still begun.
     """
-    found = [file.name.split(".", 1) for file in timeline(folder, "*.*")]
-    completed = {times.partition("_")[0] for times, _ in found if "_" in times}
-    pending = {times for times, kind in found if kind == "commit.requested"} - completed
+    entries = [file.name.split(".", 1) for file in timeline(folder, "*.*")]
+    completed = {times.partition("_")[0] for times, _ in entries if "_" in times}
+    pending = {times for times, kind in entries if kind == "commit.requested"} - completed
     for instant in sorted(pending):
         files.delete_all(folder.listed(f"*_{instant}.parquet*"))
         for step in ("inflight", "commit.requested"):
             (folder / ".hoodie" / "timeline" / f"{instant}.{step}").delete()
-    markers = folder / ".hoodie" / ".temp"  # also those of commits that were completed just before the end of a process
+    markers = folder / ".hoodie" / ".temp"  # also those of a commit whose process ended just after its completion
     files.delete_all([markers, *markers.tree()])
 
 
 def behind(folder: File) -> timedelta:
-    """By how much this machine's clock is behind the last moment in the timeline, whose writer may have another one."""
+    """How far this machine's clock is behind the last moment in the timeline, whose writer may have another clock."""
     times = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
     last = max((time for pair in times for time in pair.split("_")), default="")[:DIGITS]
     return max(timedelta(0), moment(last) - datetime.now(UTC)) if last else timedelta(0)
 
 
 def await_clock(table: TableId, folder: File) -> None:
-    """Wait until a commit that Hudi writes now is the last one: it takes the time for that, whatever the timeline has.
+    """Wait until a commit that Hudi writes now is the last one: Hudi names it by the clock, whatever the timeline has.
 
-    ClockBehind where that takes more than a minute.
+    Raises ClockBehind if that would take more than a minute.
     """
     late = behind(folder)
     if late > NEAR:
@@ -151,7 +151,7 @@ def await_clock(table: TableId, folder: File) -> None:
 
 
 def next_moment(folder: File) -> str:
-    """Now, or a millisecond after the last moment in the timeline."""
+    """The present moment, or a millisecond after the last moment in the timeline."""
     late = behind(folder)
     now = datetime.now(UTC) + (late and late + timedelta(milliseconds=1))
     return f"{now:{MOMENT}}"[:DIGITS]

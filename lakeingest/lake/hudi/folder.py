@@ -1,7 +1,7 @@
-"""Where a Hudi table is: in the folder of its name, and until its first publish in one beside it.
+"""The folder of a Hudi table: it has the table's name; until the first publish the table is in a folder beside it.
 
-On a disk the first publish ends with a rename. An object store has none: the files are copied there, and last the one
-without which the folder is no table. So readers find the whole table, or none.
+On a disk the first publish ends with a rename. An object store has none: the files are copied, and last the one without
+which the folder is no table. So readers find the whole table, or none.
 """
 
 import errno
@@ -31,12 +31,12 @@ from lakeingest.lake.refusals import not_ours, stale
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CLOCK_SECONDS = 2.0  # that a file's time may lag behind the clock
-_AT_ONCE = 16  # files that are copied at the same time
+CLOCK_SECONDS = 2.0  # by so much a file's time may lag behind the clock
+_AT_ONCE = 16  # how many files are copied at the same time
 
 
 def location(file: File) -> str:
-    """A file or folder as Spark names it."""
+    """The name of a file or folder for Spark."""
     return Place.of(str(file)).hadoop
 
 
@@ -47,7 +47,7 @@ def is_table(folder: File) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """The folder of a table. `ownership`: None where it is not asked whose the copy is."""
+    """The folder of a table. `ownership` is None where it does not matter whose the copy is."""
 
     table: TableId
     final: File
@@ -64,22 +64,22 @@ class TableFolder:
         return self.final if self._is_named() else self.building
 
     def published(self) -> Instant | None:
-        """The commit that readers see, or will when the first publish is finished; None when there is none.
+        """The commit that readers see, or will see when the first publish is finished; None when there is none.
 
         Raises:
             NotOurTable: the folder is no copy of the table.
-            ForeignWrite: someone else wrote to it since.
-            NotOurCopy: it is the copy of another pipeline, or that one makes the first copy.
+            ForeignWrite: someone else wrote to it after our last commit.
+            NotOurCopy: it is the copy of another pipeline, or another pipeline makes the first copy.
 
         """
-        found = self._newest()
-        properties = self.claimed() if found is None else found.properties
+        instant = self._newest()
+        properties = self.claimed() if instant is None else instant.properties
         if self.ownership is not None and properties is not None:
             self.ownership.assert_ours(self.table, properties)
-        return found
+        return instant
 
     def claimed(self) -> Mapping[str, str] | None:
-        """Who makes the first copy, as its commits will say it; None if nobody does."""
+        """The owner property of the pipeline that makes the first copy; None if no pipeline does."""
         try:
             return {PIPELINE: str(files.document(self._claim)[PIPELINE])}
         except (FileNotFoundError, NotADirectoryError):
@@ -88,7 +88,7 @@ class TableFolder:
             return {PIPELINE: ""}
 
     def claim(self) -> None:
-        """Begin the first copy: of several pipelines one may. NotOurCopy when another one does."""
+        """Begin the first copy, which one of several pipelines may. Raises NotOurCopy when another one does."""
         if self.ownership is None:
             return
         self._claim.parent.make_folder()
@@ -98,7 +98,7 @@ class TableFolder:
             self._claim.put_document(mine)
 
     def claim_for(self, owner: Owner) -> None:
-        """Let this pipeline make the first copy, whoever has begun it."""
+        """Give the first copy to this pipeline, whichever one has begun it."""
         self._claim.parent.make_folder()
         self._claim.put_document({PIPELINE: owner.to_text()})
 
@@ -120,7 +120,7 @@ class TableFolder:
         return published is not None and published.version == version
 
     def give_name(self) -> None:
-        """Give the table its final name; NotOurTable when something else has it."""
+        """Give the table its final name. Raises NotOurTable when something else has it."""
         if isinstance(self.final, Local):
             self._rename(self.final)
         else:
@@ -128,7 +128,7 @@ class TableFolder:
             self._forget_building()
 
     def settle(self, published: Instant | None) -> None:
-        """Let the table's properties name the record key that this commit gave the rows.
+        """Write the record key that this commit gave the rows into the table's properties.
 
         Readers do not need the property. If a run ends after the commit and before this, the next run does it.
         """
@@ -136,7 +136,7 @@ class TableFolder:
             declare_record_key(self.place, published.names(RECORD_KEY_MARK))
 
     def finish(self, published: Instant) -> None:
-        """Finish what the interrupted publish of this commit has begun."""
+        """Finish the interrupted publish of this commit."""
         if not self._is_named():
             self.give_name()
         elif isinstance(self.final, Stored):
@@ -144,9 +144,10 @@ class TableFolder:
         self.settle(published)
 
     def make_durable(self, since: float) -> None:
-        """Let the files that were written since then outlive a loss of power; a store has it durable with its answer.
+        """Make the files durable that were written since then, in seconds since 1970.
 
-        Of the data files only those are looked at that readers see: thousands of older ones may be there.
+        A store's files are durable already. Of the data files only the visible ones are synced: thousands of older ones
+        may be in the folder.
         """
         if not isinstance(self.final, Local):
             return
@@ -154,11 +155,11 @@ class TableFolder:
         seen = [] if published is None else visible_files(self.final, published.time)
         names = [PARTITION, *(file.name for file in seen)]
         sync_tree(self.final / ".hoodie", since - CLOCK_SECONDS)
-        there = [self.final / one for name in names for one in (name, f".{name}.crc")]
-        sync_changed([*there, self.final, self.final.parent], since - CLOCK_SECONDS)
+        changed = [self.final / name for visible in names for name in (visible, f".{visible}.crc")]
+        sync_changed([*changed, self.final, self.final.parent], since - CLOCK_SECONDS)
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
-        """Remove the folder of the first publish, which must not be where the table is; not if it is another table's.
+        """Remove the folder of the first publish, in which the table must not be; not if it is another table's.
 
         In a store only Hadoop knows the objects that stand for folders; without Spark they stay.
         """
@@ -178,19 +179,19 @@ class TableFolder:
         return self.final.exists() if isinstance(self.final, Local) else is_table(self.final)
 
     def _forget_building(self) -> None:
-        """Let the copy be the only table: it would be found in the other folder again if someone dropped it."""
+        """Let the copy be the only table. Otherwise the one in the other folder would be found again after a drop."""
         (self.building / PROPERTIES).delete()
 
     def _is_taken(self, published: Instant | None) -> bool:
-        """Whether something else is in the way of the table's name; a part of its own copy is not."""
+        """Whether something else has the table's final folder. A part of the table's own copy does not count."""
         if isinstance(self.final, Local):
             return self.final.exists()
-        there = {_below(file, self.final) for file in self.final.tree() if file.size()}
+        present = {_below(file, self.final) for file in self.final.tree() if file.size()}
         ours = set() if published is None else {_below(file, self.building) for file in self.building.tree()}
-        return not there <= ours
+        return not present <= ours
 
     def _copy(self, final: File) -> None:
-        """Let all files be in the final folder; to repeat it does no harm."""
+        """Copy all files into the final folder. It may be repeated."""
 
         def copy(file: File) -> None:
             try:
@@ -199,7 +200,7 @@ class TableFolder:
                 if file.size():  # otherwise an object that stands for a folder
                     raise stale(self.table) from None
 
-        last = self.building / PROPERTIES
+        last = self.building / PROPERTIES  # makes the folder a table: readers must find all other files by then
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(copy, (file for file in self.building.tree() if file not in {last, self.building})))
         copy(last)
@@ -217,5 +218,5 @@ class TableFolder:
 
 
 def _below(file: File, folder: File) -> str:
-    """The name of a file from a folder on."""
+    """The name of a file relative to a folder."""
     return str(file).removeprefix(f"{folder}/")

@@ -1,8 +1,9 @@
-"""The lock of a Hudi table's publish: its commit cannot be asserted to stand on another one.
+"""The lock of a Hudi table's publish, because a commit of Hudi cannot assert the commit that it builds on.
 
-It is a lock of a file, which a disk has and an object store has not. There the lease of the pipeline alone keeps runs
-apart. If a run loses it within a publish, Hudi decides: who writes next rolls back what is not completed, and what was
-rolled back cannot be completed. (Its own lock in a store, StorageBasedLockProvider, lacks its client in the bundle.)
+It is a lock of a file, which a disk has and an object store has not. In a store only the lease of the pipeline keeps
+runs apart. If a run loses the lease within a publish, Hudi decides: the next writer rolls back an incomplete commit,
+and a commit that was rolled back cannot be completed. (Hudi's own lock in a store, StorageBasedLockProvider, lacks its
+client in the bundle.)
 """
 
 import errno
@@ -21,15 +22,15 @@ from lakeingest.lake.refusals import stale
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCK_SECONDS = 30.0  # that a publish waits for another one of the table
+LOCK_SECONDS = 30.0  # how long a publish waits for another one of the table
 
 
 @contextmanager
 def publishing(table: TableId, folder: File, spark: "SparkSession | None" = None) -> Iterator[None]:
-    """Alone; StaleWriter where another process is at it for long. That of a run that was killed ends soon.
+    """Hold the lock in the block. Raises StaleWriter where another process has it for long; a killed process has none.
 
-    `folder` is the table's; the lock is a file beside it, if that is a disk. Who commits holds it: the JVM of the
-    session, or this process.
+    `folder` is the table's; the lock is a file beside it, if that is a disk. The process that commits holds it: the JVM
+    of the session, or this process.
     """
     if not isinstance(folder, Local):
         yield
@@ -49,14 +50,14 @@ def publishing(table: TableId, folder: File, spark: "SparkSession | None" = None
 
 
 def _of_the_jvm(path: Path, spark: "SparkSession") -> tuple[Any, Callable[[], bool]]:
-    """The open file, and whether the JVM gets its lock."""
+    """The open file, and a function that takes the lock for the JVM; it returns whether that succeeded."""
     assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
     channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
     return channel, lambda: channel.tryLock() is not None
 
 
 def _of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
-    """The open file, and whether this process gets its lock, which is of the kind that Java has."""
+    """The open file, and a function that takes the lock for this process, of the same kind as Java's."""
     file = path.open("ab")
 
     def is_taken() -> bool:

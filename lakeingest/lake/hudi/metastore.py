@@ -1,7 +1,7 @@
-"""A metastore of Hive, in which published tables are registered: readers find them there by name.
+"""A metastore of Hive in which published tables are registered, so that readers find them by name.
 
-Hudi's own HiveSyncTool registers a table, and it follows the columns and the last commit. The tool would replace a
-table that has another folder, so it runs only where the name is free, or has our folder.
+Hudi's own HiveSyncTool registers a table, and updates the columns and the last commit. The tool would replace a table
+that has another folder, so it runs only where the name is free, or has our folder.
 """
 
 from collections.abc import Callable
@@ -27,28 +27,28 @@ _HADOOP = {"hive.metastore.client.socket.timeout": "60s"}  # 600 by default
 
 
 class Metastore:
-    """The metastore of a target; without one nothing is registered, and every name is free."""
+    """The metastore of a target. Without one nothing is registered, and every name is free."""
 
     def __init__(self, settings: config.Target) -> None:
         self._settings = settings
         self.is_there = settings.catalog.type == "hive"
 
     def answers(self) -> bool:
-        """Whether there is a metastore; CatalogAway when it does not answer."""
+        """Whether the target has a metastore. Raises CatalogAway when that does not answer."""
         if self.is_there:
             self._ask(lambda client: client.ping())
         return self.is_there
 
     def assert_ours(self, table: TableId) -> None:
-        """NotOurTable when something else has the table's name: another folder, or no table of Hudi."""
+        """Raises NotOurTable when something else has the table's name: a table with another folder, or not of Hudi."""
         self._parameters(table)
 
     def follows(self, table: TableId, instant: str) -> bool:
-        """Whether the metastore has the table as of this commit; always where there is none."""
+        """Whether the metastore has the table as of this commit; True where there is no metastore."""
         return not self.is_there or self._parameters(table).get(_LAST_COMMIT) == instant
 
     def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
-        """Let the metastore have the table as it is in its folder."""
+        """Register the table in the metastore, as it is in its folder."""
         if not self.is_there:
             return
         self.assert_ours(table)
@@ -62,7 +62,7 @@ class Metastore:
             f"{_SYNC}table": name,
             f"{_SYNC}partition_extractor_class": "org.apache.hudi.hive.NonPartitionedExtractor",
             f"{_SYNC}support_timestamp": "true",
-            # a table that was copied again can have a column of another type, which a metastore does not let alter
+            # a table that was copied again can have a column of another type, which a metastore does not alter
             f"{_SYNC}recreate_table_on_error": "true",
             "hoodie.datasource.meta.sync.base.path": location(folder),
             **{key: value for key, value in catalog.given.items() if key.startswith("hoodie.")},
@@ -84,12 +84,12 @@ class Metastore:
                 tool.close()
 
     def _parameters(self, table: TableId) -> dict[str, str]:
-        """The table's parameters there, none where its name is free; NotOurTable when something else has it."""
-        found = self._entry(table) if self.is_there else None
-        if found is None:
+        """The table's parameters in the metastore, none where its name is free. Raises NotOurTable as `assert_ours`."""
+        entry = self._entry(table) if self.is_there else None
+        if entry is None:
             return {}
-        parameters = dict(found.parameters or {})
-        place = Place.of(found.sd.location or "").hadoop
+        parameters = dict(entry.parameters or {})
+        place = Place.of(entry.sd.location or "").hadoop
         is_hudi = parameters.get("spark.sql.sources.provider") == "hudi"
         if not is_hudi or place != self._settings.folder(table).hadoop:
             name = ".".join(self._settings.identifier(table))
@@ -97,12 +97,12 @@ class Metastore:
         return parameters
 
     def _entry(self, table: TableId) -> Any:
-        """What has the table's name there; None if nothing."""
+        """The metastore's entry with the table's name; None if there is none."""
         namespace, name = self._settings.identifier(table)
         return self._ask(lambda client: client.entry(namespace, name))
 
     def _ask(self, question: Callable[["TimedClient"], Any]) -> Any:
-        """The answer to a question; a failure is named."""
+        """The answer to a question. A failure is raised as one of our errors."""
         place, catalog = self._settings.catalog_place, self._settings.catalog
         try:
             from lakeingest.lake.metastore import TimedClient

@@ -1,4 +1,4 @@
-"""The settings of Hudi's writes, the number of buckets of a new table, and the properties that repeat them."""
+"""The settings of Hudi's writes, the number of buckets of a new table, and the properties that store them."""
 
 import json
 import math
@@ -9,9 +9,9 @@ from lakeingest.lake.hudi.timeline import BUCKETS, KEY, PREFIX, VERSION, Instant
 from lakeingest.lake.marks import OWNER, progress_marks
 from lakeingest.lake.staged.staging import StagingCommit
 
-RECORD_KEY_MARK = "lakeingest.record_key"  # its columns, since the last commit that wrote all rows
+RECORD_KEY_MARK = "lakeingest.record_key"  # the columns of the record key, set by a commit that writes all rows
 _BUCKETS_MIN = 4
-_SLACK = 4  # commits that a short history may be longer
+_SLACK = 4  # a short history may be longer by so many commits
 _BALANCE = 64  # with the square root, a small merge takes as long to rewrite files as to look at all buckets
 OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
@@ -29,10 +29,10 @@ OPTIONS = {
 
 
 def buckets_for(size: int) -> str:
-    """The number of buckets of a table with so many bytes of staged files; it stays as long as the table.
+    """The number of buckets of a table with so many bytes of staged files. It never changes.
 
-    A bucket is a file. A merge rewrites the files that have one of its keys, and costs a little for each other one.
-    So number and size of files grow alike: 160 files of 0.6 MB, or 1,600 of 6 MB.
+    A bucket is a file. A merge rewrites the files that have one of its keys, and costs a little for each other file. So
+    number and size of files grow alike: 160 files of 0.6 MB, or 1,600 of 6 MB.
     """
     return str(max(_BUCKETS_MIN, math.isqrt(size) // _BALANCE))
 
@@ -40,7 +40,7 @@ def buckets_for(size: int) -> str:
 def marks_of(
     table: TableId, last: StagingCommit, published: Instant | None, buckets: str, properties: Mapping[str, str]
 ) -> dict[str, str]:
-    """The properties of a publish of staging up to this commit on what readers see; the given ones are among them."""
+    """The properties of a publish that makes the `last` commit of staging visible; they include these `properties`."""
     marks = {
         OWNER: str(table),
         **progress_marks(last.progress, None if published is None else published.version),
@@ -55,9 +55,9 @@ def marks_of(
 
 
 def write_options(buckets: str, retained: int, marks: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a write of Hudi's that retains so many commits, with these properties.
+    """The settings of a write by Hudi that retains `retained` commits, with these properties.
 
-    Hudi archives the commits before, and deletes no files of theirs: `cleaning` does.
+    Hudi archives older commits, and does not delete their files: `cleaning` does.
     """
     return {
         **OPTIONS,
@@ -72,5 +72,5 @@ def write_options(buckets: str, retained: int, marks: Mapping[str, str]) -> dict
 
 
 def most_commits(retained: int) -> int:
-    """How many commits are in the timeline before Hudi archives, where the last ones are retained."""
+    """The number of commits in the timeline at which Hudi archives, if it retains `retained` of them."""
     return retained + max(_SLACK, retained)

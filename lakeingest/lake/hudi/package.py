@@ -1,4 +1,4 @@
-"""Hudi's ports."""
+"""The ports of Hudi, as one value."""
 
 from lakeingest import config as configuration
 from lakeingest.config import Config
@@ -51,7 +51,7 @@ def _unwritable(settings: configuration.Target) -> str | None:
 
 
 def _new_place(settings: configuration.Target, options: TableOptions, table: TableId) -> None:
-    """A table's folder has its name, which is of one part."""
+    """None: a table's folder has its name, which has one part, so no other copy can have it."""
 
 
 HUDI = FormatPackage(_target, _adoptions, _versions, _rollbacks, _unwritable, _new_place)

@@ -1,4 +1,4 @@
-"""Publishes a Hudi table: lakeingest writes the commit itself where it can, else Hudi writes it."""
+"""Publishes a Hudi table: lakeingest itself writes the commit where it can, else Hudi writes it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The commits of staging that come after what readers see, `published`; `staging` is the folder of their files."""
+    """The commits of staging after `published`, which readers see. `staging` is the folder of their files."""
 
     table: TableId
     folder: TableFolder
@@ -49,35 +49,36 @@ class Publication:
     properties: Mapping[str, str]
 
     def by_files(self) -> bool:
-        """Write the table's files, without Spark; False, and readers see nothing of it, where only Hudi can, or shall.
+        """Write the table's files, without Spark. False, and readers see nothing of it, where Hudi must or shall do it.
 
-        That is so for a commit without changes, and when it is time to archive. Archiving waits while the clock is
+        Hudi does it for a commit without changes, and when it is time to archive. Archiving waits while the clock is
         behind the timeline.
         """
         if self._has_all_rows:
             return self._with_all_rows()
         if self.published is None or self.way == "statement":
             return False
-        place, (_, merges), more = self.folder.place, self._files, self._added
-        if more is None or not merges:
+        place, (_, merges), added = self.folder.place, self._files, self._added
+        if added is None or not merges:
             return False
-        if len(writes(place)) >= most_commits(self._retained) and not behind(place):
+        is_full = len(writes(place)) >= most_commits(self._retained)
+        if is_full and not behind(place):
             return False
         key, buckets = self.commits[-1].key, int(self._buckets)
-        return RowDelta(self.table, place, self.published, merges, key, buckets, more).publish(self._marks)
+        return RowDelta(self.table, place, self.published, merges, key, buckets, added).publish(self._marks)
 
     def by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
-        """Write all files of the table in tasks, or by Hudi: at first a bulk insert, then a MERGE INTO of the changes.
+        """Write all files of the table in tasks, or let Hudi write: a bulk insert at first, then a MERGE INTO.
 
-        Where the copy was started over, and only Hudi can write it, the changes are all `rows`, and the keys that
-        readers see and the copy has not.
+        The statement merges the changes. If the copy was started over, these are all `rows`, and the keys that readers
+        see and the copy does not have.
         """
         if self._has_all_rows and self._with_all_rows(spark):
             return
         last, place = self.commits[-1], self.folder.place
         options = write_options(self._buckets, self._retained, self._marks)
         if self.published is None:
-            self.folder.clear_building(spark)  # what the tasks left
+            self.folder.clear_building(spark)  # the tasks may have left files
             insert_into(self.folder.building, self.table.name, rows(), last.key, options)
             return
         await_clock(self.table, place)
@@ -98,28 +99,28 @@ class Publication:
 
     @property
     def _has_all_rows(self) -> bool:
-        """Whether all files are to be written, and not by a statement."""
+        """Whether all files of the table are to be written, and not by a statement."""
         return is_started_over(self.commits) or (self.published is None and self.way != "statement")
 
     def _with_all_rows(self, spark: "SparkSession | None" = None) -> bool:
-        """Write all files of the table; False as `AllRows.publish`."""
-        (rows, merges), more = self._files, self._added
-        if more is None:
+        """Write all files of the table. False as `AllRows.publish`."""
+        (rows, merges), added = self._files, self._added
+        if added is None:
             return False
         place = self.folder.building if self.published is None else self.folder.place
-        key, buckets, count = self.commits[-1].key, int(self._buckets), rows_in(rows) + more
+        key, buckets, count = self.commits[-1].key, int(self._buckets), rows_in(rows) + added
         all_rows = AllRows(self.table, place, self.published, rows, merges, key, buckets, count)
         return all_rows.publish(self._marks, spark)
 
     @property
     def _files(self) -> tuple[list[File], list[list[File]]]:
-        """The files of rows, and of the changes of each merge."""
-        names, changes = files_of(self.commits)
-        return [self.staging / name for name in names], [[self.staging / name for name in one] for one in changes]
+        """The files of rows, and the files of the changes of each merge."""
+        names, merges = files_of(self.commits)
+        return [self.staging / name for name in names], [[self.staging / name for name in merge] for merge in merges]
 
     @property
     def _added(self) -> int | None:
-        """By how many rows the changes make the table larger; None: a commit of an earlier version was not counted."""
+        """The number of rows that the changes add; None if a commit of an earlier version did not count them."""
         added = [commit.added for commit in since_restart(self.commits) if commit.changes]
         return None if None in added else sum(filter(None, added))
 

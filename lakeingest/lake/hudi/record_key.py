@@ -1,8 +1,8 @@
-"""The record key of a Hudi table: Hudi's own text of it, or a column of ours.
+"""The record key of a Hudi table: Hudi's own text of the key, or a column of ours.
 
-Hudi's own text is exact for integers. Of other values it is not: two composite keys can have the same text, '' and
-`__null__` have a meaning, and a bucket is chosen by what stands between `:` and `,`. Tables with such keys have the
-column RECORD_KEY, one text of the whole key, which readers have no need of.
+Hudi's own text is exact for integers, and not for other values: two composite keys can have the same text, '' and
+`__null__` have a meaning, and the text between `:` and `,` chooses the bucket. Tables with such keys have the column
+RECORD_KEY, one text of the whole key, which readers do not need.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ _OWN_TEXT = frozenset({"int", "bigint", "decimal(20,0)"})
 
 
 def record_key(columns: "StructType", key: Sequence[str]) -> tuple[str, ...]:
-    """The columns that are the record key of a new table with these columns."""
+    """The columns of the record key of a new table with these columns."""
     types = {field.name: field.dataType.simpleString() for field in columns}
     return tuple(key) if {types[name] for name in key} <= _OWN_TEXT else (RECORD_KEY,)
 
 
 def with_record_key(rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The rows with RECORD_KEY."""
+    """The rows with the column RECORD_KEY."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     types = {field.name: field.dataType.simpleString() for field in rows.schema}
@@ -35,14 +35,14 @@ def with_record_key(rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
 def key_text(key: Sequence[tuple[str, str]]) -> str:
     """Spark's expression of a text that no other key has, for the names and types of the key's columns.
 
-    Each part stands after a `/`, which no escaped text has; nor have they any `:` or `,`.
+    Each part follows a `/`, which no escaped text has; it has no `:` or `,` either.
     """
     parts = (f"'/', {_escaped(quote(name), kind)}" for name, kind in key)
     return f"concat({', '.join(parts)})"
 
 
 def _escaped(column: str, kind: str) -> str:
-    """The text of one column. No two values of a type have the same, whatever the session's time zone is."""
+    """The text of one column. No two values of a type have the same text, whatever the session's time zone is."""
     if kind == "binary":
         return f"hex({column})"
     if kind == "timestamp":

@@ -1,4 +1,4 @@
-"""The record keys of rows that we write ourselves: the same texts that Hudi and Spark have for them (`record_key`)."""
+"""The record keys of rows that lakeingest writes: the same texts as Hudi and Spark make for them (`record_key`)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,21 +16,21 @@ _CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.ty
 
 @dataclass(frozen=True, slots=True)
 class RecordTexts:
-    """The record keys of some rows, and the parts of each that say its bucket."""
+    """The record keys of some rows, and the parts of each key that decide its bucket."""
 
     keys: pa.Array
     parts: tuple[pa.Array, ...]
 
 
 def record_key_for(columns: pa.Schema, key: Sequence[str]) -> tuple[str, ...]:
-    """The columns that are the record key of a new table with these columns, as `record_key` says."""
+    """The columns of the record key of a new table with these columns, as `record_key` chooses them."""
     return tuple(key) if all(columns.field(name).type in _OWN_TEXT for name in key) else (RECORD_KEY,)
 
 
 def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) -> RecordTexts:
-    """Those of rows with these columns as their key, in a table whose record key are the columns `record_key`.
+    """The record keys of rows with this `key`, in a table whose record key has the columns `record_key`.
 
-    Unfit where the key has a column of a type whose text only Spark knows.
+    Raises Unfit where the key has a column of a type whose text only Spark knows.
     """
     if tuple(record_key) == (RECORD_KEY,):
         keys = _joined(piece for name in key for piece in ("/", _escaped(_texts(rows, name))))
@@ -47,7 +47,7 @@ def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
 
 
 def _texts(rows: pa.Table, name: str) -> pa.Array:
-    """The values of a column as Spark casts them to texts."""
+    """The values of a column as Spark casts them to texts. Raises Unfit for a type whose text only Spark knows."""
     values = rows[name].combine_chunks()
     kind = values.type
     if pa.types.is_string(kind):
@@ -64,7 +64,7 @@ def _texts(rows: pa.Table, name: str) -> pa.Array:
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
-    """As Java's `URLEncoder` writes them."""
+    """The texts as Java's `URLEncoder` writes them."""
     if pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py() is not False:  # also without texts
         return texts
     return pa.array([quote_plus(text, safe="*").replace("~", "%7E") for text in texts.to_pylist()], pa.string())

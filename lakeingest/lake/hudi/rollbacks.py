@@ -1,10 +1,10 @@
 """Rollbacks of Hudi tables: the commits of others are taken out of the timeline, the last one first, with their files.
 
-Hudi has no second name for a commit, so its rollback is not one step: between two of them readers see what they saw
-before the commit that was taken out. First a commit is made incomplete, so that no reader sees it; then its files are
-deleted; last what the timeline says of it. If that is interrupted, what is left is rolled back by whoever writes next.
+Hudi has no second name for a commit, so a rollback is several steps. Between two of them readers see the table as it
+was before the commit that was taken out last. First a commit is made incomplete, so that no reader sees it. Then its
+files are deleted, and last its entries in the timeline. If that is interrupted, the next writer rolls back the rest.
 
-Only what leaves our files as they are can be taken out: each write of a copy-on-write table makes new files.
+A commit can be taken out only if it left our files as they are: each write of a copy-on-write table makes new files.
 """
 
 import re
@@ -36,21 +36,21 @@ class HudiRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """By the timeline."""
+        """The changes to take back, by the timeline."""
         with self._target.storage_errors():
             return _found(self._folder(table)) if self._target.exists() else None
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Commit by commit. StaleWriter also where another run publishes."""
+        """Take them back, commit by commit. Raises StaleWriter also where another run publishes."""
         folder, began = self._folder(table), time.time()
         with self._target.storage_errors(), publishing(table, folder.final):
-            now = _found(folder)
-            if now is None:
+            present = _found(folder)
+            if present is None:
                 return
-            if now.shows != wanted.shows or not set(now.drops) <= set(wanted.drops):
+            if present.shows != wanted.shows or not set(present.drops) <= set(wanted.drops):
                 raise stale(table)
-            forget_indexes(folder.place)
-            for instant in now.drops:
+            forget_indexes(folder.place)  # first: an index would name deleted files
+            for instant in present.drops:
                 _take_out(folder.place, instant.rpartition(" ")[2])
             assert_whole(table, folder.place)
             folder.make_durable(began)
@@ -60,7 +60,10 @@ class HudiRollbacks:
 
 
 def _found(folder: TableFolder) -> Rollback | None:
-    """What is to be taken out; None if nothing is. Raises as `newest`; ForeignWrite where it cannot be taken out."""
+    """The commits to take out; None if there are none.
+
+    Raises as `newest`; ForeignWrite where one cannot be taken out.
+    """
     try:
         folder.published()
     except ForeignWrite as error:
@@ -70,7 +73,7 @@ def _found(folder: TableFolder) -> Rollback | None:
             raise
         if folder.ownership is not None:
             folder.ownership.assert_ours(table, ours.properties)
-        drops = [f"commit {one.time}" for one in foreign]
+        drops = [f"commit {instant.time}" for instant in foreign]
         if (planned := planned_clustering(place)) is not None:
             drops.insert(0, f"plan {planned.name.partition('.')[0]}")
         if (hindrance := next(_hindrances(place, foreign, ours), None)) is not None:
@@ -83,7 +86,7 @@ def _found(folder: TableFolder) -> Rollback | None:
 
 
 def _foreign(place: File) -> tuple[list[Instant], Instant | None]:
-    """The commits of others, the last first, and our last one below them; None where it has none."""
+    """The commits of others, the last one first, and our last commit below them; None where there is none."""
     foreign: list[Instant] = []
     for instant in completed(place):
         if OWNER in instant.properties:
@@ -93,8 +96,8 @@ def _foreign(place: File) -> tuple[list[Instant], Instant | None]:
 
 
 def _hindrances(place: File, foreign: list[Instant], ours: Instant) -> Iterator[str]:
-    """Why the rows of our commit may not be those that readers would see without the others."""
-    above = {one.time for one in foreign}
+    """The reasons why readers might not see the rows of our commit after the other commits are taken out."""
+    above = {instant.time for instant in foreign}
     for file in timeline(place, "*_*.*"):
         times, _, kind = file.name.partition(".")
         begun = times.partition("_")[0]
@@ -105,22 +108,25 @@ def _hindrances(place: File, foreign: list[Instant], ours: Instant) -> Iterator[
         elif kind == "clean" and begun > ours.time:
             with metadata_of(file) as metadata:
                 earliest = str(metadata.get("earliestCommitToRetain") or "")
-            if not earliest or earliest > ours.time:  # of a cleaning by another policy it is not known
+            if not earliest or earliest > ours.time:  # a cleaning by another policy does not name a commit
                 yield f"the cleaning {begun} may have removed files of it"
 
 
 def _take_out(place: File, instant: str) -> None:
-    """Take out a commit or the plan of one; to repeat it does no harm."""
-    mine = [file for file in timeline(place, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
-    if not any(file.name.endswith(".requested") for file in mine):  # so that it is known to be incomplete
+    """Take out a commit, or the plan of one. It may be repeated."""
+    entries = [file for file in timeline(place, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
+    # Step 1: with a request, the commit is known to be incomplete after step 2
+    if not any(file.name.endswith(".requested") for file in entries):
         (place / ".hoodie" / "timeline" / f"{instant}.commit.requested").write(b"")
-        mine.append(place / ".hoodie" / "timeline" / f"{instant}.commit.requested")
-    done = [file for file in mine if file.name.startswith(f"{instant}_")]
+        entries.append(place / ".hoodie" / "timeline" / f"{instant}.commit.requested")
+    # Step 2: without its completion, no reader sees the commit
+    done = [file for file in entries if file.name.startswith(f"{instant}_")]
     for file in done:
         file.delete()
+    # Step 3: its files, and what is left of it in the timeline; the request is deleted last
     files.delete_all(place.listed(f"*_{instant}.parquet*"))
     markers = place / ".hoodie" / ".temp" / instant
     files.delete_all([markers, *markers.tree()])
-    begun = [file for file in mine if file not in done]
-    for file in sorted(begun, key=lambda file: file.name.endswith(".requested")):  # the request is deleted last
+    begun = [file for file in entries if file not in done]
+    for file in sorted(begun, key=lambda file: file.name.endswith(".requested")):
         file.delete()

@@ -1,7 +1,7 @@
-"""Publishes changes without Spark: it writes the file of each bucket that has a changed key anew, in one commit.
+"""Publishes changes without Spark: the file of each bucket that has a changed key is rewritten, in one commit.
 
-Hudi's own upsert with a bucket index makes the same commit. Hudi publishes, by a statement, where it has to
-archive, and where the table has a form that is not known here.
+Hudi's own upsert with a bucket index makes the same commit. Hudi publishes, by a statement, when it has to archive, and
+where the table has a form that lakeingest does not know.
 """
 
 import os
@@ -26,17 +26,17 @@ from lakeingest.lake.hudi.timeline import Instant, metadata_of, writes
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.staged.changes import last_changes
 
-MOST_BYTES = 4 << 30  # of the files that are written anew, one by one; a large cluster is faster with more
-MOST_CHANGES_BYTES = 128 << 20  # of the files of changes, which are in memory together
-_LOOKED_AT = 1_000  # rows of each file
+MOST_BYTES = 4 << 30  # the largest size of the files that are rewritten; for more, a large cluster is faster
+MOST_CHANGES_BYTES = 128 << 20  # the largest size of the files of changes, which are in memory together
+_LOOKED_AT = 1_000  # so many rows of each file are checked
 
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """What a publish changes since `published`, the commit that readers see.
+    """The changes of a publish after `published`, the commit that readers see.
 
-    `merges` are the files of each merge's changes, the oldest first; they make the table `added` rows larger.
-    `buckets` is how many the table has.
+    `merges` are the files of each merge's changes, the oldest first; they add `added` rows to the table. The table has
+    `buckets` buckets.
     """
 
     table: TableId
@@ -48,9 +48,10 @@ class RowDelta:
     added: int
 
     def publish(self, properties: Mapping[str, str]) -> bool:
-        """Commit it, with these properties; False, and readers see nothing of it, where only Hudi can.
+        """Commit the changes, with these properties. False, and readers see nothing of it, where only Hudi can.
 
-        Hudi rolls back the files that were written until then. StaleWriter where another run has done that meanwhile.
+        Files that were written by then are rolled back by the next writer. Raises StaleWriter where another run has
+        rolled back the commit meanwhile.
         """
         roll_back(self.folder)
         try:
@@ -63,10 +64,10 @@ class RowDelta:
             changed = by_bucket(changes, self.key, record_key, self.buckets)
             touched = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changed]
             _assert_small([group.newest for group in touched if group.newest is not None], MOST_BYTES)
-            commit, some = Commit.begin(self.folder), next(iter(groups.values()))
+            commit, any_group = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> WrittenFile:
-                before = _contents(some).without_rows() if group.newest is None else _contents(group)
+                before = _contents(any_group).without_rows() if group.newest is None else _contents(group)
                 self._assert_alike(before.rows, group.bucket, record_key)
                 return write_next(commit, group, before, changed[group.bucket])
 
@@ -74,14 +75,17 @@ class RowDelta:
                 written = list(pool.map(write, touched))
         except Unfit:
             return False
-        if sum(one.inserted - one.deleted for one in written) != self.added:
+        if sum(each.inserted - each.deleted for each in written) != self.added:
             return False
-        if not commit.complete("UPSERT", [one.stat for one in written], {SCHEMA: self._schema(), **properties}):
+        if not commit.complete("UPSERT", [each.stat for each in written], {SCHEMA: self._schema(), **properties}):
             raise stale(self.table)
         return True
 
     def _assert_alike(self, rows: pa.Table, bucket: int, record_key: Sequence[str]) -> None:
-        """Unfit unless the first rows of a file have the record keys that we would give them, and are of its bucket."""
+        """Raises Unfit unless the first rows of a file have the record keys that we would give them.
+
+        They must also be of the file's bucket.
+        """
         sample = rows.slice(0, _LOOKED_AT)
         texts = record_texts(sample, self.key, record_key)
         buckets = buckets_of(texts.parts, self.buckets)
@@ -89,18 +93,18 @@ class RowDelta:
             raise Unfit
 
     def _schema(self) -> str:
-        """The table's columns in Avro, as the last commit says."""
+        """The table's columns in Avro, as the last commit has them."""
         [last] = [file for _, begun, file in writes(self.folder) if begun == self.published.time]
         with metadata_of(last) as metadata:
             return str(metadata["extraMetadata"][SCHEMA])
 
 
-def _assert_small(found: Sequence[File], most: int) -> None:
-    if files.total(found) > most:
+def _assert_small(data_files: Sequence[File], most: int) -> None:
+    if files.total(data_files) > most:
         raise Unfit
 
 
 def _contents(group: FileGroup) -> Contents:
-    assert group.newest is not None  # noqa: S101 - it is one that is read
+    assert group.newest is not None  # noqa: S101 - the group has files
     with parsed(str(group.newest)):
         return Contents.of(group.newest)

@@ -1,6 +1,7 @@
-"""MERGE INTO, with which Hudi publishes: what it is given, and how it runs.
+"""Hudi publishes by MERGE INTO: the changes for the statement, and how it runs.
 
-Which changes remove the row, DELETED says (`lake.staged.rows`). Where all rows are replaced, GONE says it instead.
+The column DELETED says which changes delete their row (`lake.staged.rows`). Where all rows are replaced, the column
+GONE says it instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,22 +30,22 @@ def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
 
 
 def completed(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
-    """The changes with NULL in the columns of these rows that they lack: those that were dropped."""
+    """The changes, with NULL in those columns of the rows that they lack, because these were dropped."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    lacking = [field for field in rows.schema if field.name not in changes.columns]
-    return changes.withColumns({field.name: F.lit(None).cast(field.dataType) for field in lacking})
+    missing = [field for field in rows.schema if field.name not in changes.columns]
+    return changes.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing})
 
 
 def no_changes(rows: "DataFrame") -> "DataFrame":
-    """No change of these rows."""
+    """No changes, with the columns of these rows."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     return rows.where("false").withColumn(DELETED, F.lit(False))
 
 
 def replacing(rows: "DataFrame", following: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The changes that make the `following` rows of these: all of them, and the keys that are GONE."""
+    """The changes that turn these rows into the `following` ones: all of them, and the keys that are GONE."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     names = [quote(name) for name in rows.columns]
@@ -57,20 +58,23 @@ def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], 
     columns = record_key(rows.schema, key)
     if RECORD_KEY in columns:
         rows = with_record_key(rows, key)
-    given = {
+    table_options = {
         "hoodie.table.name": name,
         "hoodie.datasource.write.recordkey.field": ",".join(columns),
         "hoodie.datasource.write.operation": "bulk_insert",
     }
-    rows.write.format("hudi").options(**options, **given).mode("append").save(location(folder))
+    rows.write.format("hudi").options(**options, **table_options).mode("append").save(location(folder))
 
 
 def merge_folder(
     folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", gone: str = DELETED
 ) -> None:
-    """Merge into the Hudi table in a folder. MERGE INTO needs the name of a table, so the folder has one meanwhile."""
+    """Merge the changes into the Hudi table in a folder.
+
+    MERGE INTO needs the name of a table, so the folder has one meanwhile.
+    """
     target = f"lakeingest_{folder.name.encode().hex()}"
-    spark.sql(f"DROP TABLE IF EXISTS {target}")  # the name, never the files: it is an external table
+    spark.sql(f"DROP TABLE IF EXISTS {target}")  # drops the name, never the files: the table is external
     spark.sql(f"CREATE TABLE {target} USING hudi LOCATION '{location(folder)}'")
     try:
         columns = spark.table(target).columns
@@ -85,14 +89,14 @@ def merge_folder(
 
 @contextmanager
 def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """Give the session these settings for the block; SQL cannot hand them to Hudi in another way."""
-    before = {name: spark.conf.get(name, None) for name in settings}
+    """Give the session these settings for the block, because SQL cannot hand them to Hudi in another way."""
+    old_settings = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
         yield
     finally:
-        for name, old in before.items():
+        for name, old in old_settings.items():
             if old is None:
                 spark.conf.unset(name)
             else:

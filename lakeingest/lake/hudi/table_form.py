@@ -1,4 +1,4 @@
-"""The form of a table of Hudi that we write ourselves: its properties, and a timeline in which nothing is under way.
+"""The form of a Hudi table that lakeingest itself writes to: its properties, and a timeline without unfinished work.
 
 Source: Hudi's technical specification for version 9 of a table, "Table properties" and "Timeline".
 """
@@ -13,7 +13,7 @@ from lakeingest.lake.hudi.timeline import timeline
 
 PROPERTIES = ".hoodie/hoodie.properties"
 PARTITION = ".hoodie_partition_metadata"
-_CHECKSUM = ".hoodie/.hoodie.properties.crc"  # which Hadoop writes on a disk
+_CHECKSUM = ".hoodie/.hoodie.properties.crc"  # Hadoop writes it on a disk
 _DECISIVE: Mapping[str, str] = {  # with another value a commit would have to write more, or other files
     "hoodie.table.version": "9",
     "hoodie.timeline.layout.version": "2",
@@ -26,7 +26,7 @@ _DECISIVE: Mapping[str, str] = {  # with another value a commit would have to wr
     "hoodie.populate.meta.fields": "true",
     "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
 }
-_INDEXES = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")  # to be followed
+_INDEXES = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")  # our commits update none
 _OTHERS: Mapping[str, str] = {
     "hoodie.archivelog.folder": "history",
     "hoodie.datasource.write.drop.partition.columns": "false",
@@ -49,7 +49,7 @@ class Unfit(Exception):
 
 
 def record_key_of(folder: File) -> tuple[str, ...]:
-    """The columns that are the record key; Unfit where the table has another form, or something is under way."""
+    """The columns of the record key. Raises Unfit where the table has another form, or a write is under way."""
     properties = _properties(folder)
     is_ours = all(properties.get(name) == value for name, value in _DECISIVE.items())
     if not is_ours or any(map(properties.get, _INDEXES)) or not _is_quiet(folder):
@@ -58,12 +58,12 @@ def record_key_of(folder: File) -> tuple[str, ...]:
 
 
 def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
-    """Let the table's properties name these columns as its record key."""
+    """Name these columns as the record key in the table's properties."""
     before = (folder / PROPERTIES).read().decode()
     line = f"{_RECORD_KEY}={','.join(record_key)}"
     after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, before)
     if after != before:
-        (folder / _CHECKSUM).delete()  # first: readers fail where it does not fit the contents
+        (folder / _CHECKSUM).delete()  # first: readers fail if the checksum does not fit the contents
         (folder / PROPERTIES).put(after.encode())
 
 
@@ -72,15 +72,15 @@ def forget_indexes(folder: File) -> None:
     before = (folder / PROPERTIES).read().decode()
     names = "|".join(map(re.escape, _INDEXES))
     after = re.sub(rf"(?m)^({names})=.*\n?", "", before)
-    if after != before:  # first: then readers list the files
+    if after != before:  # the properties first: without an index, readers list the files
         (folder / _CHECKSUM).delete()
         (folder / PROPERTIES).put(after.encode())
     files.delete_all([folder / ".hoodie" / "metadata", *(folder / ".hoodie" / "metadata").tree()])
 
 
 def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
-    """Let the folder be a table of this name, without commits."""
-    checksum = zlib.crc32(f".{name}".encode())  # of the database, which a table in a folder has not, and the name
+    """Make the folder a table of this name, without commits."""
+    checksum = zlib.crc32(f".{name}".encode())  # of database and name; a table in a folder has no database
     own = {"hoodie.table.name": name, "hoodie.table.checksum": str(checksum), _RECORD_KEY: ",".join(record_key)}
     lines = [f"{key}={_escaped(value)}" for key, value in sorted({**_DECISIVE, **_OTHERS, **own}.items())]
     (folder / ".hoodie" / "timeline" / "history").make_folder()
@@ -89,23 +89,26 @@ def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
 
 
 def _properties(folder: File) -> dict[str, str]:
-    """Those of the table, with the escapes that names and values have."""
+    """The properties of the table. Escapes in names and values stay as they are."""
     lines = (folder / PROPERTIES).read().decode().splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 def _escaped(value: str) -> str:
-    """A value of Java properties."""
+    """A value as the format of Java properties writes it."""
     marked = re.sub(r"([\\:=#!])", r"\\\1", value)
     return re.sub(r"[^ -~]", _units, marked)
 
 
-def _units(found: re.Match[str]) -> str:
-    return re.sub("(....)", r"\\u\1", found[0].encode("utf-16-be").hex().upper())
+def _units(match: re.Match[str]) -> str:
+    return re.sub("(....)", r"\\u\1", match[0].encode("utf-16-be").hex().upper())
 
 
 def _is_quiet(folder: File) -> bool:
-    """Whether all that was begun was completed, and is known to leave file groups; cleanings may be under way."""
+    """Whether all begun writes were completed, and are of a kind that leaves file groups.
+
+    Cleanings may be under way.
+    """
     begun, done = set(), set()
     for file in timeline(folder, "*.*"):
         times, _, kind = file.name.partition(".")

@@ -1,9 +1,9 @@
-"""Hudi: copy-on-write tables. It has no branches: staging is a folder of ours, and a publish is one commit of Hudi.
+"""Hudi: copy-on-write tables. Hudi has no branches: staging is a folder of ours, and a publish is one commit of Hudi.
 
-Properties of that commit (its metadata), always complete: `lakeingest.progress` all that the next step depends on ·
-`lakeingest.version` the commit of staging that it made visible · `lakeingest.base` the version that readers saw before
-· `lakeingest.table`, `.key`, `.buckets` what the next publish must repeat · `lakeingest.position`, `.epoch` for people.
-Readers would see a rollback of a commit, so the gates run before it, on its rows.
+Properties of that commit (its metadata), always complete: `lakeingest.progress` is everything that the next step
+depends on · `lakeingest.version` the commit of staging that it made visible · `lakeingest.base` the version that
+readers saw before · `lakeingest.table`, `.key`, `.buckets` are repeated by the next publish · `lakeingest.position`,
+`.epoch` are for people. Readers would see a rollback of a commit, so the gates run before it, on its rows.
 """
 
 import time
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
 
 class HudiTarget(StagedTarget[Instant]):
-    """`lake.target.Target` on Hudi tables. A table's folder has the table's name; unfinished work is in `staging`."""
+    """`lake.target.Target` on Hudi tables.
+
+    A table's folder has the table's name; unpublished commits are in `staging`.
+    """
 
     added_columns = frozenset({*META, RECORD_KEY})
 
@@ -65,27 +68,32 @@ class HudiTarget(StagedTarget[Instant]):
         self._metastore = Metastore(settings)
 
     def exists(self) -> bool:
-        """Whether the warehouse or staging exists, or there is a metastore; CatalogAway when that does not answer."""
+        """Whether the warehouse, staging or a metastore exists.
+
+        Raises CatalogAway when the metastore does not answer.
+        """
         return self._metastore.answers() or self._warehouse.is_there() or self._folder.is_there()
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
-        """The folders of all Hudi tables, and of staging."""
+        """The names of all Hudi tables that have a folder, and of the tables in staging."""
         namespaces = self._warehouse.subfolders()
-        found = ((one, name) for one in namespaces for name in (self._warehouse / one).subfolders())
-        published = (one for one in found if is_table(self._warehouse / one[0] / one[1]))
+        folders = ((space, name) for space in namespaces for name in (self._warehouse / space).subfolders())
+        tables = ((space, name) for space, name in folders if is_table(self._warehouse / space / name))
         return {
-            *((decode(namespace), decode(name.removesuffix(BUILDING))) for namespace, name in published),
+            *((decode(space), decode(name.removesuffix(BUILDING))) for space, name in tables),
             *map(self.settings.identifier, tables_in(self._folder)),
         }
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
-        """The last commit of staging; an interrupted first publish is finished.
+        """The last commit of staging. An interrupted first publish is finished.
 
-        Staging that does not build on what readers see is dropped, and begins again from that. Where a publish ended
-        before the metastore knew of it, a commit of progress alone follows, whose publish tells it.
+        Staging that does not build on what readers see is dropped, and begins again from there. If a publish ended
+        before the metastore was updated, a commit of progress alone follows, and the publish of that updates the
+        metastore.
         """
+        # Step 1: refuse changes of others. Step 2: finish an interrupted publish. Step 3: begin staging again
         published = self._published(table)
         staged = self._resume_point(table, published)
         if published is not None:
@@ -99,25 +107,25 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
-        """What `recover` would answer; it changes nothing."""
+        """The result that `recover` would have. It changes nothing."""
         return self._resume_point(table, self._published(table))
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Begin staging; the first publish makes the table itself."""
+        """Begin staging. The first publish makes the table itself."""
         self.types(schema)
         if self._published(schema.table) is not None:
             raise stale(schema.table)
         self._folder_of(schema.table).claim()
-        made = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
-        return Staged(progress, made.version, None)
+        commit = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
+        return Staged(progress, commit.version, None)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Spark types; UnsupportedTable where Hudi has no such column, or no such name."""
+        """The names of the Spark types. Raises UnsupportedTable where Hudi allows no such column, or no such name."""
         return hudi_types(self.settings, schema)
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Names a failure of the warehouse."""
+        """Name failures of the warehouse in the block."""
         return storage_errors(str(self.settings.warehouse))
 
     @names_storage_errors
@@ -127,8 +135,9 @@ class HudiTarget(StagedTarget[Instant]):
         schema: TableSchema,  # noqa: ARG002 - readers see no comments
         properties: Mapping[str, str],
     ) -> Staged:
-        """One commit of the table. lakeingest writes it if `target.merge` is `row_delta` and it can, else Hudi does."""
+        """Make one commit of the table: lakeingest if `target.merge` is `row_delta` and it can, else Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
+        # Step 1: the commit. Step 2: the metastore. Step 3: staging, whose sweep tells `recover` that step 2 was done
         if not self._write(staged, folder, properties, None):
             self._write(staged, folder, properties, self._open_spark())
             clean(folder.place, waiting_of(self._removals, table, self.settings.history))
@@ -145,26 +154,29 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """A commit of progress alone, at whose publish Hudi archives commits; none while the clock is behind."""
+        """Make a commit of progress alone, at whose publish Hudi archives commits; none while the clock is behind."""
         return staged if behind(self._folder_of(staged.progress.table).place) else self.mark(staged, staged.progress)
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """In the staging folder; what a write left in the table's own folder, Hudi rolls back itself."""
+        """Delete leftovers in the staging folder.
+
+        Hudi itself rolls back incomplete writes in the table's own folder.
+        """
         return self._staging(table).remove_leftovers(age)
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
-        """All data files of the table's folder: those of older commits are among them until they are deleted."""
+        """All data files in the table's folder. They include files of older commits that are not deleted yet."""
         place = self._folder_of(table).place
         sizes = [file.size() for file in place.listed("*.parquet")]
         return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
-        """As `_staged`.
+        """The state from which a run continues, as `_staged`.
 
-        StateUnreadable when a file that readers need is gone or damaged; NotOurTable when the metastore has something
-        else under its name.
+        Raises StateUnreadable when a file that readers need is missing or damaged; NotOurTable when the metastore has
+        something else under the table's name.
         """
         self._metastore.assert_ours(table)
         if published is not None:
@@ -172,7 +184,7 @@ class HudiTarget(StagedTarget[Instant]):
         return self._staged(table, published)
 
     def _published(self, table: TableId) -> Instant | None:
-        """The commit that readers see, or will when the first publish is finished."""
+        """The commit that readers see, or will see when the first publish is finished."""
         return self._folder_of(table).published()
 
     def _visible_files(self, table: TableId, seen: Instant) -> list[File]:
@@ -184,9 +196,9 @@ class HudiTarget(StagedTarget[Instant]):
     def _write(
         self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
     ) -> bool:
-        """Publish by a statement, or without a session by files of ours; False, and nothing is visible, if they cannot.
+        """Publish by a statement, or without a session by files of ours. False, and nothing is visible, if they cannot.
 
-        Who commits holds a lock meanwhile, which is released when its process ends.
+        The process that commits holds a lock meanwhile, which is released when the process ends.
         """
         table = folder.table
         with publishing(table, folder.final, spark):
@@ -201,10 +213,10 @@ class HudiTarget(StagedTarget[Instant]):
                 elif not publication.by_files():
                     return False
             except Exception as error:
-                now = folder.published()
-                if now != published and not folder.shows(staged.version):
+                present = folder.published()
+                if present != published and not folder.shows(staged.version):
                     raise published_by_another(table) from error
-                if now == published:  # otherwise only the answer was lost
+                if present == published:  # otherwise the commit took effect, and only the answer was lost
                     raise
             if not folder.shows(staged.version):
                 raise stale(table)
@@ -212,20 +224,20 @@ class HudiTarget(StagedTarget[Instant]):
                 self._give_name(folder)
             if is_started_over(publication.commits):
                 folder.settle(folder.published())
-            # readers see it before it is durable; until then staging and the spool stay
+            # readers see the commit before it is durable; staging and the spool are kept until it is
             folder.make_durable(began)
             folder.clear_building(spark)
         return True
 
     def _publication(self, staged: Staged, folder: TableFolder, properties: Mapping[str, str]) -> Publication:
-        """What is to be written on what readers see; StaleWriter where that is not what the run has seen.
+        """The commits to publish on what readers see. Raises StaleWriter if that is not what the run has seen.
 
-        StateUnreadable where a file of it, or of staging, is gone or damaged.
+        Raises StateUnreadable where a file of the table, or of staging, is missing or damaged.
         """
         table, staging, published = folder.table, self._staging(folder.table), folder.published()
         if staged.published != (None if published is None else published.version):
             raise published_by_another(table)
-        folder.settle(published)  # another run may have done it late, for an older commit, after it lost its lease
+        folder.settle(published)  # again: a run that lost its lease may have done it late, for an older commit
         if published is not None:
             assert_whole(table, folder.place)
         way, history = self.settings.way_of_merging, self.settings.history
@@ -235,7 +247,7 @@ class HudiTarget(StagedTarget[Instant]):
         return Publication(table, folder, published, staging.path, commits, way, history, properties)
 
     def _give_name(self, folder: TableFolder) -> None:
-        """The last step of a first publish."""
+        """Take the last step of a first publish."""
         folder.give_name()
 
     def _folder_of(self, table: TableId) -> TableFolder:

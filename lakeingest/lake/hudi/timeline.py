@@ -1,6 +1,6 @@
 """The timeline of a Hudi table: which commits are ours, and which of them readers see. It needs no Spark.
 
-A commit of ours is *marked*: its metadata carries the progress. No other write may follow it. That includes clustering,
+A commit of ours is *marked*: its metadata carries the progress. No other write may follow it, not even clustering,
 which changes no row but writes files that belong to no bucket.
 """
 
@@ -48,7 +48,7 @@ class Instant:
 
     @property
     def version(self) -> int:
-        """Which commit of staging it made visible."""
+        """The commit of staging that it made visible."""
         return self._parsed(VERSION, int)
 
     @property
@@ -58,15 +58,15 @@ class Instant:
 
     @property
     def buckets(self) -> int:
-        """Into how many buckets the keys are divided."""
+        """The number of buckets into which the keys are divided."""
         return self._parsed(BUCKETS, _bucket_count)
 
     def names(self, of: str) -> list[str]:
-        """The names of columns that a property has; StateUnreadable when it is damaged."""
+        """The names of columns in a property. Raises StateUnreadable when it is damaged."""
         return self._parsed(of, _names)
 
     def progress(self, table: TableId) -> Progress:
-        """The table's progress as of this commit; StateUnreadable when it is damaged."""
+        """The table's progress as of this commit. Raises StateUnreadable when it is damaged."""
         return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
@@ -79,17 +79,18 @@ class Instant:
 def newest(table: TableId, folder: File, *, building: bool = False) -> Instant | None:
     """The commit of ours whose rows readers of the table in the folder see.
 
-    NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it since, or emptied
-    it. While we are `building` it, a folder has no commit: it is no table yet.
+    A folder that we are `building` may have no commit: then it is no table yet, and the result is None. Raises
+    NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it after our commit, or
+    emptied it.
     """
-    above: Instant | None = None
+    foreign: Instant | None = None
     for instant in completed(folder):
         if OWNER not in instant.properties:
-            above = above or instant
+            foreign = foreign or instant
         elif instant.properties[OWNER] != str(table):
             raise not_ours(str(folder), table)
-        elif above is not None:
-            raise foreign_write(table, f"commit {above.time}", f"commit {instant.time}")
+        elif foreign is not None:
+            raise foreign_write(table, f"commit {foreign.time}", f"commit {instant.time}")
         elif planned := planned_clustering(folder):
             raise ForeignWrite(
                 f"{table}: someone else scheduled a clustering of it, {planned.stem}; its rows cannot be changed"
@@ -97,7 +98,7 @@ def newest(table: TableId, folder: File, *, building: bool = False) -> Instant |
             )
         else:
             return instant
-    if above is not None:
+    if foreign is not None:
         raise not_ours(str(folder), table)
     if not building:  # after TRUNCATE or CREATE TABLE
         raise ForeignWrite(
@@ -108,7 +109,7 @@ def newest(table: TableId, folder: File, *, building: bool = False) -> Instant |
 
 
 def retained(folder: File, history: History) -> int:
-    """How many commits the next write retains: Hudi limits the history by a number.
+    """The number of commits that the next write retains: Hudi limits the history by a number.
 
     A publish rewrites the files that it touches, so `keep` applies only if the user set it.
     """
@@ -116,19 +117,22 @@ def retained(folder: File, history: History) -> int:
     if "keep" in history.model_fields_set:
         oldest = datetime.now(UTC) - history.keep
         since = f"{oldest:{MOMENT}}"[:DIGITS]
-        young = sum(completed >= since for completed, _, _ in writes(folder)) + 1  # and the current commit
+        young = sum(completed >= since for completed, _, _ in writes(folder)) + 1  # the next commit counts, too
     return min(max(history.least, young), history.most)
 
 
 def writes(folder: File) -> list[tuple[str, str, File]]:
-    """When each write of the timeline was completed and begun, in UTC, and its file: `<begun>_<completed>.<kind>`."""
-    found = []
+    """The times when each write of the timeline was completed and begun, in UTC, and its file.
+
+    A file's name is `<begun>_<completed>.<kind>`.
+    """
+    entries = []
     for file in timeline(folder, "*_*.*"):
         times, _, kind = file.name.partition(".")
         if kind in _WRITES:
             begun, _, completed = times.partition("_")
-            found.append((completed, begun, file))
-    return found
+            entries.append((completed, begun, file))
+    return entries
 
 
 def moment(instant: str) -> datetime:
@@ -137,45 +141,50 @@ def moment(instant: str) -> datetime:
 
 
 def timeline(folder: File, pattern: str) -> list[File]:
-    """The files of the timeline whose names match, sorted; without those of Hadoop, which begin with a dot."""
+    """The files of the timeline whose names match, sorted, without Hadoop's, whose names begin with a dot."""
     return [file for file in (folder / ".hoodie" / "timeline").listed(pattern) if not file.name.startswith(".")]
 
 
 @contextmanager
 def metadata_of(file: File) -> Iterator[dict[str, Any]]:
-    """The contents of a commit's file (Hudi's `HoodieCommitMetadata`, in Avro); StateUnreadable where it is damaged."""
+    """The contents of a commit's file (Hudi's `HoodieCommitMetadata`, in Avro).
+
+    Raises StateUnreadable where the file is damaged.
+    """
     contents = BytesIO(file.read())  # errors of the disk are named elsewhere
     try:
         metadata: Any = next(iter(fastavro.reader(contents)))
         yield metadata
-    except Exception as error:  # of damaged bytes fastavro raises almost any error, also MemoryError
+    except Exception as error:  # for damaged bytes fastavro raises almost any error, also MemoryError
         raise StateUnreadable(f"{file} is no commit of a Hudi table: {type(error).__name__}: {error}") from error
 
 
 def completed(folder: File) -> Iterator[Instant]:
-    """The completed writes, the last first."""
+    """The completed writes, the last one first."""
     for _, begun, file in sorted(writes(folder), reverse=True):
         yield _read(begun, file)
 
 
 def planned_clustering(folder: File) -> File | None:
-    """The file of a clustering that is scheduled but not completed; until then Hudi refuses to change its rows."""
-    found = timeline(folder, "*.*")
-    done = {file.name.partition("_")[0] for file in found if file.name.endswith(".replacecommit")}
+    """The file of a clustering that is scheduled and not completed. Until it is, Hudi refuses to change its rows."""
+    entries = timeline(folder, "*.*")
+    done = {file.name.partition("_")[0] for file in entries if file.name.endswith(".replacecommit")}
     kinds = (".clustering.requested", ".replacecommit.requested")
-    planned = (file for file in found if file.name.endswith(kinds))
+    planned = (file for file in entries if file.name.endswith(kinds))
     return next((file for file in planned if file.name.partition(".")[0] not in done), None)
 
 
 def _read(begun: str, file: File) -> Instant:
     with metadata_of(file) as metadata:
-        given = metadata["extraMetadata"] or {}
-        properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
+        metadata_properties = metadata["extraMetadata"] or {}
+        properties = {
+            key.removeprefix(PREFIX): value for key, value in metadata_properties.items() if key.startswith(PREFIX)
+        }
         return Instant(begun, properties)
 
 
 def _bucket_count(text: str) -> int:
-    """A number of buckets; ValueError unless it is at least 1 and below the limit."""
+    """A number of buckets. Raises ValueError unless it is at least 1 and below the limit."""
     count = int(text)
     if not 1 <= count < _MOST_BUCKETS:
         raise ValueError(f"{count} is no number of buckets")
@@ -183,8 +192,8 @@ def _bucket_count(text: str) -> int:
 
 
 def _names(text: str) -> list[str]:
-    """The names of columns in a JSON list; ValueError if one has other characters than letters, digits and _."""
-    found = [str(name) for name in json.loads(text)]
-    if not all(re.fullmatch(r"\w+", name) for name in found):
-        raise ValueError(f"{found} are no names of columns")
-    return found
+    """The names of columns in a JSON list. Raises ValueError if one has other characters than letters, digits and _."""
+    names = [str(name) for name in json.loads(text)]
+    if not all(re.fullmatch(r"\w+", name) for name in names):
+        raise ValueError(f"{names} are no names of columns")
+    return names

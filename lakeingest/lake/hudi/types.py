@@ -1,4 +1,4 @@
-"""The Spark type of every kind of column of a Hudi table, and which names tables and columns can have."""
+"""The Spark type of every kind of column of a Hudi table, and the names that its tables and columns can have."""
 
 import re
 
@@ -8,7 +8,7 @@ from lakeingest.errors import UnsupportedTable
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.refusals import assert_nameable
 
-_FOLDER = re.compile(r"[\w$./:+~-]+")  # in a name with other characters Hudi's SQL does not find a table
+_FOLDER = re.compile(r"[\w$./:+~-]+")  # Hudi's SQL does not find a table whose folder has other characters
 
 _FOLDER_BYTES = 255 - len(BUILDING)  # file systems allow 255
 
@@ -36,7 +36,7 @@ _SPARK_TYPES = {
 
 
 def hudi_types(settings: Target, schema: TableSchema) -> tuple[str, ...]:
-    """The types of a table's columns; UnsupportedTable where Hudi has no such column, or no such name."""
+    """The types of a table's columns. Raises UnsupportedTable where Hudi allows no such column, or no such name."""
     folder = settings.folder(schema.table).hadoop
     if not _FOLDER.fullmatch(folder):
         raise UnsupportedTable(
@@ -53,7 +53,7 @@ def hudi_types(settings: Target, schema: TableSchema) -> tuple[str, ...]:
 def hudi_type(column: Column) -> str:
     """Spark's name for the type that holds every value of the column exactly.
 
-    UnsupportedTable for a name that an Avro schema, and so Hudi, does not allow.
+    Raises UnsupportedTable for a name that an Avro schema, and so Hudi, does not allow.
     """
     if column.name.startswith("_hoodie_"):
         raise UnsupportedTable(

@@ -1,7 +1,7 @@
 """The published commits of a Hudi table, and the rows of a commit or of staging, read file by file with Arrow.
 
-A copy-on-write table as of a commit is, of each file group, the newest file that a commit up to it wrote. A cleaning
-says which is the earliest commit whose files it has left.
+A copy-on-write table as of a commit consists of one file of each file group: the newest that this commit or an older
+one wrote. A cleaning names the earliest commit that still has all its files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,46 +32,47 @@ class HudiVersions:
         """The commits of ours in the active timeline whose files no cleaning has removed."""
         folder = self._target._folder_of(table).place  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
-            found = [one for one, _ in _readable(folder, table)]
-        last = max((number for number, one in enumerate(found) if one.version == before), default=-1)
-        return found[last + 1 :]
+            versions = [published for published, _ in _readable(folder, table)]
+        last = max((number for number, published in enumerate(versions) if published.version == before), default=-1)
+        return versions[last + 1 :]
 
     def fingerprint(self, table: TableId, version: int) -> str:
-        """As the progress of our commit says."""
+        """The fingerprint in the progress of our commit; '' where the commit is gone."""
         folder = self._target._folder_of(table).place  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             for *_, file in writes(folder):
-                given = _given(file)
-                if given.get(PREFIX + VERSION) == str(version) and PREFIX + PROGRESS in given:
-                    return parse_progress(table, f"commit {version}", given[PREFIX + PROGRESS]).fingerprint
+                properties = _given(file)
+                if properties.get(PREFIX + VERSION) == str(version) and PREFIX + PROGRESS in properties:
+                    return parse_progress(table, f"commit {version}", properties[PREFIX + PROGRESS]).fingerprint
         return ""
 
     def last(self, table: TableId) -> Staged | None:
-        """The last commit of staging, or what readers see."""
+        """The last commit of staging, or the commit that readers see."""
         return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """Those of a published commit; else of staging: its own rows, or what readers see, under its changes."""
+        """The rows of a published commit; or of staging: its own rows, or those that readers see, with its changes."""
         table, target = schema.table, self._target
         folder, staging = target._folder_of(table).place, target._staging(table)  # noqa: SLF001 - of the same package
         with target.storage_errors():
-            held = {one.version: partial(visible_files, folder, begun) for one, begun in _readable(folder, table)}
+            readable = _readable(folder, table)
+            held = {published.version: partial(visible_files, folder, begun) for published, begun in readable}
             yield from batches_of(held, staging, schema, version)
 
 
 def _readable(folder: File, table: TableId) -> list[tuple[Published, str]]:
-    """The published commits, oldest first, each with its instant."""
-    since, found = earliest(folder), []
+    """The published commits, the oldest first, each with its instant."""
+    since, commits = earliest(folder), []
     for _, begun, file in sorted(writes(folder)):
-        given = _given(file)
-        position = given.get(PREFIX + POSITION)
-        if begun >= since and given.get(PREFIX + OWNER) == str(table) and position:
-            found.append((Published(int(given[PREFIX + VERSION]), Place.parse(position)), begun))
-    return found
+        properties = _given(file)
+        position = properties.get(PREFIX + POSITION)
+        if begun >= since and properties.get(PREFIX + OWNER) == str(table) and position:
+            commits.append((Published(int(properties[PREFIX + VERSION]), Place.parse(position)), begun))
+    return commits
 
 
 def _given(file: File) -> Mapping[str, str]:
-    """The metadata that a commit was given; none where a run archived it since its name was read."""
+    """The properties in a commit's metadata; none if a run archived it since its name was read."""
     try:
         with metadata_of(file) as metadata:
             return metadata["extraMetadata"] or {}
