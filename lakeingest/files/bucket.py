@@ -35,7 +35,10 @@ class Bucket:
 
     @property
     def store(self) -> ObjectStore:
-        """The client. A forked process makes its own, because the threads of a client do not survive a fork."""
+        """The client.
+
+        It does not work in a fork of a process that has used it, because its threads are missing there.
+        """
         return _client(self.uri, self.options)
 
 

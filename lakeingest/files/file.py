@@ -102,7 +102,7 @@ class File(Protocol):
         """Whether the file exists. A folder of this machine counts, too."""
 
     def looked_at(self) -> Self:
-        """The files as a listing would return them: for those in a store, with what the store says about them now."""
+        """The file as a listing would return it: a file in a store has what the store says about it now."""
 
     def size(self) -> int:
         """The size in bytes."""
@@ -239,7 +239,7 @@ def delete_all(files: Iterable[File]) -> None:
 
 
 def looked_at(files: Iterable[File]) -> list[File]:
-    """The files as a listing has them: of those in a store it is known what the store says of them now."""
+    """The files as a listing would return them: a file in a store has what the store says about it now."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda file: file.looked_at(), files))
 

@@ -56,9 +56,7 @@ class Stored:
     @classmethod
     def of(cls, place: "Place", storage: "Storage") -> Self:
         """The folder at a place that has a scheme."""
-        from lakeingest.config.stores import (
-            store_of,
-        )  # imported here: commands that only show a text import this module
+        from lakeingest.config.stores import store_of  # here, because commands that only show a text import this module
 
         scheme, _, rest = place.written.partition("://")
         bucket, _, key = rest.partition("/")

@@ -51,11 +51,11 @@ def names_storage_errors(
     """Decorate a method of a target: a failure of its storage is raised as one of our errors."""
 
     @functools.wraps(method)
-    def named(self: Format, /, *given: Given.args, **options: Given.kwargs) -> Answer:
+    def wrapper(self: Format, /, *arguments: Given.args, **options: Given.kwargs) -> Answer:
         with self.storage_errors():
-            return method(self, *given, **options)
+            return method(self, *arguments, **options)
 
-    return named
+    return wrapper
 
 
 @contextmanager
@@ -89,10 +89,10 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     except Exception as error:
         # `java_exception` is set if PySpark did not translate the exception, `_origin` if it did
         java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-        named = None if java is None else _of_jvm(_causes(java), where, catalog)
-        if named is None:
+        ours = None if java is None else _of_jvm(_causes(java), where, catalog)
+        if ours is None:
             raise
-        raise named from error
+        raise ours from error
 
 
 @contextmanager

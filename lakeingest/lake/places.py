@@ -1,4 +1,4 @@
-"""The folders of new copies: none may be in that of another copy, because each folder is of one table alone."""
+"""The folders of new copies: none may be inside another copy's folder, because each folder belongs to one table."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,11 +20,11 @@ def nested(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTab
         for above in _above(at):
             below.setdefault(above, table)
     for table, at in places.items():
-        other = below.get(at, taken.get(at))
-        if other is not None:
+        occupant = below.get(at, taken.get(at))
+        if occupant is not None:
             where = "be in" if at in below else "be"
             refused[table] = NotOurTable(
-                f"{table}: the folder of {other} would {where} its folder {chosen[table]}; choose another (location)"
+                f"{table}: the folder of {occupant} would {where} its folder {chosen[table]}; choose another (location)"
             )
         elif not at.endswith("-"):  # random digits will follow such a beginning: no two folders are the same
             taken[at] = table

@@ -45,10 +45,10 @@ class Rollback:
     def of_json(cls, doc: Any) -> Self | None:
         """The inverse of `to_json`; None for any other document."""
         try:
-            given: Mapping[str, Any] = doc
-            lists: Sequence[Sequence[str]] = given["drops"], given["restores"]
+            fields: Mapping[str, Any] = doc
+            lists: Sequence[Sequence[str]] = fields["drops"], fields["restores"]
             drops, restores = (tuple(map(str, texts)) for texts in lists)
-            return cls(str(given["shows"]), int(given["version"]), drops, restores)
+            return cls(str(fields["shows"]), int(fields["version"]), drops, restores)
         except (KeyError, TypeError, ValueError):
             return None
 

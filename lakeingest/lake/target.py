@@ -167,9 +167,9 @@ class Tables(Protocol):
         """
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Name failures of the tables' storage in the block.
+        """Raise failures of the tables' storage in the block as our errors.
 
-        Rows of Spark must be used in it: Spark reads them only then.
+        Spark reads rows only when they are used, so they must be used in the block.
         """
 
 

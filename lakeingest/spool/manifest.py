@@ -22,7 +22,7 @@ class Manifest:
     `stop`; None in a manifest of an older version.
 
     `alterations` names the tables that the segment alters. Such a segment has no other transaction, and does not watch
-    these tables. `followed` tells how copies followed it, for those of these tables whose copies did.
+    these tables. `followed` has those of these tables whose copies followed the DDL, and how they did.
 
     `pending` are the XA transactions that are prepared at `stop`, as far as the spool has seen; None in a manifest of
     an older version. `lacks_cascades`: the source did not log what foreign keys changed, though it can.

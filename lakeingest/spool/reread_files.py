@@ -71,7 +71,7 @@ class RereadFolder:
         return name, patch_rows.num_rows
 
     def count(self, stop: Place, log: str) -> int:
-        """The number of the next row as of `stop`: how many rows as of it readers see that were read again."""
+        """The number of the next row as of `stop`: readers see so many rows as of `stop`."""
         with spool_errors(self.path):
             written = self.listed(ReadTo(stop, log=log), stop)
         return (written[-1].last.reread or 0) + 1 if written else 0

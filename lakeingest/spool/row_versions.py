@@ -53,11 +53,11 @@ def has_removed(
     return False
 
 
-def versions(files: Iterable[File], columns: Sequence[str], wanted: Filter) -> set[Row]:
-    """The rows before and after each change in these files, as tuples of these columns, if `wanted` keeps them."""
+def versions(files: Iterable[File], columns: Sequence[str], select: Filter) -> set[Row]:
+    """The rows before and after each change in these files, as tuples of these columns, if `select` keeps them."""
     rows: set[Row] = set()
     for file in files:
-        rows |= rows_of(wanted(_read(file, columns)), columns)
+        rows |= rows_of(select(_read(file, columns)), columns)
     return rows
 
 
@@ -68,16 +68,16 @@ def rows_of(rows: pa.Table, columns: Sequence[str]) -> set[Row]:
 
 def _changes(
     rows: pa.Table,
-    before: "np.ndarray",
-    after: "np.ndarray | None",
+    old_numbers: "np.ndarray",
+    new_numbers: "np.ndarray | None",
     places: "Sequence[np.ndarray]",
     since: Place,
     stop: Place,
 ) -> Iterable[RowChange]:
-    """The changes after `since` and up to `stop` that change a value. `before` and `after` are numbers of rows."""
-    old = rows.take(pa.array(before)).to_pylist()
-    new = [None] * len(old) if after is None else rows.take(pa.array(after)).to_pylist()
-    for number, old_row, new_row in zip(before.tolist(), old, new, strict=True):
+    """The changes after `since` and up to `stop` that change a value. The numbers are those of old and new rows."""
+    old = rows.take(pa.array(old_numbers)).to_pylist()
+    new = [None] * len(old) if new_numbers is None else rows.take(pa.array(new_numbers)).to_pylist()
+    for number, old_row, new_row in zip(old_numbers.tolist(), old, new, strict=True):
         place = Place(*(int(part[number]) for part in places))
         if since < place <= stop and old_row != new_row:
             yield RowChange(place, tuple(old_row.values()), None if new_row is None else tuple(new_row.values()))

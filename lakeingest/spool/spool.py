@@ -215,11 +215,11 @@ class Spool:
 
     def parts(self) -> Iterator[tuple[int, Position, Manifest, Position]]:
         """The segments in order: the number of each, the position before it, the segment, and the position after it."""
-        before = self._opened
+        start = self._opened
         for number, segment in self._segments.items():
-            after = _after(before, segment)
-            yield number, before, segment, after
-            before = after
+            end = _after(start, segment)
+            yield number, start, segment, end
+            start = end
 
     def put_table(self, number: int, table: TableId, read: Manifest) -> None:
         """Let a segment watch one more table. `read` is the same segment, read for that table alone."""
@@ -301,13 +301,13 @@ class Spool:
         paths = (self.folder / entry[0] for entry in entries if entry is not None)
         return files.total(paths)  # a run may remove a file meanwhile
 
-    def forget(self, before: Place, keep: timedelta = NO_TIME) -> None:
+    def forget(self, place: Place, keep: timedelta = NO_TIME) -> None:
         """Take the segments that end at or before this place out of the spool: no mark needs them any more.
 
         Readers of the changelog can read them for the time `keep`, counted from when they were spooled.
         """
         ended = [
-            number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= before
+            number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= place
         ]
         if not ended and not self._skipped:
             return

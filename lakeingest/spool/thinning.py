@@ -1,4 +1,7 @@
-"""Thinning: while a table stands still, the spool keeps only what the table needs from there on, in few files."""
+"""Thinning: while one table stands still, other tables' files leave the segments that only this table needs.
+
+Small segments that are left are joined.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
@@ -59,10 +62,10 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
 
     def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
         # a joined segment stands for all numbers up to the next one, which is how its level is known
-        (number, before, segment, _), (following, *_) = pair
+        (number, start, segment, _), (following, *_) = pair
         rows = sum(file[1] for file in segment.tables.values() if file)
         is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
-        passed = sum(place <= before.place for place in stands)
+        passed = sum(place <= start.place for place in stands)
         return is_small and not segment.alterations, passed, sorted(segment.tables)
 
     for (can_be_joined, *_), group in groupby(pairwise(spool.parts()), kind):

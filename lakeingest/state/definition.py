@@ -190,10 +190,10 @@ def keep_layout(state: File, schema: TableSchema) -> None:
         _keep(state, replace(stored, schema=schema))
 
 
-def keep_next(state: File, before: TableSchema, schema: TableSchema) -> None:
+def keep_next(state: File, current: TableSchema, schema: TableSchema) -> None:
     """Store the definition that rows are about to be lifted to, beside those that they have now or had before."""
-    stored = _known(state, before.table) or Definition(before)
-    earlier = {(old, old.layout): old for old in (*stored.earlier, stored.schema, before)}
+    stored = _known(state, current.table) or Definition(current)
+    earlier = {(old, old.layout): old for old in (*stored.earlier, stored.schema, current)}
     earlier.pop((schema, schema.layout), None)
     _keep(state, replace(stored, schema=schema, earlier=tuple(earlier.values())[-EARLIER_MAX:]))
 

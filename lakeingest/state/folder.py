@@ -25,15 +25,15 @@ def open_to_others(folder: File) -> str | None:
     return f"other users of this machine can look into the state folder {folder}, which has rows: chmod 700 {folder}"
 
 
-def lacks_room(folder: File, wanted: int) -> str | None:
-    """A finding if the folder's disk has less than `wanted` bytes free, or does not tell; else None."""
+def lacks_room(folder: File, needed: int) -> str | None:
+    """A finding if the folder's disk has less than `needed` bytes free, or does not tell; else None."""
     try:
         free = folder.free_bytes()
     except OSError as error:
         return f"{folder}: its free space is unknown: {error.strerror}"
-    if free is None or free >= wanted:
+    if free is None or free >= needed:
         return None
-    return f"{folder} has {_gib(free)} free, less than {_gib(wanted)}; free some, or name another one in pipeline.yml"
+    return f"{folder} has {_gib(free)} free, less than {_gib(needed)}; free some, or name another one in pipeline.yml"
 
 
 def _gib(size: int) -> str:

@@ -190,7 +190,7 @@ def is_held(folder: File) -> bool:
 def _is_valid(path: Local, owner: Owner | None) -> bool:
     """Whether the lease was renewed lately, and its process has not ended as far as can be seen.
 
-    A renewal that seems to lie far in the future is not a late one: a clock was set back after it.
+    A renewal time far in the future does not count as lately: a clock was set back after it.
     """
     return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.gone)
 

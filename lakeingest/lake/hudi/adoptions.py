@@ -39,7 +39,7 @@ class HudiAdoptions:
     def adopt(self, table: TableId) -> None:
         """Make this pipeline the owner.
 
-        Raises ForeignWrite where someone else wrote to the table: its owner takes that back.
+        Raises ForeignWrite where someone else wrote to the table: its owner must take that back first.
         """
         folder = self._folder(table)
         with self._target.storage_errors(), publishing(table, folder.final):

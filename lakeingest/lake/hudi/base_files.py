@@ -23,7 +23,7 @@ RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, "_hoodie_partition_path", FILE_NAME)
 _BUCKET_DIGITS = 8
 _OF_OTHER_INDEXES = {b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"}
-_DATES_AS_THEY_ARE = {b"org.apache.spark.version": b"3.5.0"}  # without it Spark shifts dates before 1582
+_DATES_AS_THEY_ARE = {b"org.apache.spark.version": b"3.5.0"}  # by this alone Spark reads dates before 1582
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,30 +109,30 @@ class WrittenFile:
         }
 
 
-def write_next(commit: Commit, group: FileGroup, before: Contents, changes: pa.Table | None) -> WrittenFile:
-    """Write the next file of a group: the contents `before` after these changes, which have RECORD and DELETED.
+def write_next(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
+    """Write the next file of a group: the `previous` contents after these changes, which have RECORD and DELETED.
 
-    If the rows have DELETED too, it is a column like the others. `before` are the contents of the newest file, or those
-    with which the first file begins. The file is durable, and not part of the table until the commit is completed.
+    If the rows have DELETED too, it is a column like the others. `previous` is the newest file, or the contents with
+    which the first file begins. The new file is durable, and not part of the table until the commit is completed.
     Raises Unfit where the changes have other columns or values than a file of the table can have.
     """
-    kept, updated, rows = before.rows, 0, before.rows.slice(0, 0)
+    kept, updated, rows = previous.rows, 0, previous.rows.slice(0, 0)
     if changes is not None:
         kept = kept.filter(pc.invert(pc.is_in(kept[RECORD], value_set=changes[RECORD].combine_chunks())))
-        rows = stored(changes, commit.instant, group.bucket, before.rows.schema, first=len(kept))
-        updated = pc.sum(pc.is_in(rows[RECORD], value_set=before.rows[RECORD].combine_chunks())).as_py() or 0
+        rows = stored(changes, commit.instant, group.bucket, previous.rows.schema, first=len(kept))
+        updated = pc.sum(pc.is_in(rows[RECORD], value_set=previous.rows[RECORD].combine_chunks())).as_py() or 0
     name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
     whole = pa.concat_tables([kept, rows])
     place = whole.schema.get_field_index(FILE_NAME)
     whole = whole.set_column(place, whole.schema.field(place), pa.repeat(name, len(whole)))
     commit.mark(name, "CREATE" if group.newest is None else "MERGE")
     with files.written(commit.folder / name) as path:
-        footer = _footer(before.footer, whole[RECORD])
+        footer = _footer(previous.footer, whole[RECORD])
         pq.write_table(whole.replace_schema_metadata(footer), path, compression="zstd", store_schema=False)
         size = path.stat().st_size
     if group.newest is None:
         return WrittenFile(group, name, size, len(whole), len(whole), 0, 0)
-    deleted = len(before.rows) - len(kept) - updated
+    deleted = len(previous.rows) - len(kept) - updated
     return WrittenFile(group, name, size, len(whole), len(rows) - updated, updated, deleted)
 
 
@@ -158,8 +158,8 @@ def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: 
         raise Unfit from error
 
 
-def _footer(before: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
+def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
     """The entries of the previous footer, with the least and the greatest of these record keys."""
-    kept = {name: value for name, value in before.items() if name not in _OF_OTHER_INDEXES}
+    kept = {name: value for name, value in previous.items() if name not in _OF_OTHER_INDEXES}
     ends = pc.min_max(keys).as_py() if len(keys) else {}
     return _DATES_AS_THEY_ARE | kept | {f"hoodie_{end}_record_key".encode(): key.encode() for end, key in ends.items()}

@@ -28,15 +28,15 @@ class BucketWriter:
 
         It may be repeated: the files have the same names and rows. Raises Unfit as `write_next`.
         """
-        by_bucket = {} if rows is None else self.by_bucket(rows)
+        rows_by_bucket = {} if rows is None else self.by_bucket(rows)
         written = []
         for bucket in within:
-            group, before = self.groups[bucket], self.schema.empty_table()
-            if group.newest is None and bucket not in by_bucket and bucket not in changed:
+            group, previous = self.groups[bucket], self.schema.empty_table()
+            if group.newest is None and bucket not in rows_by_bucket and bucket not in changed:
                 continue  # a bucket that has no rows needs no file
-            if bucket in by_bucket:
-                before = stored(by_bucket[bucket], self.commit.instant, bucket, self.schema)
-            written.append(write_next(self.commit, group, Contents(before, {}), changed.get(bucket)))
+            if bucket in rows_by_bucket:
+                previous = stored(rows_by_bucket[bucket], self.commit.instant, bucket, self.schema)
+            written.append(write_next(self.commit, group, Contents(previous, {}), changed.get(bucket)))
         return written
 
     def by_bucket(self, rows: pa.Table) -> dict[int, pa.Table]:

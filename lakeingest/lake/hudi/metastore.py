@@ -111,7 +111,7 @@ class Metastore:
         try:
             return question(TimedClient.of({"uri": catalog.address, **catalog.given}))
         except Exception as error:
-            named = of_metastore(place, error)
-            if named is None:
+            ours = of_metastore(place, error)
+            if ours is None:
                 raise
-            raise named from error
+            raise ours from error

@@ -82,20 +82,20 @@ class Publication:
             insert_into(self.folder.building, self.table.name, rows(), last.key, options)
             return
         await_clock(self.table, place)
-        before = rows_at(place, self.published.time, spark)
-        gone, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
+        old_rows = rows_at(place, self.published.time, spark)
+        deleted, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
         if is_started_over(self.commits):
-            after = rows()
-            if before.columns != after.columns or self.published.key != list(last.key):
+            new_rows = rows()
+            if old_rows.columns != new_rows.columns or self.published.key != list(last.key):
                 raise SchemaChanged(
                     f"{self.table}: its copy cannot get other columns or another key, because it is not as lakeingest"
                     f" made it; remove {place} to copy the table again"
                 )
-            gone, changes = GONE, replacing(before, after, last.key)
+            deleted, changes = GONE, replacing(old_rows, new_rows, last.key)
         elif changes is None:  # the commit is only for its progress
-            changes = no_changes(before)
+            changes = no_changes(old_rows)
         with configured(spark, options):
-            merge_folder(place, completed(changes, before), last.key, spark, gone)
+            merge_folder(place, completed(changes, old_rows), last.key, spark, deleted)
 
     @property
     def _has_all_rows(self) -> bool:

@@ -67,9 +67,9 @@ class RowDelta:
             commit, any_group = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> WrittenFile:
-                before = _contents(any_group).without_rows() if group.newest is None else _contents(group)
-                self._assert_alike(before.rows, group.bucket, record_key)
-                return write_next(commit, group, before, changed[group.bucket])
+                previous = _contents(any_group).without_rows() if group.newest is None else _contents(group)
+                self._assert_alike(previous.rows, group.bucket, record_key)
+                return write_next(commit, group, previous, changed[group.bucket])
 
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 written = list(pool.map(write, touched))

@@ -49,8 +49,8 @@ def replacing(rows: "DataFrame", following: "DataFrame", key: Sequence[str]) -> 
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     names = [quote(name) for name in rows.columns]
-    gone = rows.join(following.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
-    return following.select(*names).withColumn(GONE, F.lit(False)).unionByName(gone.withColumn(GONE, F.lit(True)))
+    removed = rows.join(following.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
+    return following.select(*names).withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
 
 
 def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], options: Mapping[str, str]) -> None:
@@ -67,9 +67,9 @@ def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], 
 
 
 def merge_folder(
-    folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", gone: str = DELETED
+    folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", deleted: str = DELETED
 ) -> None:
-    """Merge the changes into the Hudi table in a folder.
+    """Merge the changes into the Hudi table in a folder. The column `deleted` says which changes delete their row.
 
     MERGE INTO needs the name of a table, so the folder has one meanwhile.
     """
@@ -81,8 +81,8 @@ def merge_folder(
         if RECORD_KEY in columns:
             changes, key = with_record_key(changes, key), [RECORD_KEY]
         changes.createOrReplaceTempView("lakeingest_changes")
-        names = changes.columns if gone in columns else changes.drop(gone).columns
-        spark.sql(merge_into(target, "lakeingest_changes", names, key, gone))
+        names = changes.columns if deleted in columns else changes.drop(deleted).columns
+        spark.sql(merge_into(target, "lakeingest_changes", names, key, deleted))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
 

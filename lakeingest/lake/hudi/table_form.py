@@ -59,22 +59,22 @@ def record_key_of(folder: File) -> tuple[str, ...]:
 
 def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     """Name these columns as the record key in the table's properties."""
-    before = (folder / PROPERTIES).read().decode()
+    old_text = (folder / PROPERTIES).read().decode()
     line = f"{_RECORD_KEY}={','.join(record_key)}"
-    after = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, before)
-    if after != before:
+    new_text = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, old_text)
+    if new_text != old_text:
         (folder / _CHECKSUM).delete()  # first: readers fail if the checksum does not fit the contents
-        (folder / PROPERTIES).put(after.encode())
+        (folder / PROPERTIES).put(new_text.encode())
 
 
 def forget_indexes(folder: File) -> None:
     """Remove the index of files that someone else's write has made: it names files that are to be deleted."""
-    before = (folder / PROPERTIES).read().decode()
+    old_text = (folder / PROPERTIES).read().decode()
     names = "|".join(map(re.escape, _INDEXES))
-    after = re.sub(rf"(?m)^({names})=.*\n?", "", before)
-    if after != before:  # the properties first: without an index, readers list the files
+    new_text = re.sub(rf"(?m)^({names})=.*\n?", "", old_text)
+    if new_text != old_text:  # the properties first: without an index, readers list the files
         (folder / _CHECKSUM).delete()
-        (folder / PROPERTIES).put(after.encode())
+        (folder / PROPERTIES).put(new_text.encode())
     files.delete_all([folder / ".hoodie" / "metadata", *(folder / ".hoodie" / "metadata").tree()])
 
 

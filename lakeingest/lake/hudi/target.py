@@ -125,7 +125,7 @@ class HudiTarget(StagedTarget[Instant]):
         return hudi_types(self.settings, schema)
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Name failures of the warehouse in the block."""
+        """Raise failures of the warehouse in the block as our errors."""
         return storage_errors(str(self.settings.warehouse))
 
     @names_storage_errors

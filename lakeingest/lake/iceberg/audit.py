@@ -25,13 +25,13 @@ EVERY = 16  # after so many commits all files are checked, and keys compared
 ROWS = 2_000_000  # the keys of so many rows are compared at a time
 
 
-def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, known: set[str]) -> None:
+def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, complete: set[str]) -> None:
     """Raises StateUnreadable unless the files of this snapshot are complete, and no key was found twice.
 
-    `known` is as in `damaged`.
+    `complete` is as in `damaged`.
     """
     thorough = published is None or _number(loaded, version) // EVERY > _number(loaded, published) // EVERY
-    if problem := damaged(loaded, version, known, thorough=thorough):
+    if problem := damaged(loaded, version, complete, thorough=thorough):
         raise StateUnreadable(
             f"{table}: {problem}; it was not published: run the same command again, which goes back to the newest"
             " commit whose files are whole"
@@ -42,28 +42,28 @@ def assert_publishable(table: TableId, loaded: Table, version: int, published: i
         )
 
 
-def damaged(loaded: Table, version: int, known: set[str] | None = None, *, thorough: bool = False) -> str | None:
+def damaged(loaded: Table, version: int, complete: set[str] | None = None, *, thorough: bool = False) -> str | None:
     """The problem with a file of a snapshot, None if there is none. `thorough` checks all files.
 
-    `known` names the manifests whose files were found complete. They are skipped, and the set is updated.
+    `complete` names the manifests whose files were found complete. They are skipped, and the set is updated.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
-    known = set() if known is None else known
+    complete = set() if complete is None else complete
     path = snapshot.manifest_list
     try:
         manifests = sorted(snapshot.manifests(loaded.io), key=lambda each: each.sequence_number or 0, reverse=True)
         for manifest in manifests if thorough else manifests[:NEWEST]:
             path = manifest.manifest_path
-            if thorough or path not in known:
+            if thorough or path not in complete:
                 if problem := _damaged_file(loaded, manifest):
                     return problem
-                known.add(path)
+                complete.add(path)
     except FileNotFoundError:
         return f"{path} is gone"
     except (EOFError, ValueError) as error:
         return f"{path} is damaged: {error}"
-    known.intersection_update(manifest.manifest_path for manifest in manifests)
+    complete.intersection_update(manifest.manifest_path for manifest in manifests)
     return None
 
 

@@ -43,8 +43,8 @@ class DurableFileIO(PyArrowFileIO):
         So the file system is made again from its pickled options, with these two added.
         """
         make, (options,) = super()._initialize_s3_fs(netloc).__reduce__()
-        again = AwsStandardS3RetryStrategy(max_attempts=_TRIES)
-        return make({**options, "allow_delayed_open": True, "retry_strategy": again})
+        retries = AwsStandardS3RetryStrategy(max_attempts=_TRIES)
+        return make({**options, "allow_delayed_open": True, "retry_strategy": retries})
 
 
 class _LocalFile(PyArrowFile):

@@ -33,10 +33,10 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
         try:
             yield
         except Exception as error:
-            named = _named(where, catalog, error)
-            if named is None:
+            ours = _named(where, catalog, error)
+            if ours is None:
                 raise
-            raise named from error
+            raise ours from error
 
 
 @contextmanager

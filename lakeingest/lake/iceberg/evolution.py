@@ -40,8 +40,8 @@ class Form:
     @property
     def all_properties(self) -> dict[str, str]:
         """The properties, and the one that names all properties and comments that are set."""
-        given = {"properties": sorted(self.properties), "comments": sorted(self.comments)}
-        return {**self.properties, GIVEN: json.dumps(given)} if any(given.values()) else {}
+        names = {"properties": sorted(self.properties), "comments": sorted(self.comments)}
+        return {**self.properties, GIVEN: json.dumps(names)} if any(names.values()) else {}
 
 
 def evolve(transaction: Transaction, form: Form) -> None:
@@ -61,11 +61,14 @@ def evolve(transaction: Transaction, form: Form) -> None:
         transaction._stage(updates, ())  # noqa: SLF001 - the commit asserts the schema
 
 
-def _commented(metadata: TableMetadata, comments: Mapping[str, str], given: Sequence[str]) -> tuple[TableUpdate, ...]:
-    """The updates that give the columns these comments; none if they have them."""
+def _commented(metadata: TableMetadata, comments: Mapping[str, str], ours: Sequence[str]) -> tuple[TableUpdate, ...]:
+    """The updates that give the columns these comments; none if they have them.
+
+    `ours` names columns with a comment of ours.
+    """
     current = metadata.schema()
     fields = [
-        field.model_copy(update={"doc": comments.get(field.name) or (None if field.name in given else field.doc)})
+        field.model_copy(update={"doc": comments.get(field.name) or (None if field.name in ours else field.doc)})
         for field in current.fields
     ]
     if all(field.doc == old.doc for field, old in zip(fields, current.fields, strict=True)):

@@ -70,7 +70,7 @@ class _CheckedClient(Client):  # type: ignore[misc]
         return self._timed(super().check_lock, rqst)
 
     def _timed(self, ask: Any, request: Any) -> LockResponse:
-        asked_at = _now()  # the lock is at least as young as the request for it
+        asked_at = _now()  # the lock is not older than this
         answer = ask(request)
         if answer.state == LockState.ACQUIRED:
             self._locked_at = asked_at

@@ -43,7 +43,10 @@ def marks_of(progress: Progress, base: int) -> dict[str, str]:
 
 
 def end_merges(transaction: Transaction, loaded: Table) -> None:
-    """Remove the branches of statements: staging has the commit of one, and those of interrupted runs are given up."""
+    """Remove the branches on which statements merged.
+
+    Staging has the commit of the last one, and the others are of interrupted runs.
+    """
     branches = [branch for branch in loaded.metadata.refs if branch.startswith(MERGING)]
     if branches:
         ends = ManageSnapshots(transaction=transaction)

@@ -17,9 +17,9 @@ class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         name = orm_table.table_namespace, orm_table.table_name
-        known = self._known.get(name)
-        if known is None or known.metadata_location != orm_table.metadata_location:
-            known = super()._convert_orm_to_iceberg(orm_table)
-            known.metadata = with_shared_history(known.metadata)
-            self._known[name] = known
-        return Table(known.name(), known.metadata, known.metadata_location, known.io, self)
+        table = self._known.get(name)
+        if table is None or table.metadata_location != orm_table.metadata_location:
+            table = super()._convert_orm_to_iceberg(orm_table)
+            table.metadata = with_shared_history(table.metadata)
+            self._known[name] = table
+        return Table(table.name(), table.metadata, table.metadata_location, table.io, self)

@@ -29,8 +29,8 @@ NEWEST = -1  # stands for the schema that was added last
 def schema_of(metadata: TableMetadata, version: int) -> int:
     """The id of the schema with which commits on this snapshot are made.
 
-    It is the schema of our commit, also where that is below a compaction of others, who may have had another schema
-    then. Exception: the current schema, if it has the same columns, perhaps with other comments or not required.
+    It is the schema of our commit, also if that is below a compaction by others, who may have had another schema then.
+    The current schema is used instead if it has the same columns; comments may differ, and columns may be optional.
     """
     snapshot = metadata.snapshot_by_id(version)
     ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
@@ -74,9 +74,9 @@ def future(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
     """Add a schema to the table, unless it has it. Returns its id, for `under`."""
-    known = next((schema.schema_id for schema in transaction.table_metadata.schemas if schema == new), None)
-    if known is not None:
-        return known
+    existing = next((schema.schema_id for schema in transaction.table_metadata.schemas if schema == new), None)
+    if existing is not None:
+        return existing
     transaction._stage((AddSchemaUpdate.model_validate({"schema": new}),), ())  # noqa: SLF001 - the commit asserts
     return NEWEST
 

@@ -130,7 +130,7 @@ class _Reader:
 
 
 def _of_worker(failure: Exception) -> LakeIngestError | None:
-    """Our error that a Python worker raised, made again from its text, which is all that Spark has of it."""
+    """Our error that a Python worker raised, from its text, which is all that Spark has; None for another error."""
     match = re.search(r"^lakeingest\.errors\.(\w+): (.*)", str(failure), re.MULTILINE)
     kind = getattr(errors, match[1], None) if match else None
     return kind(match[2]) if match and kind else None

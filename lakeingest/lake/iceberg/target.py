@@ -176,7 +176,7 @@ class IcebergTarget:
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Name failures of the warehouse or the catalog in the block."""
+        """Raise failures of the warehouse or the catalog in the block as our errors."""
         return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
 
     @names_storage_errors

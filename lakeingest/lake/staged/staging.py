@@ -147,7 +147,7 @@ class StagingFolder:
     ) -> StagingCommit:
         """Make a commit on the version `base`, with the same key or another one.
 
-        Raises StaleWriter if `base` is not last.
+        Raises StaleWriter if `base` is not the last version.
         """
         last = self.last()
         if last.version != base:
