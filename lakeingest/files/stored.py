@@ -188,9 +188,10 @@ class Stored:
             obstore.put(self.bucket.store, self.key, contents)
 
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
-        """Put a document if the store's version of the file is `seen` (None: there is no file); else None.
+        """Put a document if the store's version of the file is `seen`; None: if there is no file.
 
-        Returns what the store then says about the file. Raises StorageAway if the store does not answer.
+        Returns what the store then says about the file, or None if its version is another. Raises StorageAway without
+        answer.
         """
         body = json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode()
         mode: Any = "create" if seen is None else dict(seen.version)

@@ -60,7 +60,7 @@ def names_storage_errors(
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Name a failure of the block, which reads and writes the files in `where` and their `catalog`.
+    """Raise a failure of the block, which reads and writes the files in `where` and their `catalog`, as our error.
 
     Every other error passes unchanged.
 

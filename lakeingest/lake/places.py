@@ -10,7 +10,7 @@ from lakeingest.lake.formats import package_of
 
 
 def nested(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
-    """The tables without a copy whose folder would be another table's, or contain it; each with its error."""
+    """Those of these tables without a copy whose folder would be, or contain, another one's; each with its error."""
     place = package_of(config).new_place
     chosen = {table: at for table in tables if (at := place(config.target, config.tables.of(table), table)) is not None}
     places = {table: re.sub("/+", "/", at).rstrip("/") for table, at in chosen.items()}

@@ -11,7 +11,7 @@ from lakeingest.lake.target import Staged, Tables
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies that the lake has, and for each table with which no run can continue the reason.
+    """The copies that the lake has, and the reason for each table with which no run can continue.
 
     `unopened` is the reason why the catalog cannot be opened, None when it can.
     """
@@ -30,7 +30,7 @@ def copied(target: Tables, settings: config.Target) -> list[TableId]:
 
 
 def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
-    """The copies of the tables, and the reasons against some of them; none if the lake does not exist yet."""
+    """The copies of these tables, and why no run can go on with some of them; none if the lake does not exist yet."""
     try:
         if not target.exists():
             return Copies()

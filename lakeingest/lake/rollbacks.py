@@ -69,7 +69,7 @@ class Rollbacks(Protocol):
         """
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Take back the changes `wanted`. Of our commits, readers see only the one that it names.
+        """Take back the changes `wanted`. Readers never see another commit of ours than the one that it names.
 
         It may be interrupted and begun again. Raises StaleWriter when someone committed after the answer of `found`.
         """

@@ -128,7 +128,7 @@ class Rewriter(Protocol):
 
 
 class Tables(Protocol):
-    """The tables of the lake: do they exist, where do they stand; create and drop them. For preflight and opening."""
+    """The tables of the lake: to find, create and drop them, and to see where they stand. For preflight and opening."""
 
     def exists(self) -> bool:
         """Whether the lake exists. If so, it is opened."""
@@ -212,7 +212,7 @@ class Staging(Protocol):
         """The commits of staging before the last one, the newest first, without those that readers have seen."""
 
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Undo what staging got after the commit `version`, one of `earlier`, in a new commit with this progress."""
+        """Undo all commits after the commit `version`, one of `earlier`, by a new commit with this progress."""
 
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Take out all rows in one staging commit with this progress. Readers see no difference before the publish.

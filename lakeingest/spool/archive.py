@@ -132,7 +132,7 @@ def keep(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kep
 
 
 def _due(archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None) -> list[Archived]:
-    """The archived segments that nobody needs: covered by a larger one, before a gap, or old and not to be read."""
+    """The archived segments that nobody needs: covered by a larger one, before a gap, or old and read already."""
     # Step 1: a larger segment, which comes first, replaces the smaller ones that it covers
     due, chain = [], list[Archived]()
     for segment in archived:

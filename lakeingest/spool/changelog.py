@@ -45,7 +45,7 @@ class StoredChangelog:
     """The changelog in a spool's folder. It can be read while a run writes it.
 
     `shown` returns the newest place as of which readers of the lake see the table; None if they do not see it. `suffix`
-    follows the changelog's name in positions of the table.
+    is appended to the changelog's name in positions of the table.
     """
 
     folder: File
@@ -65,7 +65,7 @@ class StoredChangelog:
     def _held(self, *, whole: bool) -> Held | None:
         """The segments of one listing. Raises `_Moved` if a run changed the folder meanwhile.
 
-        `whole`: a gap is taken for such a change.
+        `whole`: a gap counts as such a change.
         """
         path = self.folder / "opened.json"
         if not path.exists():

@@ -146,7 +146,10 @@ def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata
 
 
 def numbered(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
-    """The rows of a file with these ascending numbers: the table's columns, then `origin`, of `core.change.ORIGIN`."""
+    """The rows of a file with these ascending numbers: the table's columns, then the columns `origin`.
+
+    `origin` are some of `core.change.ORIGIN`.
+    """
     with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
         starts = _starts(opened.metadata.row_group(index).num_rows for index in range(opened.num_row_groups))

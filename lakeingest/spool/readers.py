@@ -64,5 +64,8 @@ def needed_by_readers(spool: File) -> Place | None:
 
 
 def _allowed() -> suppress:
-    """Let the block fail: nothing waits for a reader that may not write into the folder, so it has to keep up."""
+    """Ignore a failure of the block.
+
+    A reader that may not write into the folder has to keep up: nothing waits for it.
+    """
     return suppress(OSError, LakeIngestError)

@@ -1,6 +1,6 @@
 """Rows that were read again, for readers of the changelog: the rows that patches have put into a copy.
 
-rereads/<database>.<table>/<position of the first row>.json   names the files of one merge, which exist when it does
+rereads/<database>.<table>/<position of the first row>.json   names the files of one merge; without it they do not count
 rereads/<database>.<table>/<name>.parquet                     the rows
 
 These rows are not in the binlog. Each one is the row of its key as of the merge's stop. So a reader gets it after

@@ -187,7 +187,7 @@ class Spool:
         return sum(files.parquet_metadata(self.folder / segment.transactions).num_rows for segment in segments)
 
     def widen(self, read: Manifest) -> None:
-        """Let all segments after the start of `read` watch its tables. `read` was read for these tables alone.
+        """Add the tables of `read` to all segments after its start. It was read for these tables alone, up to the end.
 
         An interruption leaves segments that watch a table without a copy; the next call corrects them.
         """
@@ -369,7 +369,7 @@ class Spool:
         archive.keep(self.folder, self._opened.epoch, manifests, keep)
 
     def _whole_file(self, name: str, rows: int) -> File:
-        """A file of the spool. Raises StateUnreadable if it is truncated, or has not the row count of its manifest."""
+        """A file of the spool. Raises StateUnreadable if it is truncated, or its row count is not the manifest's."""
         try:
             count = files.parquet_metadata(self.folder / name).num_rows
         except (OSError, pa.ArrowException) as error:

@@ -81,7 +81,7 @@ class Definition:
 def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     """A JSON document that `schema_from_json` reads back.
 
-    It has no comments and defaults, which are those of the source.
+    Comments and defaults are left out: they are always those that the source has now.
     """
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}

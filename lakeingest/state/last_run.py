@@ -20,7 +20,7 @@ JOB = "LAKEINGEST_JOB"  # the environment variable in which `submit` gives a job
 def record(state: File, outcome: Mapping[str, Any]) -> None:
     """Store the outcome with the time and the job's token. Raises StorageFailed when it cannot be written.
 
-    `set` of the outcome has the keys that the command line changed.
+    The entry `set` of the outcome has the keys that the command line changed.
     """
     store.make_folder(state)
     at = datetime.now(UTC).isoformat(timespec="seconds")

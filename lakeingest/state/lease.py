@@ -266,7 +266,7 @@ def _parsed(contents: bytes) -> Mapping[str, Any]:
 
 
 def _now(path: Path) -> float:
-    """The time by the clock that gives files in the lease's folder their times; another machine's clock may differ."""
+    """The time by the clock that sets the times of files in the lease's folder. It may be another machine's clock."""
     lock = path.with_suffix(".lock")
     try:
         os.utime(lock)

@@ -44,8 +44,8 @@ _PASS_BYTES = 32 << 20  # a thread or task has the rows of so many bytes of thes
 class AllRows:
     """The rows of these files of staging after the changes of these merges, the oldest first. They are `count` rows.
 
-    They are put into `buckets` buckets. `published` is the commit that readers of the table in the `folder` see; None
-    where the folder has no table yet.
+    `buckets` is the number of buckets that they are put into. `published` is the commit that readers of the table in
+    the `folder` see; None where the folder has no table yet.
     """
 
     table: TableId
@@ -58,10 +58,10 @@ class AllRows:
     count: int
 
     def publish(self, properties: Mapping[str, str], spark: "SparkSession | None" = None) -> bool:
-        """Commit the rows, with these properties. False, and readers see nothing of it, where only Hudi can.
+        """Commit the rows, with these properties. Returns False where only Hudi can; readers then see nothing of it.
 
-        Without a session this process writes them; False where they are too large for it. Raises StaleWriter where
-        another run has rolled the commit back meanwhile.
+        Without a session this process writes them; it returns False where they are too large for it. Raises StaleWriter
+        where another run has rolled the commit back meanwhile.
         """
         if spark is None and files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False

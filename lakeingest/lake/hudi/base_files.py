@@ -137,7 +137,7 @@ def write_next(commit: Commit, group: FileGroup, previous: Contents, changes: pa
 
 
 def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
-    """Rows with RECORD as a file with this schema has them, numbered from `first` on.
+    """Rows that have RECORD, in the form of a file with this schema, numbered from `first` on.
 
     Deleted rows are left out if the schema has no DELETED. Raises Unfit for other columns, or values that do not fit.
     """

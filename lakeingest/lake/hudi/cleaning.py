@@ -26,7 +26,7 @@ _UNTIL = "until"
 def clean(folder: File, waiting: Waiting) -> None:
     """Let the files wait that only archived commits need, and delete those that have waited long enough.
 
-    The next call does what this one could not, or was interrupted in.
+    The next call finishes a call that failed or was interrupted.
     """
     kept = [begun for _, begun, _ in writes(folder)]
     if not kept:
@@ -34,10 +34,12 @@ def clean(folder: File, waiting: Waiting) -> None:
     savepoints = [file.name.partition("_")[0] for file in timeline(folder, "*_*.savepoint")]
     first = min([*kept, *savepoints])
     with suppress(OSError, StateUnreadable):
+        # Step 1: note that the files wait from now on. Step 2: refuse new queries on them, before they are deleted
         if not waiting.has(first):
             waiting.add(first, {_UNTIL: first})
         if earliest(folder) < first:  # Hudi archives older cleanings, together with the commits
             refuse_before(folder, first, max(kept))
+        # Step 3: delete the files that have waited, and then forget the removals
         due = list(waiting.due())
         if due:  # a table that was restored from an older copy has older commits
             files.delete_all(_replaced(folder, min(first, max(str(removal.of[_UNTIL]) for removal in due))))

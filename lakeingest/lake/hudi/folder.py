@@ -88,7 +88,7 @@ class TableFolder:
             return {PIPELINE: ""}
 
     def claim(self) -> None:
-        """Begin the first copy, which one of several pipelines may. Raises NotOurCopy when another one does."""
+        """Begin the first copy. Of several pipelines one can: raises NotOurCopy when another one has begun it."""
         if self.ownership is None:
             return
         self._claim.parent.make_folder()
@@ -159,7 +159,7 @@ class TableFolder:
         sync_changed([*changed, self.final, self.final.parent], since - CLOCK_SECONDS)
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
-        """Remove the folder of the first publish, in which the table must not be; not if it is another table's.
+        """Remove the folder of the first publish, unless it is another table's. The table must not be in it.
 
         In a store only Hadoop knows the objects that stand for folders; without Spark they stay.
         """

@@ -27,10 +27,10 @@ LOCK_SECONDS = 30.0  # how long a publish waits for another one of the table
 
 @contextmanager
 def publishing(table: TableId, folder: File, spark: "SparkSession | None" = None) -> Iterator[None]:
-    """Hold the lock in the block. Raises StaleWriter where another process has it for long; a killed process has none.
+    """Hold the lock in the block. Raises StaleWriter where another process has it for long.
 
     `folder` is the table's; the lock is a file beside it, if that is a disk. The process that commits holds it: the JVM
-    of the session, or this process.
+    of the session, or this process. The lock of a killed process is released.
     """
     if not isinstance(folder, Local):
         yield

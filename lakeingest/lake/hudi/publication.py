@@ -49,10 +49,10 @@ class Publication:
     properties: Mapping[str, str]
 
     def by_files(self) -> bool:
-        """Write the table's files, without Spark. False, and readers see nothing of it, where Hudi must or shall do it.
+        """Write the table's files, without Spark.
 
-        Hudi does it for a commit without changes, and when it is time to archive. Archiving waits while the clock is
-        behind the timeline.
+        Returns False where Hudi must or shall do it; readers then see nothing. Hudi does it for a commit without
+        changes, and when it is time to archive. Archiving waits while the clock is behind the timeline.
         """
         if self._has_all_rows:
             return self._with_all_rows()

@@ -33,9 +33,9 @@ def with_record_key(rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
 
 
 def key_text(key: Sequence[tuple[str, str]]) -> str:
-    """Spark's expression of a text that no other key has, for the names and types of the key's columns.
+    """A Spark expression for the text of a key, which no other key has; `key` has the columns' names and types.
 
-    Each part follows a `/`, which no escaped text has; it has no `:` or `,` either.
+    A `/` precedes the text of each column. No escaped text has a `/`, `:` or `,`.
     """
     parts = (f"'/', {_escaped(quote(name), kind)}" for name, kind in key)
     return f"concat({', '.join(parts)})"

@@ -48,7 +48,7 @@ class RowDelta:
     added: int
 
     def publish(self, properties: Mapping[str, str]) -> bool:
-        """Commit the changes, with these properties. False, and readers see nothing of it, where only Hudi can.
+        """Commit the changes, with these properties. Returns False where only Hudi can; readers then see nothing of it.
 
         Files that were written by then are rolled back by the next writer. Raises StaleWriter where another run has
         rolled back the commit meanwhile.

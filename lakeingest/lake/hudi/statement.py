@@ -30,7 +30,7 @@ def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
 
 
 def completed(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
-    """The changes, with NULL in those columns of the rows that they lack, because these were dropped."""
+    """The changes, with NULL in each column that the rows have and the changes lack: these columns were dropped."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     missing = [field for field in rows.schema if field.name not in changes.columns]

@@ -105,10 +105,7 @@ def _units(match: re.Match[str]) -> str:
 
 
 def _is_quiet(folder: File) -> bool:
-    """Whether all begun writes were completed, and are of a kind that leaves file groups.
-
-    Cleanings may be under way.
-    """
+    """Whether all begun writes were completed, and none replaces file groups. Cleanings may be under way."""
     begun, done = set(), set()
     for file in timeline(folder, "*.*"):
         times, _, kind = file.name.partition(".")

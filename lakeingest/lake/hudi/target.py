@@ -93,12 +93,13 @@ class HudiTarget(StagedTarget[Instant]):
         before the metastore was updated, a commit of progress alone follows, and the publish of that updates the
         metastore.
         """
-        # Step 1: refuse changes of others. Step 2: finish an interrupted publish. Step 3: begin staging again
+        # Step 1: refuse changes of others. Step 2: finish an interrupted publish. Step 3: begin staging again, if needed
         published = self._published(table)
         staged = self._resume_point(table, published)
         if published is not None:
             self._folder_of(table).finish(published)
         self._resume(table, published, staged)
+        # Step 4: a publish may have ended before the metastore was updated, and before staging was swept
         if staged is None or published is None or not staged.visible:
             return staged
         if self._metastore.follows(table, published.time) or self._staging(table).is_swept(published.version):
@@ -135,7 +136,7 @@ class HudiTarget(StagedTarget[Instant]):
         schema: TableSchema,  # noqa: ARG002 - readers see no comments
         properties: Mapping[str, str],
     ) -> Staged:
-        """Make one commit of the table: lakeingest if `target.merge` is `row_delta` and it can, else Hudi."""
+        """Make one commit of the table. lakeingest writes it if `target.merge` is `row_delta` and it can, else Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         # Step 1: the commit. Step 2: the metastore. Step 3: staging, whose sweep tells `recover` that step 2 was done
         if not self._write(staged, folder, properties, None):
@@ -154,7 +155,10 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Make a commit of progress alone, at whose publish Hudi archives commits; none while the clock is behind."""
+        """Make a commit of progress alone: Hudi archives commits at its publish.
+
+        None is made while the clock is behind.
+        """
         return staged if behind(self._folder_of(staged.progress.table).place) else self.mark(staged, staged.progress)
 
     @names_storage_errors
@@ -196,9 +200,10 @@ class HudiTarget(StagedTarget[Instant]):
     def _write(
         self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
     ) -> bool:
-        """Publish by a statement, or without a session by files of ours. False, and nothing is visible, if they cannot.
+        """Publish by a statement, or without a session by files of ours. Returns False if they cannot.
 
-        The process that commits holds a lock meanwhile, which is released when the process ends.
+        Nothing is visible then. The process that commits holds a lock meanwhile, which is released when the process
+        ends.
         """
         table = folder.table
         with publishing(table, folder.final, spark):

@@ -38,7 +38,7 @@ class IcebergAdoptions:
             commit(table, build(self._found(table)), functools.partial(self._look, table), build)
 
     def _adoption(self, table: TableId, loaded: Table) -> Transaction:
-        """A new commit on staging, with the progress from which a run continues, or without any if no run can."""
+        """A new commit on staging. It has the progress from which a run continues, unless no run can continue."""
         try:
             transaction = reset(table, loaded)
         except LakeIngestError:

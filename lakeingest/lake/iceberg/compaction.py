@@ -35,6 +35,7 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)
     old = [file for group in groups for file in group]
     rewritten = {file.file_path for file in old}
+    # the deletes of files that stay are written again, in one file
     remaining = of_files(dead, [file for file in rows if file.file_path not in rewritten])
     added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
     return FileChanges((*new_rows, *added, *write_deletes(table, remaining)), (*old, *deletes))

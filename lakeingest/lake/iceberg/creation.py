@@ -113,7 +113,7 @@ def without_progress(loaded: Table) -> Transaction:
 
 
 def show(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
-    """Make a table under its own name a copy that readers may use, with the commit that moves main to this version.
+    """Let readers use a table under its own name, with the commit that moves main to this version.
 
     The publish asserts the branch. So of a publish and a discard only the first one takes effect.
     """

@@ -128,7 +128,7 @@ class Entries:
             return None
 
     def found(self, table: TableId) -> Table | None:
-        """The table as a run finds it that begins: under its own name, else the newest one that is being built.
+        """The table for a run that begins: under its own name, else the newest one that is being built.
 
         Raises as `assert_ours` does.
         """
@@ -262,7 +262,7 @@ class Entries:
         return True
 
     def finish_naming(self, table: TableId, loaded: Table, *, is_published: bool) -> bool:
-        """Finish an interrupted first publish. Returns whether the table has got its own name by this."""
+        """Finish an interrupted first publish. Returns whether this gave the table its own name."""
         if not is_building(loaded):
             self._drop_others(table, loaded)
         return is_published and self.give_name(table, loaded)

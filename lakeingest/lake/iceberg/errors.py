@@ -28,7 +28,7 @@ from lakeingest.lake.iceberg.projection import NotProjectable
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Name a failure of the block as `lake.errors.storage_errors` does, or one of the catalogs' libraries."""
+    """Raise a failure of the block as `lake.errors.storage_errors` does, also one of the catalogs' libraries."""
     with errors.storage_errors(where, catalog):
         try:
             yield

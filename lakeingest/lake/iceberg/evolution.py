@@ -47,6 +47,7 @@ class Form:
 def evolve(transaction: Transaction, form: Form) -> None:
     """Let this commit give the table another form, unless it has it."""
     metadata = transaction.table_metadata
+    # a property that we set and nobody asks for any more gets our default, or is removed
     names, current = _given(metadata), metadata.properties
     withdrawn = [name for name in names["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}

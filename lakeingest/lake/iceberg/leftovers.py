@@ -1,8 +1,7 @@
 """Files in an Iceberg table's folder that nothing refers to, because a task or a commit was killed.
 
-Source: Iceberg's table specification, "Table Metadata". Each file that a snapshot needs is named by its manifest list,
-by the manifests in that list, or is one of these. The table's other files are versions of metadata.json, and
-statistics.
+Source: Iceberg's table specification, "Table Metadata". A snapshot needs its manifest list, the manifests that the list
+names, and the files that these manifests name. The table's other files are versions of metadata.json, and statistics.
 """
 
 import os

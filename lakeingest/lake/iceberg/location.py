@@ -114,7 +114,7 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
 
 
 def assert_outside(io: FileIO, table: TableId, location: str) -> None:
-    """Raises NotOurTable if the folder, or the one that a beginning of a name is in, is in another table's folder.
+    """Raises NotOurTable if the folder is in another table's folder. `location` may be the beginning of its name.
 
     Credentials that a catalog lent for the table's folder cannot look into the folders above: then nothing is raised.
     """

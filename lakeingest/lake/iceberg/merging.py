@@ -79,7 +79,7 @@ class StatementMerger(IcebergMerger):
 
 
 def _by_row_delta(merge: Merge) -> Prepared:
-    """Commit the positions of the old rows and the files of the new rows.
+    """Prepare to commit the positions of the old rows and the files of the new rows.
 
     A new file that a compaction rewrites is deleted.
     """
@@ -90,9 +90,9 @@ def _by_row_delta(merge: Merge) -> Prepared:
 
 
 def _by_statement(merge: Merge) -> Prepared:
-    """Commit a snapshot that Spark makes on its own branch: our commit moves staging to it.
+    """Let Spark merge on its own branch, and prepare to move staging to the snapshot of that branch.
 
-    Small files may be compacted.
+    Small files may be compacted, too.
     """
     progress, version = merge.after(merge.effects), merge.version
     if tip(merge.loaded, STAGING).snapshot_id != version:

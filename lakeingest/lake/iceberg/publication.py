@@ -1,4 +1,4 @@
-"""The commit that moves readers to a commit of staging, with everything that becomes visible with it."""
+"""The commit that lets readers see a commit of staging, and everything that becomes visible with it."""
 
 import json
 from collections.abc import Mapping

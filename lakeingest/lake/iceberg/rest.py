@@ -88,7 +88,7 @@ class TimedRestCatalog(RestCatalog):
         return session
 
     def _look_at_the_clock(self, response: Response, *_: object, **__: object) -> None:
-        """Compare this machine's clock with the server's clock, from which a time comes that a commit does not name."""
+        """Compare this machine's clock with the server's, which sets the times that a commit does not name."""
         with suppress(KeyError, TypeError, ValueError):
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0

@@ -87,7 +87,7 @@ def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, s
 def rolled_back(
     table: TableId, loaded: Table, *, wanted: Rollback, is_ours: Callable[[TableId, str], bool]
 ) -> Transaction:
-    """Move main to our commit, with the table's properties of that time; staging stays.
+    """Move main to our commit, and restore the schema, partitions, folder and position of the table. Staging stays.
 
     Raises StaleWriter where main has moved. The commit is refused if staging moves meanwhile, for example by a
     hand-over to another pipeline.

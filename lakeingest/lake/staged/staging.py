@@ -225,7 +225,7 @@ class StagingFolder:
         return bool(commits) and commits[0].version == version
 
     def sweep(self, version: int) -> None:
-        """Remove the files that only commits up to `version` need, which readers see now. That commit itself stays.
+        """Remove the files that only commits up to `version` need. Readers see that commit now, and it stays.
 
         Rows to compare are removed after an hour.
         """
@@ -261,12 +261,18 @@ class StagingFolder:
         return removed, freed
 
     def _unneeded(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
-        """The files that none of these commits names. The files of a folder, which Spark has written, are one group."""
+        """The files that none of these commits names, in groups.
+
+        The files of a folder, which Spark has written, are one group.
+        """
         needed = {name for commit in commits for name in (*commit.rows, *commit.changes)}
         yield from (group for name, group in self._groups("data").items() if f"data/{name}" not in needed)
 
     def _groups(self, part: str) -> dict[str, list[File]]:
-        """The files in a part of the folder, by their names there. The files of a folder are one group."""
+        """The files in one part of the folder, by their names.
+
+        All files of a folder in it are one group, under its name.
+        """
         place, groups = self.path / part, dict[str, list[File]]()
         if isinstance(place, Local):
             inside = [] if place.is_symlink() else place.glob("*")
