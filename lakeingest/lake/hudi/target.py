@@ -93,7 +93,7 @@ class HudiTarget(StagedTarget[Instant]):
         before the metastore was updated, a commit of progress alone follows, and the publish of that updates the
         metastore.
         """
-        # Step 1: refuse changes of others. Step 2: finish an interrupted publish. Step 3: begin staging again, if needed
+        # Step 1: refuse changes of others. Step 2: finish an interrupted publish. Step 3: begin staging again, if due
         published = self._published(table)
         staged = self._resume_point(table, published)
         if published is not None:
