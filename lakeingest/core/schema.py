@@ -75,6 +75,7 @@ SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
 _SHOWN = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets whose every character is in utf8mb3
 
 INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
+_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 
 
 NULL_DATES = "null dates"  # zero and partial dates are NULL
@@ -223,10 +224,20 @@ class TableSchema:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """The generated columns that are copied and that DDL may compute to other values."""
+        """The copied columns that DDL may give other values, also if it does not name them.
+
+        They are generated columns that a server may compute to other values (`generation`), and FLOAT(M,D) and
+        DOUBLE(M,D). MariaDB lets a FLOAT get digits without a look at its values, and cuts too large ones whenever it
+        copies the table later (measured, MariaDB 11.4).
+        """
         types = {column.name.casefold(): column.source_type.name for column in self.columns}
-        columns = map(self.column, self.generated)
-        return tuple(column.name for column in columns if is_bound(column.generation, types, column.source_type.name))
+        computed = [
+            column.name
+            for column in map(self.column, self.generated)
+            if is_bound(column.generation, types, column.source_type.name)
+        ]
+        cut = [column.name for column in self.columns if column.kind in _FLOATS and column.source_type.size]
+        return tuple(dict.fromkeys([*computed, *cut]))
 
     @property
     def layout(self) -> tuple[tuple[str, ...], ...]:

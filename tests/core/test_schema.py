@@ -221,6 +221,13 @@ def test_columns_that_another_session_may_compute_anew_are_told() -> None:
     assert LAID_OUT.bound == ()
 
 
+@pytest.mark.parametrize(("text", "is_bound"), [("float(12,4)", True), ("double(7,0)", True), ("float", False)])
+def test_a_number_whose_digits_are_declared_may_be_cut_by_any_copy_of_the_table(text: str, *, is_bound: bool) -> None:
+    """As MariaDB does with one that was larger before it had digits."""
+    number = Column("f", Kind.FLOAT, source_type(text))
+    assert replace(LAID_OUT, columns=(*LAID_OUT.columns, number)).bound == (("f",) if is_bound else ())
+
+
 def test_a_definition_hides_columns_that_are_only_stored() -> None:
     """Those that are skipped are not hidden, and where nothing is known nothing is."""
     stored = ("note", "line", "sum", "id", "price")

@@ -139,6 +139,22 @@ def test_mariadb_is_read_again_after_ddl(pipe_on: Callable[..., Pipe], server_of
     pipe.assert_equal(*names, "maybe", OTHER)
 
 
+@pytest.mark.any_format
+def test_numbers_that_ddl_cuts_without_naming_them_are_read_again(
+    pipe_on: Callable[..., Pipe], any_server: LocalServer
+) -> None:
+    """MariaDB gives a FLOAT its digits at once, and cuts its values when the table is copied for another column."""
+    pipe = pipe_on(any_server, chunk_rows=10)
+    pipe.sql(
+        "CREATE TABLE cut (id INT PRIMARY KEY, f FLOAT, d DOUBLE, n INT)", "INSERT INTO cut VALUES (1, 2e9, 2e9, 1)"
+    )
+    pipe.run()
+    for action in ("MODIFY f FLOAT(12,4), MODIFY d DOUBLE(12,4)", "MODIFY n BIGINT", "FORCE, ALGORITHM = COPY"):
+        pipe.sql("SET SESSION sql_mode = ''", f"ALTER TABLE cut {action}")
+        assert pipe.run().stopped == ()
+        pipe.assert_equal("cut")
+
+
 def test_readers_see_the_table_as_of_before_the_ddl_until_it_is_read(pipe: Pipe) -> None:
     """It is published up to there, although nothing more can be merged."""
     copied(pipe, "narrower", OTHER)

@@ -133,6 +133,10 @@ _MARIADB: Values = {
         ("'838:59:59.999999'", "838:59:59.999999"),
         ("'-838:59:59.9'", "-838:59:59.900000"),
     ),
+    "TIMESTAMP(3) NULL": (
+        *VALUES["TIMESTAMP(3) NULL"],
+        ("'1970-01-01 00:00:00.4'", dt.datetime(1970, 1, 1, 0, 0, 0, 400000, tzinfo=UTC)),  # the zero date for MySQL
+    ),
     "UUID": tuple((f"'{one}'", one) for one in _UUIDS),
     "INET6": tuple((f"'{one}'", one) for one in _ADDRESSES),
     "INET4": tuple((f"'{one}'", one) for one in ("0.0.0.1", "192.0.2.0", "255.255.255.255")),

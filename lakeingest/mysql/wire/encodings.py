@@ -59,7 +59,8 @@ class Sent:
     """The server's description of a column that it sends: from a column definition or a TABLE_MAP event.
 
     `size` is the number of bytes of a value in a row image, or of the length before it. `charset` is the charset in
-    which values are sent; `members` are those of an ENUM or SET.
+    which values are sent; `members` are those of an ENUM or SET. `has_epoch`: a TIMESTAMP of no seconds and a fraction
+    is a moment, as in MariaDB; for MySQL it is the zero date.
     """
 
     type: FieldType
@@ -70,6 +71,7 @@ class Sent:
     digits: int = 0
     charset: str = "utf8mb4"
     members: tuple[str, ...] = ()
+    has_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,11 @@ _EVENT_READERS: Readers = {
     (Kind.INT32, FieldType.YEAR): lambda values, _: numbers.years(values),
     **_all(_DATES, FieldType.DATE, lambda values, of: temporals.dates(values, of.column)),
     **_all(_DATETIMES, FieldType.DATETIME2, lambda values, of: temporals.datetimes(values, of.sent.digits, of.column)),
-    **_all(_STAMPS, FieldType.TIMESTAMP2, lambda values, of: temporals.timestamps(values, of.sent.digits, of.column)),
+    **_all(
+        _STAMPS,
+        FieldType.TIMESTAMP2,
+        lambda values, of: temporals.timestamps(values, of.sent.digits, of.column, has_epoch=of.sent.has_epoch),
+    ),
     **_all(_TIMES, FieldType.TIME2, lambda values, of: temporals.times(values, of.sent.digits, of.column)),
     (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.packed_decimals(
         values, of.sent.precision, of.sent.scale

@@ -57,10 +57,13 @@ def datetimes(values: Values, digits: int, column: Column) -> pa.Array:
     return _days(values, instants, column, _datetime_text)
 
 
-def timestamps(values: Values, digits: int, column: Column) -> pa.Array:
-    """TIMESTAMP in a row image: seconds since 1970, and the fraction; 0 is the zero date."""
+def timestamps(values: Values, digits: int, column: Column, *, has_epoch: bool) -> pa.Array:
+    """TIMESTAMP in a row image: seconds since 1970, and the fraction; 0 is the zero date.
+
+    `has_epoch`: only 0 without a fraction is that.
+    """
     instants = np.empty(len(values), np.int64)
-    _read_timestamps(values.data, values.start, fraction_bytes(digits), instants)
+    _read_timestamps(values.data, values.start, fraction_bytes(digits), has_epoch, instants)
     return _days(values, instants, column, lambda _: _ZERO)
 
 
@@ -210,14 +213,21 @@ def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants
 
 
 @kernel
-def _read_timestamps(data: np.ndarray, start: np.ndarray, fraction: int, instants: np.ndarray) -> None:
+def _read_timestamps(
+    data: np.ndarray,
+    start: np.ndarray,
+    fraction: int,
+    has_epoch: bool,
+    instants: np.ndarray,
+) -> None:
     """Fill `instants` from TIMESTAMPs in row images, 0 for NULL."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
             seconds = big_number(data, start[row], 4)
             micros = _fraction(data, start[row] + 4, fraction)
-            instants[row] = seconds * _SECOND + micros if seconds and micros < _SECOND else _IMPOSSIBLE
+            is_moment = seconds or (has_epoch and micros)
+            instants[row] = seconds * _SECOND + micros if is_moment and micros < _SECOND else _IMPOSSIBLE
 
 
 @kernel
