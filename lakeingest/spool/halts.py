@@ -4,7 +4,7 @@ The segments after a halt do not watch the table until they are read again with 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -50,7 +50,7 @@ def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.S
         if start.place == halt.before.place and table in segment.alterations:
             last = None if stop.history is None else stop.history.last
             followed = Followed.of(lift, fills, last, spool.folder / segment.transactions)
-            spool.put(number, replace(segment, followed={**segment.followed, table: followed}))
+            spool.follow(number, table, followed)
             return
 
 

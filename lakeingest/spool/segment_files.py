@@ -14,6 +14,8 @@ from lakeingest.core.history import History
 from lakeingest.core.position import GtidSet
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
+from lakeingest.errors import StateUnreadable
+from lakeingest.files import file as files
 from lakeingest.files.file import Draft, File
 from lakeingest.rows import TRANSACTIONS, Part, change_schema, stored
 from lakeingest.spool.manifest import Manifest
@@ -108,3 +110,16 @@ def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
         lows, highs = numbers[[0, *(ends + 1)]].tolist(), numbers[[*ends, -1]].tolist()
         intervals[row["uuid"], row["tag"]] = list(zip(lows, highs, strict=True))
     return GtidSet.of(intervals)
+
+
+def whole_file(folder: File, name: str, rows: int) -> File:
+    """A file of the spool in a folder. Raises StateUnreadable unless it has as many rows as the manifest says."""
+    try:
+        count = files.parquet_metadata(folder / name).num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise StateUnreadable(
+            f"the spool in {folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
+        ) from error
+    if count != rows:
+        raise StateUnreadable(f"{folder / name} has {count} rows, not {rows}; remove the folder and run again")
+    return folder / name

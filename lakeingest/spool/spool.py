@@ -8,13 +8,11 @@ spool/data/…                 the files of the manifests; any other file is the
 spool/rereads/…              rows that were read again, which only readers need (spool/reread_files.py)
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
 from typing import Self
-
-import pyarrow as pa
 
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.prepared import Pending
@@ -23,8 +21,11 @@ from lakeingest.errors import DAMAGED, SpoolGap, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File, Head
 from lakeingest.spool import archive, reread_files
+from lakeingest.spool.boundaries import Boundaries
+from lakeingest.spool.followed import Followed
 from lakeingest.spool.joined import file_names
 from lakeingest.spool.manifest import Manifest
+from lakeingest.spool.segment_files import whole_file
 from lakeingest.state import store
 
 NO_TIME = timedelta(0)
@@ -33,7 +34,7 @@ NO_TIME = timedelta(0)
 class Spool:
     """An open spool. An interruption of `append`, `widen` or `forget` leaves it complete.
 
-    Another thread may call `note`.
+    A run calls `guard` before it writes. Another thread may call `note`.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Spool:
         opened: Position,
         segments: Mapping[int, Manifest],
         last: int,
-        boundaries: Mapping[FilePosition, int] | None = None,
+        boundaries: Boundaries,
         skipped: Mapping[int, Manifest] | None = None,
         pending: Pending | None = None,
         *,
@@ -50,12 +51,17 @@ class Spool:
     ) -> None:
         self.folder = folder
         self._head = head
-        self._boundaries = dict(boundaries or {})
+        self._boundaries = boundaries
         self._opened, self._opened_pending = opened, pending
         self._segments = dict(segments)
         self._position = reduce(_after, self._segments.values(), opened)
         self._last = last  # number of the last manifest file, also if `load` skipped it
         self._skipped = dict(skipped or {})
+        self._assert_owner: Callable[[], None] = lambda: None  # readers write nothing
+
+    def guard(self, assert_owner: Callable[[], None]) -> None:
+        """Let each write begin with this question. It raises LeaseLost where another run owns the spool by now."""
+        self._assert_owner = assert_owner
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
@@ -73,8 +79,7 @@ class Spool:
                 int(file.stem): Manifest.from_json(files.parsed(contents))
                 for file, contents in zip(manifests, files.read_all(manifests), strict=True)
             }
-            noted_file = folder / "boundaries.json"
-            boundaries = _boundaries(store.read(noted_file)) if noted_file.exists() else {}
+            boundaries = Boundaries.load(folder)
         except (OSError, *DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
         live = {
@@ -109,7 +114,7 @@ class Spool:
             head = Head(folder / "opened.json")
             head.begin(opened.to_json())  # Step 3: the new spool exists
         archive.begin(folder)  # Step 4: its changelog gets a name
-        return cls(folder, opened, {}, 0, head=head)
+        return cls(folder, opened, {}, 0, Boundaries(folder / "boundaries.json"), head=head)
 
     @property
     def start(self) -> Place:
@@ -146,21 +151,20 @@ class Spool:
     @property
     def boundaries(self) -> Mapping[FilePosition, int]:
         """The noted ends of transactions after `position`, each with the second (since 1970) when its file began."""
-        epoch, place = self._opened.epoch, self.position.place
-        return {at: began for at, began in self._boundaries.items() if at.place(epoch) > place}
+        return self._boundaries.after(self.position.place)
 
     def note(self, boundary: FilePosition, began: int) -> None:
         """Record the end of a transaction for `boundaries`, also for the next run. Ends before `position` are dropped.
 
         `began` is the second (since 1970) in which its file began.
         """
-        if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries:
-            self._boundaries = {**self.boundaries, boundary: began}
-            store.replace(self.folder / "boundaries.json", {str(at): second for at, second in self._boundaries.items()})
+        if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries.known:
+            self._assert_owner()
+            self._boundaries.note(boundary, began, self.position.place)
 
     def keep_boundaries(self, valid: Collection[FilePosition]) -> None:
         """Drop all boundaries but these: at the others no transaction ends any more."""
-        self._boundaries = {at: began for at, began in self._boundaries.items() if at in valid}
+        self._boundaries.keep(valid)
 
     def append(self, segments: Sequence[Manifest]) -> None:
         """Add segments to the spool, in order. Their files must be complete.
@@ -168,6 +172,7 @@ class Spool:
         Raises SpoolGap where a segment does not begin at the end of the spool. Raises StaleWriter where another run has
         appended since this spool was loaded: its manifests are never replaced.
         """
+        self._assert_owner()
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()  # makes the files' names durable before a manifest names them
         for segment in segments:
@@ -196,6 +201,7 @@ class Spool:
             raise SpoolGap(
                 f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
             )
+        self._assert_owner()
         later = [
             number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
         ]
@@ -206,7 +212,7 @@ class Spool:
             nulled = {table: count for table, count in segment.nulled.items() if table not in read.tables}
             nulled |= read.nulled if is_last else {}
             wider = replace(segment, tables={**segment.tables, **tables}, nulled=nulled)
-            self.put(number, wider)
+            self._put(number, wider)
 
     @property
     def segments(self) -> Collection[Manifest]:
@@ -226,6 +232,7 @@ class Spool:
         segment = self._segments[number]
         if (read.start, read.stop) != (segment.start, segment.stop) or table in segment.tables:
             raise SpoolGap(f"{read.start} to {read.stop} is not what the spool lacks of {table}")
+        self._assert_owner()
         wider = replace(
             segment,
             tables={**segment.tables, table: read.tables[table]},
@@ -233,7 +240,7 @@ class Spool:
         )
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()
-        self.put(number, wider)
+        self._put(number, wider)
 
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Begin the spool earlier, at `opened`, for tables that join. `read` has their changes from there to its start.
@@ -243,6 +250,7 @@ class Spool:
         """
         if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
             raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
+        self._assert_owner()
         self._put_away(self._skipped)  # these manifests would be part of the spool once it begins earlier
         self._skipped = {}
         archive.empty(self.folder)
@@ -270,7 +278,7 @@ class Spool:
                 raise SpoolGap(f"{table} was not watched from {segment.start} to {segment.stop}")
             file = segment.tables[table]
             if file is not None:
-                paths.append(self._whole_file(*file))
+                paths.append(whole_file(self.folder, *file))
         return paths
 
     def watched_from(self, table: TableId) -> Place:
@@ -311,6 +319,7 @@ class Spool:
         ]
         if not ended and not self._skipped:
             return
+        self._assert_owner()
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # the start moves first: a crash then leaves manifests that end at or before it, and `load` skips those
         self._move(opened, self._segments[ended[-1]].pending if ended else self._opened_pending)
@@ -323,9 +332,10 @@ class Spool:
 
     def drop(self, number: int, tables: Collection[TableId]) -> None:
         """Take these tables out of a segment, and remove their files."""
+        self._assert_owner()
         segment = self._segments[number]
         watched = {table: file for table, file in segment.tables.items() if table not in tables}
-        self.put(number, replace(segment, tables=watched))
+        self._put(number, replace(segment, tables=watched))
         with store.storage_errors(self.folder):
             for file in (segment.tables[table] for table in tables):
                 if file is not None:
@@ -336,9 +346,10 @@ class Spool:
 
         An interruption leaves some of the neighbours beside it; `load` passes over them.
         """
+        self._assert_owner()
         first, *others = numbers
         parts = [self._segments[number] for number in numbers]
-        self.put(first, whole)
+        self._put(first, whole)
         with store.storage_errors(self.folder):
             for number in others:
                 del self._segments[number]
@@ -350,7 +361,13 @@ class Spool:
     def _manifest(self, number: int) -> File:
         return self.folder / "segments" / f"{number:06d}.json"
 
-    def put(self, number: int, segment: Manifest) -> None:
+    def follow(self, number: int, table: TableId, followed: Followed) -> None:
+        """Record in a segment of DDL how the copy of the table has followed it."""
+        self._assert_owner()
+        segment = self._segments[number]
+        self._put(number, replace(segment, followed={**segment.followed, table: followed}))
+
+    def _put(self, number: int, segment: Manifest) -> None:
         """Replace the manifest of a segment: it has other tables now, or includes its neighbours."""
         store.replace(self._manifest(number), segment.to_json())
         self._segments[number] = segment
@@ -368,18 +385,6 @@ class Spool:
         manifests = [(self._manifest(number), segment) for number, segment in dropped.items()]
         archive.keep(self.folder, self._opened.epoch, manifests, keep)
 
-    def _whole_file(self, name: str, rows: int) -> File:
-        """A file of the spool. Raises StateUnreadable if it is truncated, or its row count is not the manifest's."""
-        try:
-            count = files.parquet_metadata(self.folder / name).num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise StateUnreadable(
-                f"the spool in {self.folder} lacks {name}, or it is damaged: {error}; remove the folder and run again"
-            ) from error
-        if count != rows:
-            raise StateUnreadable(f"{self.folder / name} has {count} rows, not {rows}; remove the folder and run again")
-        return self.folder / name
-
     def _between(self, after: Place, stop: Place) -> Iterable[Manifest]:
         epoch = self._opened.epoch
         return [
@@ -387,11 +392,6 @@ class Spool:
             for segment in self._segments.values()
             if segment.stop.place(epoch) > after and segment.start.place(epoch) < stop
         ]
-
-
-def _boundaries(doc: Mapping[str, int] | Sequence[str]) -> dict[FilePosition, int]:
-    """The boundaries of a document. The list of an older version does not distinguish histories: it is ignored."""
-    return {FilePosition.parse(at): int(began) for at, began in doc.items()} if isinstance(doc, Mapping) else {}
 
 
 def _after(position: Position, segment: Manifest) -> Position:

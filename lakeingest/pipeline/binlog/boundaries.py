@@ -12,13 +12,12 @@ from lakeingest.core.position import is_within
 from lakeingest.errors import LakeIngestError, Retryable
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.spool.spool import Spool
-from lakeingest.state.lease import Lease
 
 EVERY_SECONDS = 10.0
 
 
 @contextmanager
-def noted(source: BinlogSource, lease: Lease, spool: Callable[[], Spool]) -> Iterator[None]:
+def noted(source: BinlogSource, spool: Callable[[], Spool]) -> Iterator[None]:
     """Note the written position in the spool every 10 s while the block runs; each time on a short-lived connection.
 
     Nothing depends on it: if it fails, the binlog is cut at fewer positions.
@@ -30,7 +29,7 @@ def noted(source: BinlogSource, lease: Lease, spool: Callable[[], Spool]) -> Ite
         with suppress(LakeIngestError):
             while not stop.wait(EVERY_SECONDS):
                 with suppress(Retryable):  # the source may be back the next time
-                    _note(source, lease, spool(), began)
+                    _note(source, spool(), began)
 
     thread = threading.Thread(target=note, name="boundaries", daemon=True)
     thread.start()
@@ -41,7 +40,7 @@ def noted(source: BinlogSource, lease: Lease, spool: Callable[[], Spool]) -> Ite
         thread.join(BinlogSource.CONNECT_SECONDS)
 
 
-def _note(source: BinlogSource, lease: Lease, spool: Spool, began: dict[str, int]) -> None:
+def _note(source: BinlogSource, spool: Spool, began: dict[str, int]) -> None:
     """Note the written position once, unless another server answers."""
     with source.beside() as connection:
         if connection.state().uuid != spool.position.server_uuid:
@@ -49,7 +48,6 @@ def _note(source: BinlogSource, lease: Lease, spool: Spool, began: dict[str, int
         at = connection.written()
     if at.file not in began:
         began[at.file] = source.file_began(at.file)
-    lease.assert_held()
     spool.note(at, began[at.file])
 
 

@@ -88,7 +88,6 @@ def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
         )
     since = at.place(start.epoch)
     if since < binlog.spool.watched_from(table.id):
-        edges.lease.assert_held()
         stopped = _extend(source, binlog.spool, {table.id: table.schema}, {table.id: at})
         if table.id in stopped:
             raise stopped[table.id]

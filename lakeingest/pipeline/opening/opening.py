@@ -78,6 +78,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             asked = asked_anew(config, requested, in_lake.staged) - refused.keys()
             start = open_spool(config, source, target, in_lake, asked)
             spool, loaded = start.spool, start.loaded
+            spool.guard(lease.assert_held)
             if predecessor is not None:
                 hand_over(state_of(config), ours)  # only now: the new spool is of the new server
             again = start.again | _copied_by_another_definition(loaded)
@@ -106,7 +107,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             if _is_large(run):
                 warm_up(executors.open())
             observe(Opened(len(loaded.schemas), time.monotonic() - began))
-            with noted(source, lease, lambda: run.binlog.spool):
+            with noted(source, lambda: run.binlog.spool):
                 yield run
 
 

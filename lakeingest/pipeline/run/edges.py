@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Edges:
     """The ports that a stage works with. The table that it works on is a `TableRun`.
 
-    A stage commits to the target by `committing`. Before it writes to the spool or the state, it asserts itself that
-    the lease is held.
+    A stage commits to the target by `committing`. The spool asserts by itself that the lease is held, before each
+    write; before it writes to another document of the state, the stage asserts that.
     """
 
     config: Config
