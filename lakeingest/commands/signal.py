@@ -23,7 +23,7 @@ from lakeingest.lake.formats import open_target
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import Observer, unobserved
-from lakeingest.pipeline.signals.without_run import settle
+from lakeingest.pipeline.signals.without_run import serve_without_run
 from lakeingest.state.lease import is_held
 from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 from lakeingest.state.signals import SignalDocument, SignalFolder, this_process
@@ -194,7 +194,7 @@ def _work(
         if any(document.signal.action in _WORK for document in signals):
             run(config, names, None, observe, spark, stopping=lambda: not unfinished())
         else:
-            settle(config, observe)
+            serve_without_run(config, observe)
     except LeaseHeld:
         raise
     except LakeIngestError:

@@ -136,7 +136,7 @@ def signature(keys: Iterable[ForeignKey]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class CascadesRead:
     """All changes by foreign keys up to the place `to` are in a copy, or in patches that wait for its next merge.
 
     `keys` is the signature of the foreign keys that were known then.

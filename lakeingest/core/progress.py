@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
-from lakeingest.core.cascades import Settled
+from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.keys import EVERY_KEY, Key
 from lakeingest.core.phases import TRANSITIONS, IllegalStep, Phase, Step
 from lakeingest.core.position import Place, Position
@@ -60,7 +60,7 @@ class Progress:
     uncounted: bool = False
     gap: bool = False
     restarts: int = 0
-    cascades: Settled | None = None
+    cascades: CascadesRead | None = None
 
     def __post_init__(self) -> None:
         if self.phase in {Phase.LEVEL, Phase.AUDITED, Phase.PUBLISHED}:
@@ -131,7 +131,7 @@ class Progress:
         signals: Collection[int] = (),
         up_to: Key | None = None,
         last: bool = False,
-        settled: Collection[int] = (),
+        done: Collection[int] = (),
         nulled: int = 0,
         read_to: Position | None = None,
     ) -> Self:
@@ -139,22 +139,22 @@ class Progress:
 
         The files of the patches are durable, and no staged row has changed. Without patches, the copy is level and has
         all those rows. Their views have all changes before `since`, and the spool has the changes after it.
-        `signals` are the signals that the re-snapshot answers once its `last` rows are read. `settled` are signals
+        `signals` are the signals that the re-snapshot answers once its `last` rows are read. `done` are signals
         whose documents say that they are done. `up_to` is the key before which all requested rows are read.
         """
-        answers = self._answers(Reread(tuple(signals), up_to), last=last, settled=settled)
+        answers = self._answers(Reread(tuple(signals), up_to), last=last, done=done)
         if not patches:
             return self._after(Step.SAME, **answers)
         return self._patched(patches, since, nulled, read_to, **answers)
 
     def cascades_read(
-        self, patches: Collection[Patch], since: Place, settled: Settled, *, nulled: int, read_to: Position
+        self, patches: Collection[Patch], since: Place, read: CascadesRead, *, nulled: int, read_to: Position
     ) -> Self:
-        """The rows that foreign keys may have changed were read again: from now on `cascades` is `settled`.
+        """The rows that foreign keys may have changed were read again: from now on `cascades` is `read`.
 
-        Their view has every transaction up to the place in `settled`. A re-snapshot that runs goes on.
+        Their view has every transaction up to the place in `read`. A re-snapshot that runs goes on.
         """
-        return self._patched(patches, since, nulled, read_to, cascades=settled)
+        return self._patched(patches, since, nulled, read_to, cascades=read)
 
     def _patched(
         self, patches: Collection[Patch], since: Place, nulled: int, read_to: Position | None, **changes: Any
@@ -180,11 +180,11 @@ class Progress:
             **{"cascades": cascades} | changes,
         )
 
-    def _answers(self, reread: Reread, *, last: bool, settled: Collection[int]) -> dict[str, Any]:
+    def _answers(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
         """The changed fields: how far the re-snapshot has come, the answered signals, and whether a gap is left."""
         return {
             "reread": reread if (reread.signals or self.gap) and not last else None,
-            "answered": united(self.answered, reread.signals if last else (), settled),
+            "answered": united(self.answered, reread.signals if last else (), done),
             "gap": self.gap and not last,
         }
 
@@ -210,7 +210,7 @@ class Progress:
         covered_from: Place,
         *,
         signals: Collection[int] = (),
-        cascades: Settled | None = None,
+        cascades: CascadesRead | None = None,
     ) -> Self:
         """Give the rows a later `position`, although the changes in between are not known.
 

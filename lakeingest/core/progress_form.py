@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lakeingest.core.cascades import Settled
+from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.phases import Phase
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
@@ -80,5 +80,5 @@ def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
         "uncounted": doc.get("uncounted", False) is True,
         "gap": doc.get("gap", False) is True,
         "restarts": int(doc.get("restarts", 0)),
-        "cascades": None if doc.get("cascades") is None else Settled.from_json(doc["cascades"]),
+        "cascades": None if doc.get("cascades") is None else CascadesRead.from_json(doc["cascades"]),
     }

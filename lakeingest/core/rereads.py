@@ -70,6 +70,6 @@ class Reread:
         return cls(tuple(int(number) for number in doc["signals"]), up_to)
 
 
-def united(answered: Collection[int], more: Collection[int], settled: Collection[int]) -> tuple[int, ...]:
-    """The answered signals, ascending, without the `settled` ones, whose documents say already that they are done."""
-    return tuple(sorted({*answered, *more} - set(settled)))
+def united(answered: Collection[int], more: Collection[int], done: Collection[int]) -> tuple[int, ...]:
+    """The answered signals, ascending, without the `done` ones, whose documents say already that they are done."""
+    return tuple(sorted({*answered, *more} - set(done)))

@@ -22,7 +22,7 @@ def last_ddl(
 
     None, unless all transactions that changed the table had certainly ended before that DDL. All tables have None if
     the segment holds an event that cannot be passed over. The DDL must be in force, as it is after
-    `read_settled_schema` has returned. Rows are not decoded.
+    `read_stable_schema` has returned. Rows are not decoded.
     """
     ends = dict[TableId, FilePosition | None]()
     while not segment.empty:  # each read ends at the next DDL, and the segment goes on after it

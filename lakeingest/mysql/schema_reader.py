@@ -113,7 +113,7 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
     return schema
 
 
-def read_settled_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
+def read_stable_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
     """The definition as from `read_schema`, read under the table's metadata lock: all DDL in the binlog is in force.
 
     Without the lock it may not be: the server writes DDL to the binlog before information_schema shows it. If other

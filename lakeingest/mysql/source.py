@@ -128,8 +128,8 @@ class Source:
         return schema_reader.read_schema(self.connection, table, choices)
 
     def stable_schema(self, table: TableId, choices: Choices = USUAL) -> TableSchema:
-        """The definition of a table while nobody alters it (`schema_reader.read_settled_schema`)."""
-        return schema_reader.read_settled_schema(self.connection, table, choices)
+        """The definition of a table while nobody alters it (`schema_reader.read_stable_schema`)."""
+        return schema_reader.read_stable_schema(self.connection, table, choices)
 
     def schemas(self, tables: Mapping[TableId, Choices]) -> Mapping[TableId, TableSchema | OperatorNeeded]:
         """The definition of each table, or why it is refused (`schema_reader.read_schemas`)."""

@@ -3,7 +3,7 @@
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.cascades.cascades import remove_read, settle
+from lakeingest.pipeline.cascades.cascades import read_cascades, remove_read
 from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
@@ -46,7 +46,7 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
     """
     for tries_left in reversed(range(PUBLISH_TRIES)):
-        has_read = settle(edges, binlog, table)
+        has_read = read_cascades(edges, binlog, table)
         merge_over_halts(edges, binlog, table)
         try:
             publish(edges, table)

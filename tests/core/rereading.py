@@ -214,7 +214,7 @@ class Rereading(World):
             signals=request.signals,
             up_to=self.reads[-1].keys.upper,
             last=self.is_last(request),
-            settled=self.settled(),
+            done=self.done(),
         )
         self.store(self.lake.rows, progress)
         self.reads, self.request, self.since = [], None, None
@@ -223,7 +223,7 @@ class Rereading(World):
         """Whether all that was asked for is read."""
         return not self.in_chunks or self.reads[-1].keys.upper == (request.scope.range or KeyRange()).upper
 
-    def settled(self) -> tuple[int, ...]:
+    def done(self) -> tuple[int, ...]:
         """The signals that are known to be done."""
         return tuple(number for number, signal in self.signals.items() if signal.state is State.DONE)
 
@@ -317,7 +317,7 @@ class Rereading(World):
 
     def answered(self) -> set[int]:
         """The signals that are answered once this is published."""
-        return {*self.state.answered, *self.settled()}
+        return {*self.state.answered, *self.done()}
 
     def publish(self) -> None:
         """The signals whose rows readers see are done."""

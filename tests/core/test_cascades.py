@@ -10,11 +10,11 @@ import pytest
 from lakeingest.core.cascaded import Cascaded, Standing
 from lakeingest.core.cascades import (
     Affected,
+    CascadesRead,
     ForeignKey,
     Row,
     RowChange,
     Rule,
-    Settled,
     depth,
     family,
     signature,
@@ -199,11 +199,11 @@ def test_the_order_and_the_signature_of_foreign_keys() -> None:
 
 def test_what_is_settled_is_read_back() -> None:
     """And nothing else."""
-    settled = Settled("f00d", place(3))
-    assert Settled.from_json(settled.to_json()) == settled
+    settled = CascadesRead("f00d", place(3))
+    assert CascadesRead.from_json(settled.to_json()) == settled
     for wrong in ({}, {"keys": "f00d", "to": "3"}, {"keys": "f00d"}):
         with pytest.raises(StateUnreadable):
-            Settled.from_json(wrong)
+            CascadesRead.from_json(wrong)
 
 
 def test_nothing_is_forgotten_of_a_table_that_nobody_asked_for() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeingest.core import progress_form
-from lakeingest.core.cascades import Settled
+from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.history import History
 from lakeingest.core.keys import KeyRange
 from lakeingest.core.needed import needed_by
@@ -147,8 +147,8 @@ def test_chunks_are_carried_to_a_server_that_has_all_that_they_saw() -> None:
     assert (after.position, after.read_to, after.needed_from, after.rows) == (HERE, THERE, HERE.place, before.rows)
     known = GtidSet.of_gtids([LOG[0][0]])
     assert before.carried(replace(HERE, gtids=known), THERE).splits.all[0].low == known
-    settled = Settled("f00d", COVERED)
-    assert replace(before, cascades=settled).carried(HERE, THERE).cascades == Settled("f00d", HERE.place)
+    settled = CascadesRead("f00d", COVERED)
+    assert replace(before, cascades=settled).carried(HERE, THERE).cascades == CascadesRead("f00d", HERE.place)
 
 
 def stored(progress: Progress) -> Any:
@@ -356,7 +356,7 @@ def test_a_table_is_published_again_after_each_range_that_is_read_again() -> Non
     late = Patch("late", KeyRange((9,)), GtidSet(), Place(0, 1, 12))
     last = shown.reread_rows([late], position(9).place, signals=[4, 6], last=True)
     assert (last.reread, last.answered) == (None, (4, 6))
-    again = last.reread_rows([PATCH], COVERED, signals=[8], last=True, settled=[4])
+    again = last.reread_rows([PATCH], COVERED, signals=[8], last=True, done=[4])
     assert (again.answered, again.patches) == ((6, 8), (late, PATCH))
     for progress in (first, level, shown, last, again):
         assert progress_form.from_json(stored(progress)) == progress
@@ -482,13 +482,13 @@ def test_a_quiet_table_does_not_go_back_and_stays_on_its_server() -> None:
 
 def test_what_is_known_of_foreign_keys_goes_with_the_rows() -> None:
     """A merge does not change it. Rows that are read again may move it back, because their views may lack changes."""
-    settled = Settled("f00d", Place(0, 1, 7))
+    settled = CascadesRead("f00d", Place(0, 1, 7))
     progress = replace(at(Phase.LEVEL), cascades=settled)
     assert merged(progress).cascades == settled
     patch = replace(PATCH, high=Place(0, 1, 9))
     for since, to in ((5, 5), (8, 7)):
         assert progress.reread_rows([patch], Place(0, 1, since)).cascades == replace(settled, to=Place(0, 1, to))
-    later = Settled("f00d", Place(0, 1, 8))
+    later = CascadesRead("f00d", Place(0, 1, 8))
     running = progress.reread_rows([patch], Place(0, 1, 8), signals=(3,), up_to=(4,))
     again = running.cascades_read([replace(patch, name="q")], Place(0, 1, 8), later, nulled=1, read_to=position(9))
     assert (again.cascades, again.reread, again.nulled) == (later, Reread((3,), (4,)), running.nulled + 1)
@@ -503,8 +503,8 @@ def test_another_server_has_what_was_settled_at_the_position() -> None:
     """And of anything else nobody knows where it is there."""
     progress = at(Phase.LEVEL)
     assert progress.position is not None
-    here = Settled("f00d", progress.position.place)
-    assert replace(progress, cascades=here).moved(HERE).cascades == Settled("f00d", HERE.place)
+    here = CascadesRead("f00d", progress.position.place)
+    assert replace(progress, cascades=here).moved(HERE).cascades == CascadesRead("f00d", HERE.place)
     assert replace(progress, cascades=replace(here, to=COVERED)).moved(HERE).cascades is None
     assert progress.moved(HERE).cascades is None
 
@@ -512,6 +512,6 @@ def test_another_server_has_what_was_settled_at_the_position() -> None:
 def test_the_spool_keeps_what_changes_of_parents_need() -> None:
     """From where the copy has changes by foreign keys, also that which readers see."""
     progress = at(Phase.LEVEL)
-    early = replace(progress, cascades=Settled("f00d", Place(0, 1, 2)))
+    early = replace(progress, cascades=CascadesRead("f00d", Place(0, 1, 2)))
     assert needed_by(progress, None) == Place(0, 1, 7)
     assert needed_by(early, None) == needed_by(progress, early) == Place(0, 1, 2)

@@ -35,7 +35,7 @@ from lakeingest.mysql.connection import connect, written_position
 from lakeingest.mysql.default_values import with_default_values
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.schema_reader import read_schema, read_settled_schema
+from lakeingest.mysql.schema_reader import read_schema, read_stable_schema
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
 from lakeingest.rows import constants, laid_over, table_schema
 from lakeingest.spool.manifest import Manifest
@@ -145,7 +145,7 @@ class CopiesInMemory:
 
     def _lift(self, connection: pymysql.Connection, before: TableSchema, alterations: Sequence[Alteration]) -> Lift:
         """Over the first of them; NotLiftable."""
-        now = read_settled_schema(connection, before.table, before.choices)
+        now = read_stable_schema(connection, before.table, before.choices)
         now = with_default_values(self._source, now, added(before, alterations, now))
         return lifts(before, alterations, now)[0]
 

@@ -27,11 +27,11 @@ from tests.servers import lakes
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark]
 
 # Kills itself before the given write of a document or of a line, or after it.
-SETTLE = """
+SERVE = """
 import os, signal, sys
 from pathlib import Path
 from lakeingest.config import parse_config
-from lakeingest.pipeline.signals.without_run import settle
+from lakeingest.pipeline.signals.without_run import serve_without_run
 from lakeingest.state import store
 
 folder, text, number, after = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
@@ -52,7 +52,7 @@ def dying(write):
 
 store.replace, store.append = dying(store.replace), dying(store.append)
 import json
-settle(parse_config(json.loads(text), folder, {}))
+serve_without_run(parse_config(json.loads(text), folder, {}))
 """
 
 
@@ -78,7 +78,7 @@ def document(pipe: Pipe) -> str:
 def settled_but_killed(pipe: Pipe, folder: Path, number: int, when: str) -> bool:
     """Whether the process was killed at that write; False when it had fewer."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", SETTLE, str(folder), document(pipe), str(number), when]
+    command = [sys.executable, "-c", SERVE, str(folder), document(pipe), str(number), when]
     code = subprocess.run(command, env=environment, check=False, timeout=60).returncode
     assert code in {0, -signal.SIGKILL}
     return code != 0

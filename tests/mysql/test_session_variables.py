@@ -33,7 +33,7 @@ from lakeingest.mysql.preflight import foreign_keys
 from lakeingest.mysql.preflight import server as conditions
 from lakeingest.mysql.preflight import tables as table_conditions
 from lakeingest.mysql.preflight.server import Server, ask
-from lakeingest.mysql.schema_reader import list_tables, list_views, read_schemas, read_settled_schema
+from lakeingest.mysql.schema_reader import list_tables, list_views, read_schemas, read_stable_schema
 from lakeingest.mysql.text_classes import text_classes
 from tests.mysql.database import EPOCH, Db, database_on
 from tests.mysql.values import values_of
@@ -140,7 +140,7 @@ def answers(db: Db, start: FilePosition) -> dict[str, object]:
         found["views"] = list_views(connection)
         schemas = read_schemas(connection, dict.fromkeys(tables, CHOICES))
         found["definitions"] = schemas
-        found["settled"] = read_settled_schema(connection, tables[1], CHOICES)
+        found["settled"] = read_stable_schema(connection, tables[1], CHOICES)
         before = query(connection, f"SELECT COUNT(*) FROM {db.name}.other")
         db.run("INSERT INTO other VALUES ()")
         found["sees what others write"] = query(connection, f"SELECT COUNT(*) FROM {db.name}.other") != before

@@ -127,7 +127,7 @@ class TableFolder:
             self._copy(self.final)
             self._forget_building()
 
-    def settle(self, published: Instant | None) -> None:
+    def name_record_key(self, published: Instant | None) -> None:
         """Write the record key that this commit gave the rows into the table's properties.
 
         Readers do not need the property. If a run ends after the commit and before this, the next run does it.
@@ -141,7 +141,7 @@ class TableFolder:
             self.give_name()
         elif isinstance(self.final, Stored):
             self._forget_building()
-        self.settle(published)
+        self.name_record_key(published)
 
     def make_durable(self, since: float) -> None:
         """Make the files durable that were written since then, in seconds since 1970.

@@ -228,7 +228,7 @@ class HudiTarget(StagedTarget[Instant]):
             if published is None:
                 self._give_name(folder)
             if is_started_over(publication.commits):
-                folder.settle(folder.published())
+                folder.name_record_key(folder.published())
             # readers see the commit before it is durable; staging and the spool are kept until it is
             folder.make_durable(began)
             folder.clear_building(spark)
@@ -242,7 +242,7 @@ class HudiTarget(StagedTarget[Instant]):
         table, staging, published = folder.table, self._staging(folder.table), folder.published()
         if staged.published != (None if published is None else published.version):
             raise published_by_another(table)
-        folder.settle(published)  # again: a run that lost its lease may have done it late, for an older commit
+        folder.name_record_key(published)  # again: a run that lost its lease may have done it late, for an older commit
         if published is not None:
             assert_whole(table, folder.place)
         way, history = self.settings.way_of_merging, self.settings.history

@@ -59,8 +59,8 @@ class Sent:
     """The server's description of a column that it sends: from a column definition or a TABLE_MAP event.
 
     `size` is the number of bytes of a value in a row image, or of the length before it. `charset` is the charset in
-    which values are sent; `members` are those of an ENUM or SET. `has_epoch`: a TIMESTAMP of no seconds and a fraction
-    is a moment, as in MariaDB; for MySQL it is the zero date.
+    which values are sent; `members` are those of an ENUM or SET. `fraction_counts`: a TIMESTAMP of no
+    seconds and a fraction is a moment, as for MariaDB; for MySQL it is the zero date.
     """
 
     type: FieldType
@@ -71,7 +71,7 @@ class Sent:
     digits: int = 0
     charset: str = "utf8mb4"
     members: tuple[str, ...] = ()
-    has_epoch: bool = False
+    fraction_counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,9 @@ _EVENT_READERS: Readers = {
     **_all(
         _STAMPS,
         FieldType.TIMESTAMP2,
-        lambda values, of: temporals.timestamps(values, of.sent.digits, of.column, has_epoch=of.sent.has_epoch),
+        lambda values, of: temporals.timestamps(
+            values, of.sent.digits, of.column, fraction_counts=of.sent.fraction_counts
+        ),
     ),
     **_all(_TIMES, FieldType.TIME2, lambda values, of: temporals.times(values, of.sent.digits, of.column)),
     (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.packed_decimals(

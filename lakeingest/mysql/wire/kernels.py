@@ -60,7 +60,7 @@ def _compile_segments() -> None:
     numbers.packed_decimals(_ANY, 9, 0)
     temporals.dates(_ANY, _AT)
     temporals.datetimes(_ANY, 0, _AT)
-    temporals.timestamps(_ANY, 0, _AT, has_epoch=False)
+    temporals.timestamps(_ANY, 0, _AT, fraction_counts=False)
     temporals.times(_ANY, 0, _TIME)
     json_texts(_ANY)
 

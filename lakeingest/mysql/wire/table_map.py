@@ -69,7 +69,7 @@ class TableMap:
 
 
 def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
-    """Read a TABLE_MAP event. With `is_mariadb`, geometries have a charset, too, and a TIMESTAMP `has_epoch`.
+    """Read a TABLE_MAP event. With `is_mariadb`, geometries have a charset, too, and `fraction_counts` for a TIMESTAMP.
 
     Raises Damaged if the event is cut or has an unknown type, UnknownCharset for an unknown charset.
     """
@@ -84,7 +84,8 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     columns = [_validated(_column(type_, metadata)) for type_ in types]
     if is_mariadb:
         columns = [
-            replace(column, has_epoch=True) if column.type is FieldType.TIMESTAMP2 else column for column in columns
+            replace(column, fraction_counts=True) if column.type is FieldType.TIMESTAMP2 else column
+            for column in columns
         ]
     body.take((count + 7) // 8)  # which columns may be NULL
     fields: dict[int, bytes] = {}

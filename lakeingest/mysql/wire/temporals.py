@@ -57,13 +57,13 @@ def datetimes(values: Values, digits: int, column: Column) -> pa.Array:
     return _days(values, instants, column, _datetime_text)
 
 
-def timestamps(values: Values, digits: int, column: Column, *, has_epoch: bool) -> pa.Array:
+def timestamps(values: Values, digits: int, column: Column, *, fraction_counts: bool) -> pa.Array:
     """TIMESTAMP in a row image: seconds since 1970, and the fraction; 0 is the zero date.
 
-    `has_epoch`: only 0 without a fraction is that.
+    `fraction_counts`: 0 seconds and a fraction are not the zero date.
     """
     instants = np.empty(len(values), np.int64)
-    _read_timestamps(values.data, values.start, fraction_bytes(digits), has_epoch, instants)
+    _read_timestamps(values.data, values.start, fraction_bytes(digits), fraction_counts, instants)
     return _days(values, instants, column, lambda _: _ZERO)
 
 
@@ -217,7 +217,7 @@ def _read_timestamps(
     data: np.ndarray,
     start: np.ndarray,
     fraction: int,
-    has_epoch: bool,
+    fraction_counts: bool,
     instants: np.ndarray,
 ) -> None:
     """Fill `instants` from TIMESTAMPs in row images, 0 for NULL."""
@@ -226,7 +226,7 @@ def _read_timestamps(
         if start[row] >= 0:
             seconds = big_number(data, start[row], 4)
             micros = _fraction(data, start[row] + 4, fraction)
-            is_moment = seconds or (has_epoch and micros)
+            is_moment = seconds or (fraction_counts and micros)
             instants[row] = seconds * _SECOND + micros if is_moment and micros < _SECOND else _IMPOSSIBLE
 
 

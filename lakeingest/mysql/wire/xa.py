@@ -21,7 +21,7 @@ from lakeingest.mysql.wire.grammar import Sign
 from lakeingest.mysql.wire.query import read_query
 from lakeingest.rows import Part
 
-SETTLES = frozenset({Sign.XA_COMMIT, Sign.XA_ROLLBACK})
+ENDS = frozenset({Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 KEPT_BYTES = 16 << 20  # of all transactions that are prepared at a time
 _ONE_BYTES = 1 << 20  # of one prepared transaction
 _SIZE_AT, _SIZE_BYTES = 9, 4  # of an event, in its header
@@ -93,8 +93,8 @@ class Preparing:
 
         None if it commits none whose rows are read. Raises UnsupportedEvent if the binlog has lost that transaction.
         """
-        if sign in SETTLES:
-            return self._settle(event, sign, at)
+        if sign in ENDS:
+            return self._end(event, sign, at)
         if sign is Sign.XA_START:
             self.begin()
         self._is_doubted |= sign is Sign.PASSED
@@ -118,7 +118,7 @@ class Preparing:
             self._bytes += len(events)
         return None
 
-    def _settle(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
+    def _end(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
         """End a prepared transaction at XA COMMIT or XA ROLLBACK; return it if it commits rows of read tables."""
         xid = xid_of(event)
         prepared, events = self.pending.end(xid), self._kept.pop(xid, None)

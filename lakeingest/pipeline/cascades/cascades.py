@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 
 from lakeingest.core.cascaded import may_be_changed
-from lakeingest.core.cascades import ForeignKey, Move, Row, RowChange, Settled, values_of
+from lakeingest.core.cascades import CascadesRead, ForeignKey, Move, Row, RowChange, values_of
 from lakeingest.core.keys import EVERY_KEY, quote
 from lakeingest.core.position import Low, Place, Position
 from lakeingest.errors import SplitUnstable, SpoolGap
@@ -51,7 +51,7 @@ VALUES_AT_ONCE = 1_000  # in the IN list of one SELECT
 COMPARED_MAX = 5  # comparisons of all rows, one after the other
 
 
-def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
+def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """Let the next merge to the spool's end have all changes by foreign keys; whether rows were read again for that.
 
     The table's copy is complete. Raises SplitUnstable if the parents are not read, or change all the time; without
@@ -70,7 +70,7 @@ def settle(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
             return bool(tried)
         touched, moved = lacking
         if not touched and not moved:
-            table.settle(binlog.spool.position.place)
+            table.record_cascades(binlog.spool.position.place)
             return bool(tried)
         _read_again(edges, binlog, table, touched, moved)
         # the views may have changes behind the spool's end, and lack others: spool these, and look again
@@ -136,9 +136,9 @@ def _read_again(
     patched = read_keys(edges, binlog, table, BY_FOREIGN_KEYS, listed)
     patched += read_chunks(edges, binlog, table, BY_FOREIGN_KEYS, _chunks(table, moved))
     # Step 3: commit; the copy has the changes by foreign keys up to a place that every view has
-    settled = min(_contained(part.low, stop, needed) for part in patched)
+    read_to = min(_contained(part.low, stop, needed) for part in patched)
     patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)
-    reread = partial(table.progress.cascades_read, patches, since, Settled(table.cascade_keys, settled))
+    reread = partial(table.progress.cascades_read, patches, since, CascadesRead(table.cascade_keys, read_to))
     commit_reread(edges, binlog, table, patched, reread, began, is_last=True)
 
 
@@ -214,8 +214,8 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         begin_again(edges.state, table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
     to = min(position.place, _view_has(edges, binlog))
-    cascades = Settled(table.cascade_keys, to) if table.cascade_keys else None
+    cascades = CascadesRead(table.cascade_keys, to) if table.cascade_keys else None
     begun = progress.over_gap(position, progress.fingerprint, progress.covered_from, signals=signals, cascades=cascades)
     commit_progress(edges, table, begun)
-    table.settle(to)
+    table.record_cascades(to)
     edges.observe(StartedOver(table.id, compared=True))

@@ -63,7 +63,7 @@ class Copies:
         return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
 
     def standing(self, table: TableId) -> Standing:
-        """How far the copy goes. Raises SplitUnstable if it is incomplete, or is not settled for these foreign keys."""
+        """How far the copy goes. Raises SplitUnstable if it is incomplete, or lacks changes by these foreign keys."""
         run = self._read(table)
         cascades = None if run.copy is None or run.has_missing_chunks else run.progress.cascades
         if cascades is None or cascades.keys != run.cascade_keys:

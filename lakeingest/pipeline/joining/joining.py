@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lakeingest.core.cascades import Settled
+from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.position import Place
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
@@ -55,7 +55,7 @@ def join(run: OpenRun) -> None:
     for table in _joining(run):
         with working_on(edges, table):
             at, start = binlog.spool.position, starts[table.id]
-            cascades = Settled(table.cascade_keys, start) if table.cascade_keys else None
+            cascades = CascadesRead(table.cascade_keys, start) if table.cascade_keys else None
             begins = at if at.place == start else None
             new = Progress(
                 table.id, table.schema.fingerprint, at.server_uuid, at.epoch, start, position=begins, cascades=cascades

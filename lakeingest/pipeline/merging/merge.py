@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakeingest.core.cascades import Settled
+from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.position import Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
@@ -88,12 +88,12 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     )
 
 
-def _cascades(table: TableRun, stop: Place) -> Settled | None:
+def _cascades(table: TableRun, stop: Place) -> CascadesRead | None:
     """Up to where the rows have changes by foreign keys after a merge to `stop`; None if nobody looks for them."""
     if table.options.cascades != "read":
         return None
-    if table.cascade_keys and table.settled == stop:
-        return Settled(table.cascade_keys, stop)
+    if table.cascade_keys and table.cascades_read_to == stop:
+        return CascadesRead(table.cascade_keys, stop)
     return table.progress.cascades
 
 

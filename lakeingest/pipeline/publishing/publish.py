@@ -29,7 +29,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     """
     began = time.monotonic()
     staged = table.staged
-    if staged.visible or staged.progress.gap or not table.is_settled:
+    if staged.visible or staged.progress.gap or not table.has_cascades:
         return
     # Step 1: the gate, on exactly this commit
     expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows

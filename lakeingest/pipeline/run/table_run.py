@@ -61,8 +61,8 @@ class TableRun:
     `recopies`: how often the table was copied again because of DDL since readers saw it.
 
     The other fields are about the foreign keys whose changes the source does not log. `cascade_keys`: their signature.
-    `compared`: how often all rows were compared because of them since readers saw the table. `settled`: a merge to this
-    place has all their changes.
+    `compared`: how often all rows were compared because of them since readers saw the table. `cascades_read_to`: a
+    merge to this place has all their changes.
     """
 
     id: TableId
@@ -80,7 +80,7 @@ class TableRun:
     recopies: int = field(default=0, init=False)
     cascade_keys: str = field(default="", init=False)
     compared: int = field(default=0, init=False)
-    settled: Place | None = field(default=None, init=False)
+    cascades_read_to: Place | None = field(default=None, init=False)
     _shown: Progress | None = field(default=None, init=False)  # the progress that readers see; None: not known
 
     @property
@@ -118,7 +118,7 @@ class TableRun:
         return not self.progress.splits.complete
 
     @property
-    def is_settled(self) -> bool:
+    def has_cascades(self) -> bool:
         """Whether the staged rows have all changes by foreign keys up to their position, or need none of them."""
         cascades, position = self.progress.cascades, self.progress.position
         if self.options.cascades != "read" or (cascades is None and not self.cascade_keys):
@@ -246,9 +246,9 @@ class TableRun:
         """The table's foreign keys whose changes must be read again have this signature; '' for none."""
         self.cascade_keys = keys
 
-    def settle(self, to: Place) -> None:
+    def record_cascades(self, to: Place) -> None:
         """A merge to this place has all changes by these foreign keys."""
-        self.settled = to
+        self.cascades_read_to = to
 
     def count_comparison(self) -> int:
         """All rows are compared once more because of foreign keys. Returns how often since readers saw the table."""
@@ -286,8 +286,8 @@ class TableRun:
         unchanged = self.copy is not None and self.copy.version == staged.version
         self.sound = staged.visible or staged.same_rows or ((sound or unchanged) and (self.copy is None or self.sound))
         cascades = staged.progress.cascades
-        if cascades is not None and self.settled is not None and cascades.to < self.settled:
-            self.settled = None  # older rows were read again
+        if cascades is not None and self.cascades_read_to is not None and cascades.to < self.cascades_read_to:
+            self.cascades_read_to = None  # older rows were read again
         if staged.visible:
             self._shown, self.recopies, self.compared = staged.progress, 0, 0
         self.copy = staged

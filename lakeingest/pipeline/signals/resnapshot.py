@@ -155,12 +155,12 @@ class Reading(WaveLoop[RereadWave, Patched]):
 
 
 def step(
-    edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, settled: Collection[int], *, wait: bool
+    edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, done: Collection[int], *, wait: bool
 ) -> Step:
     """Take one step of the re-snapshot that `request` asks for, of a table that is level and published.
 
     The first step begins to read a wave in the background. Once it is read, or with `wait`, the next wave is begun, and
-    this one is merged and published. `settled` are the signals whose documents say that they are done.
+    this one is merged and published. `done` are the signals whose documents say that they are done.
     """
     # Step 1: begin, once the copy has every change from before the request
     reading = table.reading
@@ -183,7 +183,7 @@ def step(
     # Step 3: commit its patches, merge and publish
     wave, patched = taken
     try:
-        _commit(edges, binlog, table, request_of_wave, wave, patched, settled)
+        _commit(edges, binlog, table, request_of_wave, wave, patched, done)
         is_void = _catch_up(edges, binlog, table)
     except BaseException:
         table.cancel_reading()
@@ -226,7 +226,7 @@ def _commit(
     request: Request,
     wave: RereadWave,
     patched: Sequence[Patched],
-    settled: Collection[int],
+    done: Collection[int],
 ) -> None:
     """Commit, on staging, the patches of a wave, and patches of keys without a row in the source."""
     if table.schema.keeps_deleted:  # rows that the binlog deletes must be marked by this merge, with their last values
@@ -243,7 +243,7 @@ def _commit(
         signals=request.signals,
         up_to=wave.keys.upper,
         last=wave.is_last,
-        settled=settled,
+        done=done,
     )
     commit_reread(edges, binlog, table, patched, reread, wave.began, is_last=wave.is_last)
 

@@ -114,7 +114,7 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
             move(run, first, Event.BEGIN)
     try:
         with translate_errors(run.edges.source.settings, run.edges.target):
-            done = resnapshot.step(run.edges, run.binlog, table, request, _settled(run, table), wait=wait)
+            done = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
     except Retryable as error:
         if error.scope is not Scope.TABLE:
             drop(run)
@@ -155,7 +155,7 @@ def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:
     return replace(request, signals=tuple(still_open))
 
 
-def _settled(run: OpenRun, table: TableRun) -> Collection[int]:
+def _signals_done(run: OpenRun, table: TableRun) -> Collection[int]:
     """The signals that the table's progress has answered and whose documents say that they are done."""
     documents = run.signals.documents
     return {number for number in table.progress.answered if number not in documents or documents[number].ended}

@@ -11,7 +11,7 @@ from lakeingest.state.lease import held
 from lakeingest.state.signals import SignalFolder
 
 
-def settle(config: Config, observe: Observer = unobserved) -> None:
+def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
     """Carry out each `pause`, `resume`, `cancel` and `rollback`, and record which other signals have ended.
 
     Raises LeaseHeld while a run is at work, which does this itself.

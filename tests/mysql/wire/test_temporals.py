@@ -121,26 +121,26 @@ def test_fractions_of_a_second_are_read_exactly(digits: int) -> None:
     raw = [(seconds + part).to_bytes(4) + fraction(micros, digits) for part, micros in parts]
     assert [
         one.replace(tzinfo=None)
-        for one in temporals.timestamps(Values.of(raw), digits, STAMP, has_epoch=False).to_pylist()
+        for one in temporals.timestamps(Values.of(raw), digits, STAMP, fraction_counts=False).to_pylist()
     ] == expected
 
 
 def test_a_timestamp_is_read_from_1970_to_2106() -> None:
     """Its number is unsigned; 0 is the zero date."""
     raw = [(1).to_bytes(4), b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff"]
-    found = temporals.timestamps(Values.of(raw), 0, STAMP, has_epoch=False)
+    found = temporals.timestamps(Values.of(raw), 0, STAMP, fraction_counts=False)
     assert found.cast(pa.int64()).to_pylist() == [1_000_000, (2**31 - 1) * 1_000_000, (2**32 - 1) * 1_000_000]
     with pytest.raises(NotADay, match="0000-00-00"):
-        temporals.timestamps(Values.of([bytes(4)]), 0, STAMP, has_epoch=False)
+        temporals.timestamps(Values.of([bytes(4)]), 0, STAMP, fraction_counts=False)
 
 
 def test_a_timestamp_of_a_fraction_alone_is_a_moment_for_mariadb() -> None:
     """For MySQL it is the zero date, as 0 without a fraction is for both."""
     raw = Values.of([bytes(4) + fraction(400_000, 3)])
-    assert temporals.timestamps(raw, 3, STAMP, has_epoch=True).cast(pa.int64()).to_pylist() == [400_000]
-    for values, has_epoch in ((raw, False), (Values.of([bytes(6)]), True)):
+    assert temporals.timestamps(raw, 3, STAMP, fraction_counts=True).cast(pa.int64()).to_pylist() == [400_000]
+    for values, fraction_counts in ((raw, False), (Values.of([bytes(6)]), True)):
         with pytest.raises(NotADay, match="0000-00-00"):
-            temporals.timestamps(values, 3, STAMP, has_epoch=has_epoch)
+            temporals.timestamps(values, 3, STAMP, fraction_counts=fraction_counts)
 
 
 @pytest.mark.parametrize("digits", range(7))
@@ -174,7 +174,7 @@ def test_the_bytes_at_a_null_are_not_read() -> None:
         (lambda values: temporals.dates(values, DATE), date(2024, 1, 1)),
         (lambda values: temporals.binary_days(values, DATE), binary(2024, 1, 1)),
         (lambda values: temporals.datetimes(values, 6, DATETIME), datetime(2024, 1, 1, 5, 6, 6)),
-        (lambda values: temporals.timestamps(values, 2, STAMP, has_epoch=False), bytes([1] * 5)),
+        (lambda values: temporals.timestamps(values, 2, STAMP, fraction_counts=False), bytes([1] * 5)),
         (lambda values: temporals.times(values, 3, time_of(3)), time(-5_000, 3)),
         (lambda values: temporals.binary_times(values, time_of(3)), binary_time(5)),
     ]
@@ -192,7 +192,10 @@ def test_the_bytes_at_a_null_are_not_read() -> None:
         (lambda values: temporals.datetimes(values, 0, DATETIME), datetime(2024, 1, 1, 24 * 3600)),
         (lambda values: temporals.datetimes(values, 0, DATETIME), datetime(2024, 1, 1)[:4] + b"\x3f"),
         (lambda values: temporals.datetimes(values, 6, DATETIME), datetime(2024, 1, 1) + b"\xff\xff\xff"),
-        (lambda values: temporals.timestamps(values, 6, STAMP, has_epoch=False), bytes([1] * 4) + b"\xff\xff\xff"),
+        (
+            lambda values: temporals.timestamps(values, 6, STAMP, fraction_counts=False),
+            bytes([1] * 4) + b"\xff\xff\xff",
+        ),
         (lambda values: temporals.times(values, 0, time_of(0)), time(839 * 3_600_000_000, 0)),
         (lambda values: temporals.times(values, 0, time_of(0)), b"\x80\x00\x3f"),
         (lambda values: temporals.times(values, 2, time_of(2)), time(0, 2)[:3] + b"\x64"),

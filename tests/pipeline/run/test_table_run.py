@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakeingest.config.tables import TableOptions
-from lakeingest.core.cascades import Settled
+from lakeingest.core.cascades import CascadesRead
 from lakeingest.core.position import FilePosition, Place, Position
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
@@ -138,38 +138,38 @@ def test_a_table_whose_rows_are_in_doubt_stays_so(table: TableRun) -> None:
     assert found == [Trust.ALTERED_UNSEEN, Trust.SUSPECT, Trust.SUSPECT]
 
 
-def copied_to(number: int, settled: Settled | None) -> Staged:
+def copied_to(number: int, read: CascadesRead | None) -> Staged:
     """A commit of the table that is merged to this byte of the first binlog file."""
     at = FilePosition("binlog.000001", number)
     progress = Progress(TABLE, SCHEMA.fingerprint, UUID, 1, Place(1, 1, 4), position=Position(UUID, 1, at, None))
-    return Staged(replace(progress, cascades=settled), number, None)
+    return Staged(replace(progress, cascades=read), number, None)
 
 
 def test_rows_are_settled_where_all_changes_by_foreign_keys_are_in_them(table: TableRun) -> None:
     """Up to their position, by the foreign keys of now; without such keys, and where they may be missing, always."""
     table.advance(copied_to(9, None))
-    assert table.is_settled
+    assert table.has_cascades
     table.know_cascade_keys("f00d")
     found = []
     for settled in (
         None,
-        Settled("f00d", Place(1, 1, 8)),
-        Settled("0ld", Place(1, 1, 9)),
-        Settled("f00d", Place(1, 1, 9)),
+        CascadesRead("f00d", Place(1, 1, 8)),
+        CascadesRead("0ld", Place(1, 1, 9)),
+        CascadesRead("f00d", Place(1, 1, 9)),
     ):
         table.advance(copied_to(9, settled))
-        found.append(table.is_settled)
+        found.append(table.has_cascades)
     assert found == [False, False, False, True]
     table.options = TableOptions(cascades="missing")
     table.advance(copied_to(9, None))
-    assert table.is_settled
+    assert table.has_cascades
 
 
 def test_older_rows_that_are_read_again_unsettle_a_table(table: TableRun) -> None:
     """What was found for the next merge does not hold for them."""
-    table.advance(copied_to(9, Settled("f00d", Place(1, 1, 9))))
-    table.settle(Place(1, 1, 12))
-    table.advance(copied_to(9, Settled("f00d", Place(1, 1, 12))))
-    assert table.settled == Place(1, 1, 12)
-    table.advance(copied_to(9, Settled("f00d", Place(1, 1, 9))))
-    assert table.settled is None
+    table.advance(copied_to(9, CascadesRead("f00d", Place(1, 1, 9))))
+    table.record_cascades(Place(1, 1, 12))
+    table.advance(copied_to(9, CascadesRead("f00d", Place(1, 1, 12))))
+    assert table.cascades_read_to == Place(1, 1, 12)
+    table.advance(copied_to(9, CascadesRead("f00d", Place(1, 1, 9))))
+    assert table.cascades_read_to is None
