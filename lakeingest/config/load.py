@@ -272,7 +272,8 @@ class _NotTold(Exception):
 def _validated(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
     """The configuration of a document whose variables are filled in; with `unread` they are filled in by `_Unread`.
 
-    Raises _NotTold if all mistakes are values of unread variables. ConfigError precedes NotBuiltYet.
+    Raises ConfigError for mistakes, NotBuiltYet for keys that are not built yet if there is no mistake, and _NotTold if
+    all mistakes are values of unread variables.
     """
     later = [key for key in _keys(filled) if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT)]
     refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in later]
@@ -286,6 +287,7 @@ def _validated(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool
             raise ConfigError("; ".join([*mistakes, *refused])) from None
         if not details:
             raise _NotTold from None
+        # all that is left are values that are not built yet
         refused += [str(detail["ctx"]["error"]) for detail in details]
     if refused or config is None:
         raise NotBuiltYet("; ".join(refused))

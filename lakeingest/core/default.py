@@ -1,7 +1,8 @@
 """Defaults: the values of columns that an INSERT does not name. NULL, none and unknown are three different things.
 
 The texts of defaults that information_schema shows are for people: FLOAT has six digits there, and characters beyond
-U+FFFF are question marks. So a value is taken only from a result set.
+U+FFFF are question marks. So a value is taken only from a query that
+returns the default itself, in the type of its column.
 """
 
 import enum

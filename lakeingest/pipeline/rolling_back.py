@@ -21,9 +21,10 @@ from lakeingest.state.stopped import read_stopped, remove_stopped
 def roll_back(
     rollbacks: Rollbacks, lease: Lease, state: File, folder: SignalFolder, document: SignalDocument, observe: Observer
 ) -> SignalDocument:
-    """Carry out a signal, and return its new document. The signal fails if nobody else changed the table.
+    """Carry out a signal, and return its new document.
 
-    An error that may pass by itself leaves the signal open, with a note: the next run tries again.
+    A new signal fails if nobody else has changed the table. One that was begun is finished then: an earlier run has
+    dropped the changes. An error that may pass by itself leaves the signal open, with a note: the next run tries again.
     """
     [table] = document.signal.tables
 

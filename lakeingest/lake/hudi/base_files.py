@@ -110,11 +110,12 @@ class WrittenFile:
 
 
 def write_next(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
-    """Write the next file of a group: the `previous` contents after these changes, which have RECORD and DELETED.
+    """Apply changes to the `previous` contents of a group, and write the result as its next file.
 
-    If the rows have DELETED too, it is a column like the others. `previous` is the newest file, or the contents with
-    which the first file begins. The new file is durable, and not part of the table until the commit is completed.
-    Raises Unfit where the changes have other columns or values than a file of the table can have.
+    The changes have two more columns, RECORD and DELETED. If the table itself has a column DELETED, it is written like
+    the others. `previous` is the newest file, or the contents with which the first file begins. The new file is
+    durable, and not part of the table until the commit is completed. Raises Unfit where the changes have other columns
+    or values than a file of the table can have.
     """
     kept, updated, rows = previous.rows, 0, previous.rows.slice(0, 0)
     if changes is not None:

@@ -81,7 +81,11 @@ def earliest(folder: File) -> str:
 
 
 def refuse_before(folder: File, first: str, last: str) -> None:
-    """Note in the timeline that the commits from the `first` one on have all their files. `last` is the newest one."""
+    """Let Hudi refuse queries of commits before the `first` one, whose files may be gone.
+
+    It does that once the timeline has a clean that retains the commits from there on: so one that deletes nothing is
+    written. `last` is the newest commit.
+    """
     place, begun = folder / ".hoodie" / "timeline", next_moment(folder)
     retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}
     plan = {"earliestInstantToRetain": retained, "lastCompletedCommitTimestamp": last, "policy": _POLICY, "version": 2}

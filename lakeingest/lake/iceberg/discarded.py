@@ -100,10 +100,11 @@ def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
 
 
 def _is_proven(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
-    """Whether the folder's last metadata.json has the mark, or the folder has only manifests, which no table can have.
+    """Whether the folder certainly is what a creation of this table has left: its files may be deleted.
 
-    A creation that was killed leaves such manifests. If two files have the last number, only one of them took effect,
-    so nothing is proven.
+    Its last metadata.json says so (OWNER and DISCARDED), or it has only manifests, as a creation that was killed leaves
+    them; no table has that. If two files have the last number, nobody knows which one took effect. `loaded` is any
+    table of the same store. Files of a table with gc.enabled=false may belong to another one, too.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
     numbers = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}

@@ -52,7 +52,8 @@ class IcebergMerger:
     def write(self, rows: pa.Table) -> Written:
         """Write data files with the table's field ids and statistics.
 
-        Of changes, which a target that merges by statements gets, only the new rows are written.
+        A target that merges by statements gets changes here. Of these, only inserts and new
+        versions of rows are written.
         """
         if DELETED in rows.column_names and DELETED not in self.table.metadata.schema().column_names:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)

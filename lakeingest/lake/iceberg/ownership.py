@@ -1,8 +1,9 @@
-"""The files below a table's folder that are the table's own. Only these may be deleted because nothing refers to them.
+"""The files below a table's folder that are the table's own. Removing unreferenced files deletes no other files.
 
 The folder of another table may be in it, at any depth: someone made it there, or moved one of the two. A file is the
 table's own if it is below `data` or `metadata`, where Iceberg's writers put files, and no folder in between belongs to
-another table. Such a folder has a metadata.json of Iceberg, or the log folder of Hudi or Delta.
+another table. A folder belongs to another table if it has a metadata.json of Iceberg, or the log folder of Hudi or
+Delta.
 """
 
 import gzip

@@ -145,7 +145,7 @@ class StagingFolder:
         added: int | None = None,
         key: Sequence[str] | None = None,
     ) -> StagingCommit:
-        """Make a commit on the version `base`, with the same key or another one.
+        """Make a commit on the version `base`. The table may have another primary key from this commit on.
 
         Raises StaleWriter if `base` is not the last version.
         """

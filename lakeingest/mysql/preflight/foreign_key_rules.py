@@ -37,16 +37,18 @@ def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[Named,
     """The rules of each foreign key of these tables; and the tables of which the server does not show all rules."""
     keys, shown = _named(server, tables)
     if server.dialect.hides_rules:
+        # from SHOW CREATE TABLE; where it has more keys than were named, some are hidden
         texts = {table: _definition(server, table) for table in tables}
         counted = Counter(key.table for key in keys)
         unknown = {table for table, text in texts.items() if text is not None and _count(text) != counted[table]}
         rules = {key: rules_in(text, key) for key in keys if (text := texts[key.table]) is not None}
     else:
+        # from information_schema, which leaves a table out if it is hidden
         unknown = {table for table in set(tables) - shown if is_hidden(server.connection, table)}
         by_name = _shown(server, {key.table for key in keys})
         rules = {key: by_name.get((key.table, key.name)) for key in keys}
-    unknown |= {key.table for key, both in rules.items() if both is None}
-    return {key: both for key, both in rules.items() if both is not None}, frozenset(unknown)
+    unknown |= {key.table for key, rule in rules.items() if rule is None}
+    return {key: rule for key, rule in rules.items() if rule is not None}, frozenset(unknown)
 
 
 def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], set[TableId]]:

@@ -90,7 +90,7 @@ def _parents() -> Iterator[Path]:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether nobody else can write to the folder, but for people who can write to this package if it is inside."""
+    """Whether only we can write to the folder. Inside this package, whoever can write to the package may, too."""
     if is_private(path):
         return True
     if _PACKAGE not in path.parents:

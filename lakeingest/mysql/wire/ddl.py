@@ -128,7 +128,10 @@ class DdlReader:
             self._sign(",")
 
     def _alter(self) -> bool:
-        """Whether an ALTER may change a copied table: the altered one, or one that gives it its name or rows."""
+        """Whether an ALTER may change a copied table.
+
+        The copied table may be the altered one, the new name of a RENAME, or the other table of EXCHANGE PARTITION.
+        """
         if self._skip("DATABASE", "SCHEMA"):  # it changes only the defaults of new tables
             return self._has("UPGRADE") and bool(self._copied)
         self._skip("ONLINE")

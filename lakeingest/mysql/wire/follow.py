@@ -147,7 +147,8 @@ def follow(
             end += size[event]
             flags = data[start + 17]
             declared = number(data, start + 13, 4)
-            is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0  # as in `segment`
+            # in MariaDB 11 only the last event of a transaction says where it ends
+            is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0
             # an event that ends elsewhere than it says, one that the server made up, or one before the segment's start
             if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event

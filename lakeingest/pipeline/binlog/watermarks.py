@@ -1,4 +1,7 @@
-"""Watermarks of a wave: a position whose XA transactions its chunks can see, and its greatest high watermark."""
+"""Watermarks of a wave: a settled position before it, and the greatest high watermark of its chunks.
+
+The chunks of the wave see each XA COMMIT before a settled position.
+"""
 
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position

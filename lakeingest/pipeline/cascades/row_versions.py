@@ -38,7 +38,7 @@ class WithValues:
     classes: pa.Table
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows that match, with the columns of `types`."""
+        """The rows whose key columns have values of one of the `classes`. They have the columns of `types`."""
         cast = rows.select(self.types.names).cast(self.types)
         for name, collation in self.collations.items():
             cast = cast.append_column(_CLASS + name, self._classes(collation, cast[name]))
@@ -127,12 +127,13 @@ def _types(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
 def _wanted(
     edges: Edges, schema: TableSchema, columns: Sequence[str], key: ForeignKey, classes: Collection[Row]
 ) -> WithValues:
-    """The filter for rows whose values of the foreign key are of these classes."""
+    """The filter for rows whose foreign key equals one of these values; texts are compared by their classes."""
     texts = collations(key)
     fields = [
         pa.field(_CLASS + name, pa.string()) if name in texts else pa.field(name, arrow_type(schema.column(name)))
         for name in key.columns
     ]
-    arrays = [pa.array(column, field.type) for column, field in zip(zip(*classes, strict=True), fields, strict=True)]
+    columns_of_classes = zip(*classes, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns_of_classes, fields, strict=True)]
     table = pa.table(arrays, schema=pa.schema(fields))
     return WithValues(edges.source.settings, _types(schema, columns), key.columns, texts, table)

@@ -81,7 +81,9 @@ def _opening(source: BinlogSource, epoch: int) -> Position:
     last = source.last_transaction(at) if has_gtids or is_exact else None
     if not is_exact:
         at = at.start_of_file
-    state = source.executed_with(GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet())
+    # the server writes a transaction to its binlog shortly before it is executed: wait for the last one
+    written = GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet()
+    state = source.executed_with(written)
     return Position(state.uuid, epoch, at, state.executed, History(began, last=last))
 
 

@@ -30,13 +30,15 @@ def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool =
 
     `asked`: someone has asked to read its rows again, which this run does.
     """
-    earlier, record = table.failure, Stopped.of(table.id, error)
+    earlier = table.failure
+    record = Stopped.of(table.id, error)
     table.fail(Failure(error, record, time.monotonic()))
     _record(edges, record)
     is_reported = earlier is not None and earlier.error.line == error.line
     if not is_reported:
-        follows = is_stopped_by_ddl(table) and edges.config.evolves and not (table.paused or edges.config.asks)
-        is_recopied = follows and table.recopies < TRIES_MAX
+        a_person_decides = table.paused or edges.config.asks  # of DDL that the copy cannot follow
+        is_recopied = is_stopped_by_ddl(table) and edges.config.evolves and not a_person_decides
+        is_recopied = is_recopied and table.recopies < TRIES_MAX
         edges.observe(TableStopped(table.id, error, again=asked or is_recopied))
 
 

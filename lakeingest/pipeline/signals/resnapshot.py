@@ -94,7 +94,10 @@ class Reading(WaveLoop[RereadWave, Patched]):
         return self.wave.since
 
     def _begin(self, lower: Key | None) -> RereadWave:
-        """Let executors read the next wave in the background. The spool covers its lows before they are read."""
+        """Let executors read the next wave in the background.
+
+        Before that, the spool is made to reach back to the low watermark of each of its chunks.
+        """
         edges, table, scope = self._edges, self._table, self.request.scope
         schema, since, executors = table.schema, cover_lows(edges, self._binlog, table), edges.executors
         at_once = executors.at_once_beside if self.beside else executors.at_once_in_turn
