@@ -352,7 +352,7 @@ def _command() -> int:
 
 
 def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
-    """The error that ended a run. If the same command can continue the run, the message lists what is committed."""
+    """The error that ended a run. If the same command can continue the run, the message says how much is committed."""
     if isinstance(error, Terminated):
         error = _BEFORE_ITS_END
     if isinstance(error, KeyboardInterrupt):  # Typer would drop its message

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tests.test_layers import arrows, assigned, between_siblings, circle, fields
+from tests.test_layers import arrows, assigned, between_siblings, circle, fields, sources_of
 
 PIPELINE = "lakeingest.pipeline."
 
@@ -42,10 +42,7 @@ def longest(sources: Mapping[str, str]) -> list[tuple[int, str]]:
 
 def figures(folder: Path) -> Iterator[tuple[str, object]]:
     """What is counted in a checkout, each figure with its name."""
-    package = folder / "lakeingest"
-    sources = {
-        ".".join(path.relative_to(folder).with_suffix("").parts): path.read_text() for path in package.rglob("*.py")
-    }
+    sources = sources_of(folder / "lakeingest")
     imports = dict(arrows(sources))
     siblings = between_siblings(imports)
     rooms = {room: others for room, others in siblings.items() if room.startswith(PIPELINE) and room.count(".") == 2}

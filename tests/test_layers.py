@@ -15,9 +15,17 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lakeingest"
-SOURCES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text() for path in PACKAGE.rglob("*.py")
-}
+
+
+def sources_of(package: Path) -> dict[str, str]:
+    """The source of each module of a package, by the module's name."""
+    return {
+        ".".join(path.relative_to(package.parent).with_suffix("").parts): path.read_text()
+        for path in package.rglob("*.py")
+    }
+
+
+SOURCES = sources_of(PACKAGE)
 
 MODULES = {name.removesuffix(".__init__") for name in SOURCES}
 _NAMED = re.compile(r"(?:(?:import|from) )?(lakeingest(?:\.\w+)+)")  # a string that names a module, or imports one

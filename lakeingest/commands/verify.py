@@ -149,7 +149,7 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
                 prepared[table] = schema, _published(config, target, schema)
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
         keys = source.unlogged_keys(with_cascades, are_logged=True).keys
-    # Step 2: compare them, each over a connection of its own.
+    # Step 2: compare each table over its own connection.
     session = open_spark() if prepared else None
     for table, (schema, staged) in prepared.items():
         with (

@@ -27,7 +27,7 @@ Location = Annotated[str, AfterValidator(_pattern)]
 
 
 def is_of_one_table(location: str) -> bool:
-    """Whether this pattern gives each table a folder of its own."""
+    """Whether this pattern gives each table its own folder."""
     return set(_FIELD.findall(location)) == {"database", "table"}
 
 

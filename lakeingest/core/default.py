@@ -1,8 +1,8 @@
 """Defaults: the values of columns that an INSERT does not name. NULL, none and unknown are three different things.
 
 The texts of defaults that information_schema shows are for people: FLOAT has six digits there, and characters beyond
-U+FFFF are question marks. So a value is taken only from a query that
-returns the default itself, in the type of its column.
+U+FFFF are question marks. So a value is taken only from a query that returns the default
+itself, in the type of its column.
 """
 
 import enum
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class Default(enum.Enum):
-    """What is known about a default whose value is not known."""
+    """The state of a default whose value is not known."""
 
     UNKNOWN = "nobody has looked at it"
     NONE = "it is NOT NULL and has no default"

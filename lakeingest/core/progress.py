@@ -75,7 +75,7 @@ class Progress:
 
     @property
     def stop(self) -> Place | None:
-        """The place that all staged rows stand at, so that a merge to it has nothing to do; None if there is none."""
+        """Where all staged rows stand. None if splits stand at several places, or patches wait for a merge."""
         return None if self.patches else self.splits.stop
 
     @property

@@ -109,7 +109,7 @@ class Splits:
         return all(split.range.ordered for split in self.all)
 
     def lift(self, planned: Self, stop: Place) -> Self:
-        """The splits after a merge: its `planned` splits stand at `stop`, and a wave appended meanwhile is not lifted.
+        """The splits after a merge. Its `planned` splits stand at `stop`; splits of waves since then keep their marks.
 
         Raises ValueError if a planned split is not among these: the merge was recorded already, or by another run.
         """

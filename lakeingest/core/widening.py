@@ -1,8 +1,7 @@
 """Widening: whether a column of the next definition holds every old value, as the very same value in the copy.
 
-Each property of a column has a rule of its own, which says when a change of the property leaves all values as they are,
-in any mode of the session. A column holds every old value only if each rule says so: a property without a rule would
-not be held.
+Each property of a column has one rule. It says which changes of the property keep every value, in any mode of the
+session. A column holds every old value only if each rule says so: a property without a rule would not be checked.
 """
 
 from collections.abc import Callable, Mapping

@@ -197,7 +197,7 @@ def _fetch(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]
 
 
 def _private_apt(work: Path, source: str) -> list[str]:
-    """The apt-get command with a state of its own, which is empty, and with one source."""
+    """The apt-get command, with an empty folder for its state and with one source of packages."""
     for part in ("state", "lists", "cache"):
         shutil.rmtree(work / part, ignore_errors=True)
     for part in ("state", "lists/partial", "cache/archives/partial", "none"):

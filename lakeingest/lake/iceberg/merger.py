@@ -52,8 +52,8 @@ class IcebergMerger:
     def write(self, rows: pa.Table) -> Written:
         """Write data files with the table's field ids and statistics.
 
-        A target that merges by statements gets changes here. Of these, only inserts and new
-        versions of rows are written.
+        A target that merges by statements gets changes here. Of these, it writes only inserts
+        and new versions of rows.
         """
         if DELETED in rows.column_names and DELETED not in self.table.metadata.schema().column_names:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)

@@ -37,8 +37,8 @@ def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool =
     is_reported = earlier is not None and earlier.error.line == error.line
     if not is_reported:
         a_person_decides = table.paused or edges.config.asks  # of DDL that the copy cannot follow
-        is_recopied = is_stopped_by_ddl(table) and edges.config.evolves and not a_person_decides
-        is_recopied = is_recopied and table.recopies < TRIES_MAX
+        may_recopy = edges.config.evolves and not a_person_decides and table.recopies < TRIES_MAX
+        is_recopied = may_recopy and is_stopped_by_ddl(table)
         edges.observe(TableStopped(table.id, error, again=asked or is_recopied))
 
 
