@@ -132,6 +132,9 @@ SOCKETS = {"pymysql", "ssl"}
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 COMMITS = {"create", "start_over", "commit_wave", "mark", "lift", "go_back", "discard", "maintain"}  # of a target
+DOCUMENT_WRITERS = {
+    *("keep_definition", "keep_suspect", "keep_found", "keep_layout", "keep_next", "keep_first", "begin_again")
+}
 
 
 def test_imports_follow_the_arrows() -> None:
@@ -163,7 +166,7 @@ def test_a_table_run_alone_assigns_its_fields() -> None:
 
 
 def test_a_stage_commits_only_while_the_lease_is_held() -> None:
-    """By `edges.committing`. A merge asserts it by itself after its work, a publish before its first document."""
+    """By `edges.committing`, and by `edges.writing` for documents. A merge asserts it by itself after its work."""
     pipeline = {name: source for name, source in SOURCES.items() if name.startswith("lakeingest.pipeline.")}
     assert [wrong for name, source in pipeline.items() for wrong in unguarded(name, source)] == []
 
@@ -286,7 +289,12 @@ def test_an_assignment_from_outside_is_found() -> None:
 def test_a_commit_without_the_lease_is_found() -> None:
     """One that is guarded is right, and so is what commits nothing."""
     source = "edges.target.mark(a, b)\nself._edges.target.lift(a)\nedges.committing.mark(a, b)\nedges.target.read(a)\n"
-    assert unguarded("a", source) == ["a: edges.target.mark", "a: self._edges.target.lift"]
+    source += "keep_first(edges.state, a)\nkeep_first(edges.writing, a)\ndefinition_of(edges.state, a)\n"
+    assert unguarded("a", source) == [
+        "a: edges.target.mark",
+        "a: self._edges.target.lift",
+        "a: keep_first(edges.state, a)",
+    ]
 
 
 def test_a_thing_too_large_is_found() -> None:
@@ -426,10 +434,13 @@ def assigned(module: str, source: str, names: Collection[str]) -> list[str]:
 
 
 def unguarded(module: str, source: str) -> list[str]:
-    """The calls of a source by which a target commits, and before which nobody asserts that the lease is held."""
-    called = (node.func for node in nodes(source, module) if isinstance(node, ast.Call))
-    commits = (func for func in called if isinstance(func, ast.Attribute) and func.attr in COMMITS)
-    return [f"{module}: {ast.unparse(func)}" for func in commits if ast.unparse(func.value).endswith(".target")]
+    """The calls of a source that commit or write a document, and before which nobody asserts that the lease is held."""
+    calls = [node for node in nodes(source, module) if isinstance(node, ast.Call)]
+    commits = (call.func for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in COMMITS)
+    found = [ast.unparse(func) for func in commits if ast.unparse(func.value).endswith(".target")]
+    writes = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id in DOCUMENT_WRITERS)
+    found += [ast.unparse(call) for call in writes if ast.unparse(call.args[0]).endswith(".state")]
+    return [f"{module}: {call}" for call in found]
 
 
 def too_large(module: str, source: str) -> list[str]:

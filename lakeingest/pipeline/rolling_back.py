@@ -30,7 +30,6 @@ def roll_back(
 
     def move(event: Event, rollback: Rollback | None = None, why: str | None = None) -> SignalDocument:
         """Store an event of the signal; its document then lists the changes of this rollback."""
-        lease.assert_held()
         note, result = ("", None) if rollback is None else (str(rollback), rollback.to_json())
         moved = folder.move(document, event, why=why, note=note, result=result)
         if moved.signal.state is not document.signal.state:
@@ -50,7 +49,6 @@ def roll_back(
             raise
         if not isinstance(error, Retryable):
             return move(Event.FAIL, why=error.line)
-        lease.assert_held()
         folder.note(document, error.line)
         return replace(document, note=error.line)
     stopped = read_stopped(state, table)
@@ -62,7 +60,7 @@ def roll_back(
 def roll_all_back(config: Config, lease: Lease, observe: Observer) -> None:
     """Carry out all open rollback signals, in order."""
     state = state_of(config)
-    folder = SignalFolder(state)
+    folder = SignalFolder(state, lease.assert_held)
     for document in folder.read():
         if document.signal.action is Action.ROLLBACK and not document.ended:
             roll_back(open_rollbacks(config), lease, state, folder, document, observe)

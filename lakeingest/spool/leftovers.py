@@ -12,6 +12,7 @@ from lakeingest.state import store
 
 def sweep(spool: Spool, age: timedelta) -> tuple[int, int]:
     """Delete leftovers that are older than `age`. Returns how many files and how many bytes."""
+    spool.assert_owned()
     needed = {name for segment in spool.segments for name in file_names(segment)} | archive.names(spool.folder)
     with store.storage_errors(spool.folder):
         data = (path for path in (spool.folder / "data").listed("*") if f"data/{path.name}" not in needed)

@@ -57,11 +57,11 @@ class Spool:
         self._position = reduce(_after, self._segments.values(), opened)
         self._last = last  # number of the last manifest file, also if `load` skipped it
         self._skipped = dict(skipped or {})
-        self._assert_owner: Callable[[], None] = lambda: None  # readers write nothing
+        self.assert_owned: Callable[[], None] = lambda: None  # readers write nothing
 
     def guard(self, assert_owner: Callable[[], None]) -> None:
         """Let each write begin with this question. It raises LeaseLost where another run owns the spool by now."""
-        self._assert_owner = assert_owner
+        self.assert_owned = assert_owner
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
@@ -159,7 +159,7 @@ class Spool:
         `began` is the second (since 1970) in which its file began.
         """
         if boundary.place(self._opened.epoch) > self.position.place and boundary not in self._boundaries.known:
-            self._assert_owner()
+            self.assert_owned()
             self._boundaries.note(boundary, began, self.position.place)
 
     def keep_boundaries(self, valid: Collection[FilePosition]) -> None:
@@ -172,7 +172,7 @@ class Spool:
         Raises SpoolGap where a segment does not begin at the end of the spool. Raises StaleWriter where another run has
         appended since this spool was loaded: its manifests are never replaced.
         """
-        self._assert_owner()
+        self.assert_owned()
         with store.storage_errors(self.folder):
             (self.folder / "data").sync()  # makes the files' names durable before a manifest names them
         for segment in segments:
@@ -201,7 +201,7 @@ class Spool:
             raise SpoolGap(
                 f"{read.start} to {read.stop} is not the end of the spool, {self.start} to {self.position.at}"
             )
-        self._assert_owner()
+        self.assert_owned()
         later = [
             number for number, segment in self._segments.items() if segment.stop.place(epoch) > read.start.place(epoch)
         ]
@@ -232,7 +232,7 @@ class Spool:
         segment = self._segments[number]
         if (read.start, read.stop) != (segment.start, segment.stop) or table in segment.tables:
             raise SpoolGap(f"{read.start} to {read.stop} is not what the spool lacks of {table}")
-        self._assert_owner()
+        self.assert_owned()
         wider = replace(
             segment,
             tables={**segment.tables, table: read.tables[table]},
@@ -250,7 +250,7 @@ class Spool:
         """
         if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
             raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
-        self._assert_owner()
+        self.assert_owned()
         self._put_away(self._skipped)  # these manifests would be part of the spool once it begins earlier
         self._skipped = {}
         archive.empty(self.folder)
@@ -319,7 +319,7 @@ class Spool:
         ]
         if not ended and not self._skipped:
             return
-        self._assert_owner()
+        self.assert_owned()
         opened = reduce(_after, (self._segments[number] for number in ended), self._opened)
         # the start moves first: a crash then leaves manifests that end at or before it, and `load` skips those
         self._move(opened, self._segments[ended[-1]].pending if ended else self._opened_pending)
@@ -332,7 +332,7 @@ class Spool:
 
     def drop(self, number: int, tables: Collection[TableId]) -> None:
         """Take these tables out of a segment, and remove their files."""
-        self._assert_owner()
+        self.assert_owned()
         segment = self._segments[number]
         watched = {table: file for table, file in segment.tables.items() if table not in tables}
         self._put(number, replace(segment, tables=watched))
@@ -346,7 +346,7 @@ class Spool:
 
         An interruption leaves some of the neighbours beside it; `load` passes over them.
         """
-        self._assert_owner()
+        self.assert_owned()
         first, *others = numbers
         parts = [self._segments[number] for number in numbers]
         self._put(first, whole)
@@ -363,7 +363,7 @@ class Spool:
 
     def follow(self, number: int, table: TableId, followed: Followed) -> None:
         """Record in a segment of DDL how the copy of the table has followed it."""
-        self._assert_owner()
+        self.assert_owned()
         segment = self._segments[number]
         self._put(number, replace(segment, followed={**segment.followed, table: followed}))
 

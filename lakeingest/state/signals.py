@@ -57,10 +57,15 @@ class SignalDocument:
 
 
 class SignalFolder:
-    """The signals under a state folder. A document is not read again once its signal has ended."""
+    """The signals under a state folder. A document is not read again once its signal has ended.
 
-    def __init__(self, state: File) -> None:
+    `assert_owner`: raises LeaseLost if another run took over. `move`, `note` and `trim` ask it before they write, so
+    only the owner of the lease may call them. Who has no lease may `read` and `add`.
+    """
+
+    def __init__(self, state: File, assert_owner: Callable[[], None] = lambda: None) -> None:
         self._folder, self._audit = state / FOLDER, state / AUDIT
+        self._assert_owner = assert_owner
         self._ended: dict[int, SignalDocument] = {}
 
     def read(self) -> list[SignalDocument]:
@@ -92,7 +97,8 @@ class SignalFolder:
     def move(
         self, document: SignalDocument, event: Event, *, why: str | None = None, note: str = "", result: Any = None
     ) -> SignalDocument:
-        """Replace the document by its successor after the event. Only the owner of the lease may do that."""
+        """Replace the document by its successor after the event."""
+        self._assert_owner()
         moved = SignalDocument(document.signal.after(event, why), note, result)
         # the audit first: a crash in between leaves a line too many, never a change without a line
         if moved.signal.state is not document.signal.state:
@@ -102,8 +108,9 @@ class SignalFolder:
         return moved
 
     def note(self, document: SignalDocument, note: str) -> None:
-        """Store how far the signal has come, or what it waits for. Only the owner of the lease may do that."""
+        """Store how far the signal has come, or what it waits for."""
         if document.note != note:
+            self._assert_owner()
             store.replace(self._path(document.signal.number), replace(document, note=note).to_json())
 
     def trim(self) -> None:
@@ -112,6 +119,7 @@ class SignalFolder:
         The newest number stays, so that no number is given twice. Each `pause` and `resume` that decides whether some
         table is paused stays, too.
         """
+        self._assert_owner()
         documents = self.read()
         decisive = {document.signal.number for document in _decisive(documents)}
         for document in documents[:-ENDED_MAX]:

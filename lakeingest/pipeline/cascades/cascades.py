@@ -211,7 +211,7 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     # Step 3: the state says where the old rows end, before a commit gives the rows a gap
     table.cancel_reading()
     if table.staged.published is not None:
-        begin_again(edges.state, table.schema, table.staged.published)
+        begin_again(edges.writing, table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
     to = min(position.place, _view_has(edges, binlog))
     cascades = CascadesRead(table.cascade_keys, to) if table.cascade_keys else None

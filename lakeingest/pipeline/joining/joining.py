@@ -62,7 +62,7 @@ def join(run: OpenRun) -> None:
             )
             if table.copy is None:
                 table.advance(edges.committing.create(table.schema, new.created()), sound=True)
-                keep_definition(edges.state, table.schema, is_new=True)
+                keep_definition(edges.writing, table.schema, is_new=True)
             else:
                 _start_over(run, table, new)
             table.joined()
@@ -71,7 +71,7 @@ def join(run: OpenRun) -> None:
 
 def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     """Begin a copy again on staging, and note for readers of the changelog where the old copy ends."""
-    edges, staged, state = run.edges, table.staged, run.edges.state
+    edges, staged = run.edges, table.staged
     signals = run.signals.waiting.get(table.id, ())
     is_complete = staged.progress.splits.complete
     compares = table.watch is Watch.REJOINING and (
@@ -80,10 +80,9 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     spool, old_schema = run.binlog.spool, definition_before(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
     # Step 1: the state changes first, so that a run that is killed before the commit does the same again
-    edges.lease.assert_held()
     if staged.published is not None:
-        begin_again(state, table.schema, staged.published, new.covered_from)
-    patches = PatchFolder.of(state, table.schema)
+        begin_again(edges.writing, table.schema, staged.published, new.covered_from)
+    patches = PatchFolder.of(edges.writing, table.schema)
     for signal in signals:
         patches.remove(signal)
     # Step 2: one commit on staging
@@ -91,10 +90,10 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
         go_on_over_gap(edges, run.binlog, table, lift, new, signals)
     else:
         origins = None if old_schema is None else origins_of(old_schema, spool, staged, table.schema)
-        keep_definition(state, table.schema)
+        keep_definition(edges.writing, table.schema)
         progress = staged.progress.started_over(new, signals=signals)
         table.advance(edges.committing.start_over(staged, table.schema, progress, origins), sound=True)
-    keep_layout(state, table.schema)
+    keep_layout(edges.writing, table.schema)
     edges.observe(StartedOver(table.id, compared=lift is not None))
 
 

@@ -41,7 +41,6 @@ def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequ
     groups = in_groups(rereads)
     if not groups:
         return
-    edges.lease.assert_held()
     with edges.profile.stage("merges: store reread rows"):
         log, folder = archive.named(spool.folder), RereadFolder.of(spool.folder, schema.table)
         first = folder.count(stop, log)
@@ -49,5 +48,5 @@ def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequ
         tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, starts, strict=False)]
         executors = edges.executors
         files = scatter(executors.for_tasks(small=len(tasks) == 1), WriteRereads.run, tasks, executors.at_once)
-        edges.lease.assert_held()
+        spool.assert_owned()
         folder.add(ReadTo(stop, log=log, reread=first), files)

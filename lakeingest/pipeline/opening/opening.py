@@ -88,7 +88,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             # Step 4: the values that the run works with
             edges = Edges(config, source, target, state_of(config), quiet, lease, executors, observe)
             runs = _table_runs(config, requested, loaded, again, spool)
-            signals = SignalRun(SignalFolder(state_of(config)))
+            signals = SignalRun(SignalFolder(state_of(config), lease.assert_held))
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
             not_updated = {} if tables else known.left
             run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated)

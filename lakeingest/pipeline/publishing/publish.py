@@ -49,8 +49,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     }
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     # Step 2: before the publish, the state stores where the copy begins: so that is known of every published copy
-    edges.lease.assert_held()
-    keep_first(edges.state, table.schema, staged.published, staged.progress.position)
+    keep_first(edges.writing, table.schema, staged.published, staged.progress.position)
     # Step 3: main moves to the commit that the gate has checked, together with its position
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Edges:
     """The ports that a stage works with. The table that it works on is a `TableRun`.
 
-    A stage commits to the target by `committing`. The spool asserts by itself that the lease is held, before each
-    write; before it writes to another document of the state, the stage asserts that.
+    A stage commits to the target by `committing`, and writes documents of the state by `writing`. The spool and the
+    signals assert by themselves that the lease is held, before each write.
     """
 
     config: Config
@@ -39,3 +39,9 @@ class Edges:
         """The target, for a commit that is made right now. Raises LeaseLost if another run took over."""
         self.lease.assert_held()
         return self.target
+
+    @property
+    def writing(self) -> File:
+        """The state folder, for a document that is written right now. Raises LeaseLost if another run took over."""
+        self.lease.assert_held()
+        return self.state

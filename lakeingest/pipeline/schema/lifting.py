@@ -122,7 +122,7 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
 def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *, empties: bool = False) -> None:
     """Lift the staged rows in one commit, which carries this progress; if the DDL `empties` the table, remove them."""
     # before the commit: so the definition of committed rows is always known
-    keep_next(edges.state, lift.before, lift.after)
+    keep_next(edges.writing, lift.before, lift.after)
     with edges.profile.stage("lifts"):
         tasks = [] if empties else edges.target.rewriters(table.staged, lift)
         workers = edges.executors.for_tasks(small=len(tasks) <= 1)

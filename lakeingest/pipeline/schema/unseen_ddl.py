@@ -51,11 +51,11 @@ def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
 def suspect_unnamed(edges: Edges, table: TableRun) -> None:
     """If rows in the binlog do not name their columns, let the copy be suspect from now on."""
     if not edges.source.names_columns():
-        keep_suspect(edges.state, table.schema)
+        keep_suspect(edges.writing, table.schema)
         table.doubt_rows()
         now = edges.source.schemas({table.id: table.schema.choices})[table.id]
         if isinstance(now, TableSchema):
-            keep_found(edges.state, now, edges.source.written())
+            keep_found(edges.writing, now, edges.source.written())
 
 
 def assert_not_suspect(table: TableRun) -> None:
@@ -76,7 +76,7 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
     if table.trust is not Trust.SUSPECT or not edges.source.reads_from_file_start(binlog.spool.position):
         return
     at = edges.source.written()
-    if in_same_file(at, keep_found(edges.state, schema, at)):
+    if in_same_file(at, keep_found(edges.writing, schema, at)):
         raise SplitUnstable(
             f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: the binlog file {at.file}"
             " may have rows of another definition, which without GTIDs would be read by the current one"
@@ -96,5 +96,5 @@ def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
         elif table.schema.layout != current.layout:
             table.know_layout(table.schema.laid_out(current))
             with working_on(edges, table):
-                keep_layout(edges.state, table.schema)
+                keep_layout(edges.writing, table.schema)
     return differing

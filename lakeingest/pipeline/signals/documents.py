@@ -65,7 +65,6 @@ def move(
     """Store an event of a signal in its document. Without a new `note` the old note stays, except when cancelled."""
     signals = run.signals
     document = signals.documents[number]
-    run.edges.lease.assert_held()
     text = note or ("" if event is Event.CANCEL else document.note)
     moved = signals.documents[number] = signals.folder.move(document, event, why=why, note=text, result=result)
     if moved.signal.state is not document.signal.state:
@@ -81,7 +80,7 @@ def _remove_patches(run: OpenRun, signal: Signal) -> None:
     table = run.tables.get(signal.tables[0])
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return
-    PatchFolder.of(run.edges.state, table.schema).remove(signal.number)
+    PatchFolder.of(run.edges.writing, table.schema).remove(signal.number)
 
 
 def note_on(run: OpenRun, numbers: Iterable[int], note: str) -> None:
@@ -89,6 +88,5 @@ def note_on(run: OpenRun, numbers: Iterable[int], note: str) -> None:
     documents = run.signals.documents
     for number in numbers:
         if documents[number].note != note:
-            run.edges.lease.assert_held()
             run.signals.folder.note(documents[number], note)
             documents[number] = replace(documents[number], note=note)

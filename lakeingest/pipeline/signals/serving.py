@@ -220,7 +220,6 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
             if error.scope is not Scope.TABLE:
                 raise
             failed.append(f"{name}: {error.line}")
-    run.edges.lease.assert_held()
     removed, freed = _sweep(run, [requested[name] for name in chosen])
     result = {
         "tables": [upkeep.to_json() for upkeep in done],
@@ -241,6 +240,6 @@ def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
     needed = {number for number, document in run.signals.documents.items() if not document.ended}
     for table in tables:
         if table.definition is not None and not (table.copy and table.progress.patches):
-            more, bytes_ = PatchFolder.of(run.edges.state, table.definition).sweep(age, needed)
+            more, bytes_ = PatchFolder.of(run.edges.writing, table.definition).sweep(age, needed)
             removed, freed = removed + more, freed + bytes_
     return removed, freed

@@ -18,7 +18,7 @@ def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
     """
     with held(state_of(config)) as lease:
         roll_all_back(config, lease, observe)
-        folder = SignalFolder(state_of(config))
+        folder = SignalFolder(state_of(config), lease.assert_held)
         documents = {document.signal.number: document for document in folder.read()}
         signals = [document.signal for document in documents.values()]
         reread = {table for signal in signals if signal.action is Action.RESNAPSHOT for table in signal.tables}
@@ -29,6 +29,5 @@ def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
         decided = agenda(signals, tables, progress, visible)
         for numbers, event in ((decided.cancelled, Event.CANCEL), (decided.finished, Event.FINISH)):
             for number in numbers:
-                lease.assert_held()
                 folder.move(documents[number], event)
         folder.trim()
