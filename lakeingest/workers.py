@@ -1,19 +1,19 @@
-"""The daemon from which Spark forks its Python workers: it imports their modules once, for all of them.
+"""The processes from which Python workers are forked: Spark's daemon, and the nursery of a run's own workers.
 
-Spark starts `spark.python.daemon.module` with the first Python task. The imports take seconds. Because the daemon does
-them, no read view of a chunk is open meanwhile, and the workers share the memory of the modules.
+Each imports the modules of the workers once, for all of them. The imports take seconds. They come first, so that no
+read view of a chunk is open meanwhile, and the workers share the memory of the modules. Spark starts
+`spark.python.daemon.module` with the first Python task.
 """
 
 import gc
 import os
 import sys
 
-from pyspark.daemon import manager
-
 from lakeingest.lake.formats import import_writers
 from lakeingest.mysql.wire import cache, kernels
 from lakeingest.pipeline.copying import waves
 from lakeingest.pipeline.merging import merge
+from lakeingest.spark import own_workers
 from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.scatter import read_archives_once
 
@@ -23,18 +23,32 @@ PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 
 
 def main() -> None:
-    """Load the kernels if all of them are in the cache, then serve workers; a missing kernel is compiled on demand.
+    """Serve Spark's workers.
 
     If the driver has other sources of lakeingest, the daemon ends at once, because its tasks would do other work.
     """
+    from pyspark.daemon import manager
+
     if os.environ.get(DIGEST, digest()) != digest():
         sys.exit(f"lakeingest: {PACKAGE} has other sources than the driver's lakeingest")
-    import_writers()
-    if cache.is_complete():
-        kernels.compile_kernels()
+    _import_all()
     read_archives_once()
     gc.freeze()  # so that workers, which collect garbage after each task, do not look through all these modules
     manager()  # type: ignore[no-untyped-call]
+
+
+def nurse() -> None:
+    """Fork a run's own workers, one for each socket that an argument names by its descriptor. Never returns."""
+    _import_all()
+    gc.freeze()
+    own_workers.serve(map(int, sys.argv[2:]))
+
+
+def _import_all() -> None:
+    """Import what tasks need. Kernels are loaded if the cache has all; else each is compiled when it is needed."""
+    import_writers()
+    if cache.is_complete():
+        kernels.compile_kernels()
 
 
 if __name__ == "__main__":

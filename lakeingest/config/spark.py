@@ -1,5 +1,6 @@
 """Spark: `spark` of pipeline.yml, and whether its tasks run on this machine."""
 
+import re
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -46,6 +47,12 @@ class Spark(Frozen):
     def master(self) -> str | None:
         """The Spark master that pipeline.yml names; None if it names none."""
         return self.conf.get(MASTER)
+
+    @property
+    def local_slots(self) -> int | None:
+        """The number of parallel tasks that a master such as `local[4]` names; None if it names none."""
+        slots = re.fullmatch(r"local(?:\[(\d+)(?:,\s*\d+)?\])?", self.master or "local[*]")
+        return None if slots is None else int(slots[1] or 1)
 
     @property
     def loads_code(self) -> tuple[str, ...]:

@@ -1,38 +1,43 @@
-"""Run a function over descriptors on the executors. Results and errors come back to the driver."""
+"""Run a function over descriptors, on Spark's executors or on the run's own workers.
+
+Results and errors come back to the driver.
+"""
 
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 from zipimport import zipimporter
 
 from lakeingest.errors import LakeIngestError
+from lakeingest.spark.own_workers import OwnWorkers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Descriptor = TypeVar("Descriptor")
 Result = TypeVar("Result")
+Workers: TypeAlias = "SparkSession | OwnWorkers | None"  # None: this process, which has one task at a time
 
 
 def scatter(
-    spark: "SparkSession | None",
+    workers: Workers,
     function: Callable[[Descriptor], Result],
     descriptors: Sequence[Descriptor],
     at_once: int,
 ) -> list[Result]:
     """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
 
-    Without a session they are computed here, one after another. Function, descriptors and results are pickled.
+    Function, descriptors and results are pickled, unless this process computes them.
 
     Raises the first LakeIngestError of a task. Such an error comes back as a value, so that Spark does not repeat the
     task. Any other error fails the Spark job.
     """
-    return prepare(spark, function, descriptors, at_once)()
+    return prepare(workers, function, descriptors, at_once)()
 
 
 def prepare(
-    spark: "SparkSession | None",
+    workers: Workers,
     function: Callable[[Descriptor], Result],
     descriptors: Sequence[Descriptor],
     at_once: int,
@@ -42,13 +47,15 @@ def prepare(
     The descriptors are pickled here, in the caller's thread. Later the caller may change objects that they refer to,
     and pickling fails while a dictionary grows: for example, commits fill the caches of a table's metadata.
     """
-    if spark is None or not descriptors:
+    if workers is None or not descriptors:
         return lambda: [function(descriptor) for descriptor in descriptors]
+    if isinstance(workers, OwnWorkers):
+        return workers.prepare(function, descriptors, at_once)
     # one task per descriptor, so that none waits behind a slow one; fewer if Spark would run too many at once
-    parts = len(descriptors) if at_once >= spark.sparkContext.defaultParallelism else min(len(descriptors), at_once)
+    parts = len(descriptors) if at_once >= workers.sparkContext.defaultParallelism else min(len(descriptors), at_once)
     numbered = list(enumerate(descriptors))
     dealt = [item for part in range(parts) for item in numbered[part::parts]]
-    tasks = spark.sparkContext.parallelize(dealt, parts).mapPartitions(_each(function))
+    tasks = workers.sparkContext.parallelize(dealt, parts).mapPartitions(_each(function))
 
     def run() -> list[Result]:
         outcomes = sorted(tasks.collect(), key=lambda outcome: outcome[0])
@@ -61,7 +68,7 @@ def prepare(
 
 
 def warm_up(spark: "SparkSession") -> None:
-    """Start the Python workers, so that no task has to wait for their imports, which take seconds."""
+    """Start Spark's Python workers, so that no task has to wait for their imports, which take seconds."""
     scatter(spark, len, [(), ()], 2)
 
 

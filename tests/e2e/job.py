@@ -171,8 +171,8 @@ def command_lines(pid: int) -> dict[int, str]:
 
 
 def is_worker(command_line: str) -> bool:
-    """Whether the process is a Python worker of Spark, or starts them."""
-    return "-m\0lakeingest.workers" in command_line
+    """Whether the process is a Python worker, of Spark or of the run itself, or starts them."""
+    return "lakeingest.workers" in command_line
 
 
 def until(process: "subprocess.Popen[str]", text: str) -> None:

@@ -36,7 +36,6 @@ from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
-from lakeingest.spark.scatter import warm_up
 from lakeingest.spark.session import is_due
 from lakeingest.spool.halts import waits
 from lakeingest.spool.spool import Spool
@@ -56,7 +55,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
     Raises LeaseHeld while another run of the pipeline is at work.
     """
     began = time.monotonic()
-    with BinlogSource.open(config.source) as source:
+    with BinlogSource.open(config.source) as source, Executors(config, spark) as executors:
         # Step 1: preflight; nothing is changed, so no lease is needed
         known = known_tables(config, source)
         requested = config.tables.choose(known.tables, tables)
@@ -71,7 +70,6 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             config = patient(config, source)
             roll_all_back(config, lease, observe)
             # Step 3: the lake says where the copies stand; the spool opens for their marks
-            executors = Executors(config, spark, borrowed=spark is not None)
             target = open_target(config, executors.open, quiet)
             in_lake = load_tables(config, source, target, schemas)
             _tell(source, in_lake.staged, observe)
@@ -105,7 +103,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                         if kept.suspect and not staged.is_restarted:
                             runs[table].doubt_rows()
             if _is_large(run):
-                warm_up(executors.open())
+                executors.warm_up()
             observe(Opened(len(loaded.schemas), time.monotonic() - began))
             with noted(source, lambda: run.binlog.spool):
                 yield run
@@ -154,7 +152,7 @@ def _table_runs(
 
 
 def _is_large(run: OpenRun) -> bool:
-    """Whether the run needs Spark soon: a table of several chunks is to be copied, or much of the binlog is unread."""
+    """Whether the run needs workers soon: to copy a table of several chunks, or to read much of the binlog."""
     source = run.edges.source
     to_copy = (
         table.schema

@@ -1,11 +1,14 @@
 """Where the tasks of a run are executed, and how many at a time."""
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lakeingest.config import Config, Source
+from lakeingest.spark import scatter
 from lakeingest.spark.background_job import BackgroundJob
+from lakeingest.spark.own_workers import OwnWorkers
+from lakeingest.spark.scatter import Workers
 from lakeingest.spark.session import open_session
-from lakeingest.spark.settings import local_slots
+from lakeingest.spark.settings import local_slots, runs_here, work_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +21,7 @@ DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the w
 
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
-    """How many tasks run at a time on `slots` slots of Spark (None: on this machine's slots).
+    """How many tasks run at a time on `slots` slots (None: on this machine's slots).
 
     Each task uses two connections, and the driver uses two.
     """
@@ -26,15 +29,18 @@ def tasks_at_once(source: Source, slots: int | None = None) -> int:
 
 
 class Executors:
-    """The Spark session of a run. It is started when it is first needed: small tasks run in this process.
+    """Who runs the tasks of a run: this process, its own worker processes, or Spark's executors.
 
-    A `borrowed` session belongs to the caller, and a run does not start it again.
+    Small tasks run in this process. Other tasks run in the session if there is one. Without a session they run on own
+    workers if Spark would run them on this machine, too; else a session is started. A `borrowed` session belongs to the
+    caller, and a run does not start it again.
     """
 
-    def __init__(self, config: Config, session: "SparkSession | None" = None, *, borrowed: bool = False) -> None:
+    def __init__(self, config: Config, session: "SparkSession | None" = None) -> None:
         self._config = config
         self.session = session
-        self.borrowed = borrowed
+        self.borrowed = session is not None
+        self._own: OwnWorkers | None = None
         self._beside: list[tuple[BackgroundJob[Any], int]] = []
 
     def open(self) -> "SparkSession":
@@ -44,19 +50,44 @@ class Executors:
         return self.session
 
     def forget(self) -> None:
-        """Spark has ended: the next `open` starts a new session."""
+        """The session or own workers have ended: the next tasks start new ones."""
         self.session = None
+        self.close()
 
-    def for_tasks(self, *, small: bool) -> "SparkSession | None":
-        """The session for `scatter`. Small tasks run in this process (None), because Spark takes longer to begin."""
-        return None if small else self.open()
+    def close(self) -> None:
+        """End the own workers."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
-    def for_key_tasks(self, tasks: int) -> "SparkSession | None":
-        """The session for `scatter`, for tasks that read keys alone; None for this process.
+    def __enter__(self) -> Self:
+        return self
 
-        A few such tasks do not start Spark: the changes of every table would wait longer than these tasks take.
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def warm_up(self) -> None:
+        """Start the workers for tasks that come soon, so that no task has to wait for imports."""
+        workers = self.for_tasks(small=False)
+        if workers is not None and not isinstance(workers, OwnWorkers):
+            scatter.warm_up(workers)
+
+    def for_tasks(self, *, small: bool) -> Workers:
+        """The workers for `scatter`. Small tasks run in this process (None): workers take longer to begin."""
+        if small:
+            return None
+        if self.session is None and runs_here(self._config):
+            self._own = self._own or OwnWorkers(self._slots, work_folder(self._config))
+            return self._own
+        return self.open()
+
+    def for_key_tasks(self, tasks: int) -> Workers:
+        """The workers for `scatter`, for tasks that read keys alone; None for this process.
+
+        A few such tasks start no workers: the changes of every table would wait longer than these tasks take.
         """
-        return self.for_tasks(small=tasks <= (FEW_KEY_TASKS if self.session is None else 1))
+        is_started = self.session is not None or self._own is not None
+        return self.for_tasks(small=tasks <= (1 if is_started else FEW_KEY_TASKS))
 
     @property
     def at_once(self) -> int:
@@ -89,4 +120,6 @@ class Executors:
 
     @property
     def _slots(self) -> int:
-        return local_slots() if self.session is None else self.session.sparkContext.defaultParallelism
+        if self.session is not None:
+            return self.session.sparkContext.defaultParallelism
+        return self._config.spark.local_slots or local_slots()

@@ -1,0 +1,162 @@
+"""Worker processes of the run itself, on this machine: they are ready in a second, and Spark's would take five.
+
+A process without threads, the nursery, imports what tasks need. The workers are forked from it, and share its memory.
+Each worker has one end of a socket, and the run has the other end. A run that ends, in whichever way, closes its ends;
+then the workers end, too.
+"""
+
+import json
+import os
+import pickle
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar, cast
+
+from lakeingest.disk import PRIVATE, make_folder
+from lakeingest.errors import LakeIngestError, SparkLost
+
+Descriptor = TypeVar("Descriptor")
+Result = TypeVar("Result")
+
+LOG = "workers.log"
+# Python finds modules only where the run finds them, and takes none from the current folder
+_NURSERY = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from lakeingest.workers import nurse; nurse()"
+
+
+class OwnWorkers:
+    """So many worker processes. They start in the background; the first tasks wait for them."""
+
+    def __init__(self, count: int, log_folder: Path) -> None:
+        """Start the processes. What they print goes to a log in this folder."""
+        pairs = [socket.socketpair() for _ in range(count)]
+        ends = [theirs.fileno() for _, theirs in pairs]
+        make_folder(log_folder, PRIVATE)
+        with (log_folder / LOG).open("ab") as log:
+            self._nursery = subprocess.Popen(
+                [sys.executable, "-I", "-c", _NURSERY, json.dumps(sys.path), *map(str, ends)],
+                pass_fds=ends,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,  # Ctrl-C ends the run at its next commit, for which it needs its workers
+            )
+        self.count, self._log = count, log_folder / LOG
+        self._idle = queue.SimpleQueue[Connection | None]()  # None: a worker has ended
+        self._workers = []
+        for ours, theirs in pairs:
+            theirs.close()
+            self._workers.append(Connection(ours.detach()))
+            self._idle.put(self._workers[-1])
+
+    def prepare(
+        self, function: Callable[[Descriptor], Result], descriptors: Sequence[Descriptor], at_once: int
+    ) -> "OwnWork[Result]":
+        """The work of calling the function with each descriptor. Both are pickled here, in the caller's thread."""
+        return OwnWork(self, [pickle.dumps((function, descriptor)) for descriptor in descriptors], at_once)
+
+    def answer(self, task: bytes) -> Any:
+        """The result of a pickled function and its argument. Raises their error, or SparkLost if a worker has ended."""
+        worker = self._idle.get()
+        if worker is None:
+            self._idle.put(None)  # for the next one that waits
+            raise self._lost()
+        try:
+            worker.send_bytes(task)
+            result, error = pickle.loads(worker.recv_bytes())  # noqa: S301 - of our own worker, over its socket
+        except (EOFError, OSError) as lost:
+            self._idle.put(None)
+            raise self._lost() from lost
+        self._idle.put(worker)
+        if error is not None:
+            raise error
+        return result
+
+    def close(self) -> None:
+        """Kill the workers. Nobody takes the result of a task that one of them still has."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._nursery.pid, signal.SIGKILL)
+        self._nursery.wait()
+        for worker in self._workers:
+            worker.close()
+
+    def _lost(self) -> SparkLost:
+        return SparkLost(f"a worker process of this run ended; see {self._log}, and run the same command again")
+
+
+class OwnWork(Generic[Result]):
+    """Tasks for own workers; call it once, to wait for the results."""
+
+    def __init__(self, workers: OwnWorkers, tasks: Sequence[bytes], at_once: int) -> None:
+        self._workers, self._tasks = workers, tasks
+        self._at_once, self._is_cancelled = max(1, min(at_once, workers.count)), threading.Event()
+
+    def cancel(self) -> None:
+        """Begin no more tasks."""
+        self._is_cancelled.set()
+
+    def __call__(self) -> list[Result]:
+        """The results, in the order of the descriptors. Raises the error of the first task that has one."""
+        with ThreadPoolExecutor(self._at_once) as pool:
+            outcomes = [pool.submit(self._answer, task) for task in self._tasks]
+        return [outcome.result() for outcome in outcomes]
+
+    def _answer(self, task: bytes) -> Result:
+        if self._is_cancelled.is_set():
+            raise RuntimeError("this work was cancelled before its last task began")
+        try:
+            return cast(Result, self._workers.answer(task))
+        except BaseException:
+            self.cancel()
+            raise
+
+
+def serve(ends: Iterable[int]) -> NoReturn:
+    """Fork a worker for each of these open sockets, and end when all workers have ended. Never returns."""
+    # a scheduler that ends all processes lets the run end at its next commit, for which it needs its workers
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    every_end = list(ends)
+    for end in every_end:
+        if os.fork() == 0:
+            for other in every_end:
+                if other != end:
+                    os.close(other)
+            _work(Connection(end))
+    for end in every_end:
+        os.close(end)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    os._exit(0)
+
+
+def _work(run: Connection) -> NoReturn:
+    """Answer tasks until the run closes its end of the socket."""
+    with suppress(EOFError, OSError):
+        while True:
+            run.send_bytes(_outcome(run.recv_bytes()))
+    os._exit(0)
+
+
+def _outcome(task: bytes) -> bytes:
+    """The pickled result of a task and None; or None and its error."""
+    try:
+        function, descriptor = pickle.loads(task)  # noqa: S301 - of the run, over a socket that nobody else has
+        return pickle.dumps((function(descriptor), None))
+    except LakeIngestError as error:
+        return pickle.dumps((None, error.with_traceback(None)))
+    except BaseException as error:  # noqa: BLE001 - the run raises it
+        error.add_note(f"in a worker process:\n{traceback.format_exc()}")
+        try:
+            return pickle.dumps((None, error.with_traceback(None)))
+        except Exception:  # noqa: BLE001 - an error with something that only its process can have
+            return pickle.dumps((None, RuntimeError(traceback.format_exc())))

@@ -1,0 +1,169 @@
+"""The worker processes of a run: their results and errors, and what happens when a process ends."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from lakeingest.errors import SchemaChanged, SparkLost
+from lakeingest.spark.background_job import BackgroundJob
+from lakeingest.spark.own_workers import OwnWorkers
+from lakeingest.spark.scatter import prepare, scatter
+
+SECONDS = 20.0
+OWNER = """
+import sys
+from lakeingest.files.local import Local
+from lakeingest.spark.own_workers import OwnWorkers
+workers = OwnWorkers(2, Local(sys.argv[1]))
+print(workers.prepare(abs, [1, -2], 2)(), flush=True)
+print(workers._nursery.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[OwnWorkers]:
+    """Two workers."""
+    workers = OwnWorkers(2, tmp_path)
+    yield workers
+    workers.close()
+
+
+def wait_and_tell(seconds: float) -> tuple[int, float, float]:
+    """The process that worked, and when it began and ended."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return os.getpid(), began, time.monotonic()
+
+
+def refuse_one(number: int) -> int:
+    """An error of ours for 1, another error for 2, one that cannot be pickled for 3."""
+    if number == 1:
+        raise SchemaChanged("shop.orders: changed")
+    if number == 2:
+        raise OSError(28, "No space left on device")
+    if number == 3:
+        raise ValueError(threading.Lock())
+    return number
+
+
+def die(_: int) -> NoReturn:
+    """End this process, as the kernel does when memory is short."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def soon_ended(pids: list[int]) -> bool:
+    """Whether all processes end within some seconds."""
+    until = time.monotonic() + SECONDS
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not any(map(is_running, pids))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def test_results_come_in_the_order_of_the_descriptors(workers: OwnWorkers) -> None:
+    """Several processes work at the same time, and none of them is the run's own."""
+    results = scatter(workers, wait_and_tell, [0.5, 0.1, 0.1, 0.1], 2)
+    assert [round(end - begin, 1) for _, begin, end in results] == [0.5, 0.1, 0.1, 0.1]
+    assert os.getpid() not in {pid for pid, *_ in results}
+    assert len({pid for pid, *_ in results}) == 2
+
+
+def test_no_more_tasks_run_at_once_than_allowed(workers: OwnWorkers) -> None:
+    """One at a time, each begins when the one before has ended."""
+    results = scatter(workers, wait_and_tell, [0.1] * 4, 1)
+    assert all(first[2] <= second[1] for first, second in pairwise(results))
+
+
+def test_descriptors_are_pickled_at_once(workers: OwnWorkers) -> None:
+    """The caller may change what the descriptors refer to, while another thread runs the work."""
+    shared = {"known": 1}
+    work = prepare(workers, dict.copy, [shared], 2)
+    shared["later"] = 2
+    assert BackgroundJob(workers, work).result() == [{"known": 1}]
+
+
+def test_errors_come_back_as_they_were(workers: OwnWorkers) -> None:
+    """Their classes decide what the run does. The trace of the worker is added to an unexpected one."""
+    with pytest.raises(SchemaChanged, match="orders: changed"):
+        scatter(workers, refuse_one, [0, 1, 4], 2)
+    with pytest.raises(OSError, match="No space left") as caught:
+        scatter(workers, refuse_one, [2], 2)
+    assert "refuse_one" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="ValueError: <unlocked"):
+        scatter(workers, refuse_one, [3], 2)
+    assert scatter(workers, refuse_one, [0, 4], 2) == [0, 4]
+
+
+def test_cancelled_work_begins_no_more_tasks(workers: OwnWorkers) -> None:
+    """The tasks that run are waited for; the workers then do other work."""
+    job = BackgroundJob(workers, prepare(workers, wait_and_tell, [0.5] * 100, 2))
+    job.cancel()
+    assert job.is_done
+    with pytest.raises(RuntimeError, match="cancelled"):
+        job.result()
+    assert scatter(workers, abs, [-1], 2) == [1]
+
+
+def test_a_killed_worker_is_a_loss_that_has_a_name(workers: OwnWorkers) -> None:
+    """Whoever waits for a worker hears of it. Nobody waits forever."""
+    for task in (die, abs):
+        with pytest.raises(SparkLost, match="run the same command again"):
+            scatter(workers, task, [1, 2, 3, 4], 2)
+
+
+def test_all_processes_end_with_the_run(tmp_path: Path) -> None:
+    """However the run ends, also if it is killed; and `close` ends them at once."""
+    for how in ("closed", "killed"):
+        owner = [sys.executable, "-c", OWNER, str(tmp_path)]
+        with subprocess.Popen(owner, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout.readline() == "[1, 2]\n"
+            nursery = int(process.stdout.readline())
+            started = [nursery, *children(nursery)]
+            assert len(started) == 3
+            process.kill() if how == "killed" else process.stdin.close()
+            assert soon_ended(started), how
+
+
+def test_a_worker_survives_the_signal_that_asks_a_run_to_end(workers: OwnWorkers) -> None:
+    """A scheduler sends it to all processes. The run ends at its next commit, which needs the workers."""
+    [(worker, *_)] = scatter(workers, wait_and_tell, [0.0], 1)
+    os.kill(worker, signal.SIGTERM)
+    assert scatter(workers, abs, [-1, -2, -3], 2) == [1, 2, 3]
+    workers.close()
+    assert soon_ended([worker])
+
+
+def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file there with the name of a module is not run."""
+    (tmp_path / "pyarrow.py").write_text("raise SystemExit('taken from the current folder')")
+    (tmp_path / "log").mkdir()
+    monkeypatch.chdir(tmp_path)
+    workers = OwnWorkers(1, tmp_path / "log")
+    assert scatter(workers, len, [pickle.dumps(1)], 1)
+    workers.close()
