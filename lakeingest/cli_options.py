@@ -36,7 +36,9 @@ def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = Fa
     From then on this process creates files with the permissions of the warehouse's folder. State folders stay private.
     """
     from lakeingest.config import load_config
+    from lakeingest.pandas_later import import_pandas_later
 
+    import_pandas_later()
     loaded = load_config(path, overrides or (), offline=offline)
     if loaded.target.warehouse.scheme is None:
         share_like(loaded.target.warehouse.path)

@@ -119,7 +119,7 @@ class StorageAway(Retryable):
 
 
 class SparkLost(Retryable):
-    """A worker of a run, or Spark's JVM, ended: killed, out of memory, or cut off. A run with `follow` starts it again."""
+    """A worker of a run or Spark's JVM ended: killed, out of memory or cut off. A run with `follow` starts it again."""
 
 
 class LeaseHeld(Retryable):

@@ -20,7 +20,7 @@ HEAVY = {
     "yaml",
 }
 SOURCE = {"pymysql", "yaml"}
-LAKE = {"yaml", "pandas", "pyarrow", "pyiceberg", "sqlalchemy"}  # PyArrow's datasets import pandas where it is there
+LAKE = {"yaml", "pyarrow", "pyiceberg", "sqlalchemy"}
 MAY_IMPORT: dict[tuple[str, ...], set[str]] = {
     ("--help",): set(),
     ("--version",): set(),

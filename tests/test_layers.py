@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": {"api", "config"},
     "api": {"commands", "pipeline", "spark", "config"},
-    "cli_options": {"console", "config", "core", "disk"},
+    "cli_options": {"console", "config", "core", "disk", "pandas_later"},
     "cli_signals": {"cli_options", "commands", "console", "terminal", "config"},
     "cli_submit": {"cli_options", "commands", "console", "terminal", "termination"},
     "cli": {
@@ -64,7 +64,7 @@ ARROWS: dict[str, set[str]] = {
     **dict.fromkeys(EDGES, BELOW),
     "mysql": {"mysql.wire", "mysql.witness"} | BELOW,
     "spool": {"state"} | BELOW,  # its manifests are files of the state folder
-    "spark": {"workers"} | BELOW,  # Spark starts its Python workers by the module's name
+    "spark": {"workers", "pandas_later"} | BELOW,  # Spark starts its Python workers by the module's name
     "workers": {"pipeline", "mysql.wire"} | EDGES,
     "cluster": {"mysql.wire"} | BELOW,  # it has the kernels compiled, and ships them
     "mysql.wire": {"rows", "core", "disk"},  # bytes in, Arrow out: it opens no socket
@@ -78,6 +78,7 @@ ARROWS: dict[str, set[str]] = {
     "files": {"config", "disk"},
     "core": set(),
     "disk": set(),
+    "pandas_later": set(),
     "exits": {"core"},
     "terminal": {"core"},
     "termination": set(),

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError
-from lakeingest.state.signals import SignalDocument
+
+if TYPE_CHECKING:
+    from lakeingest.state.signals import SignalDocument  # it imports the clients of object stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,7 @@ class Lifted:
 class SignalMoved:
     """A signal has begun, or ended."""
 
-    document: SignalDocument
+    document: "SignalDocument"
 
 
 OfTable = (

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from os import _exit as end_process  # at once: a fork does not clean up what is its parent's
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
@@ -30,7 +31,14 @@ Result = TypeVar("Result")
 
 LOG = "workers.log"
 # Python finds modules only where the run finds them, and takes none from the current folder
-_NURSERY = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from lakeingest.workers import nurse; nurse()"
+_NURSERY = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from lakeingest.pandas_later import import_pandas_later
+import_pandas_later()
+from lakeingest.workers import nurse
+nurse()
+"""
 
 
 class OwnWorkers:
@@ -136,7 +144,7 @@ def serve(ends: Iterable[int]) -> NoReturn:
     with suppress(ChildProcessError):
         while True:
             os.wait()
-    os._exit(0)
+    end_process(0)
 
 
 def _work(run: Connection) -> NoReturn:
@@ -144,7 +152,7 @@ def _work(run: Connection) -> NoReturn:
     with suppress(EOFError, OSError):
         while True:
             run.send_bytes(_outcome(run.recv_bytes()))
-    os._exit(0)
+    end_process(0)
 
 
 def _outcome(task: bytes) -> bytes:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -243,6 +243,11 @@ def java_home() -> Path | None:
 
 @cache
 def _version(java: Path) -> str | None:
+    """The major version of a Java: as the file of its release says, else as it says itself. None if nothing says it."""
+    with suppress(OSError):
+        release = (java.resolve().parents[1] / "release").read_text()
+        if (stated := re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)) and os.access(java, os.X_OK):
+            return stated[1]
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
     except (OSError, subprocess.TimeoutExpired):

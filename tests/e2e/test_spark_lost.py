@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -34,13 +34,21 @@ def job(tmp_path: Path, mysql_server: LocalServer) -> Iterator[Job]:
     job.sql(f"DROP DATABASE {job.database}")
 
 
-def kill_java(job: Job, process: "subprocess.Popen[str]") -> None:
-    """Kill -9 the JVM as soon as it opens its session, and no process else."""
-    log = job.state / "spark.log"
-    while process.poll() is None and not (log.exists() and "default log level" in log.read_text()):
-        time.sleep(0.02)
-    [java, *_] = [pid for pid, line in command_lines(process.pid).items() if line.partition("\0")[0].endswith("java")]
-    os.kill(java, signal.SIGKILL)
+def kill_java(process: "subprocess.Popen[str]") -> None:
+    """Kill -9 the JVM as soon as its session listens on its ports, and no process else."""
+    while process.poll() is None:
+        for pid, line in command_lines(process.pid).items():
+            if line.partition("\0")[0].endswith("java") and sockets(pid) > 3:
+                return os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    raise AssertionError(process.communicate()[0])
+
+
+def sockets(pid: int) -> int:
+    """How many sockets a process has open."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return sum("socket:" in str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir())
+    return 0
 
 
 @pytest.mark.long("starts Spark several times")
@@ -48,7 +56,7 @@ def test_a_killed_jvm_is_named_and_the_next_run_goes_on(job: Job) -> None:
     """While it starts for the suites of the gate before the publish: one line, 75, and nothing is lost."""
     process = job.start("run")
     until(process, ", the last")
-    kill_java(job, process)
+    kill_java(process)
     output, _ = process.communicate(timeout=200)
     last = output.splitlines()[-1]
     assert process.returncode == 75, output[-2000:]
@@ -86,7 +94,7 @@ def following_without_spark(job: Job) -> "Iterator[subprocess.Popen[str]]":
     process = job.start("run", "--follow")
     try:
         until(process, "caught up")
-        kill_java(job, process)
+        kill_java(process)
         yield process
     finally:
         process.kill()
