@@ -74,7 +74,7 @@ def change_rows(
         yield from received(connection, decoder)
         facts.nulled.update(decoder.nulled)
         facts.history, facts.pending, facts.met = decoder.history, decoder.xa.pending, decoder.maps.met
-        facts.lacks_cascades = bool(decoder.reader[ReaderState.UNMARKED])
+        facts.lacks_cascades = bool(decoder.reader[ReaderState.LACKS_CASCADES])
 
 
 def received(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
