@@ -89,8 +89,8 @@ def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> Ta
     names = schema.layout[0]
     if not names:
         raise SchemaChanged(
-            f"{where}: the binlog does not name its columns, and the positions of the columns that are left out are not"
-            " known; copy the table again"
+            f"{where}: the binlog does not name its columns, and it is not known which of them are left out;"
+            " copy the table again"
         )
     if len(names) != len(table_map.columns):
         raise SchemaChanged(

@@ -164,7 +164,7 @@ def _geometries(values: Values, of: Encoding) -> pa.Array:
         raise Damaged("a geometry without its SRID")
     if of.column.choice == EWKB:
         return pa.array([None if raw is None else _ewkb(raw) for raw in values.raw()], pa.binary())
-    return charsets.binary(values.without_first(SRID_BYTES))
+    return charsets.binary(values.without_first_bytes(SRID_BYTES))
 
 
 def _ewkb(raw: bytes) -> bytes:
@@ -217,7 +217,9 @@ _EVENT_READERS: Readers = {
     **_SHARED,
     (Kind.INT32, FieldType.YEAR): lambda values, _: numbers.years(values),
     **_for_each(_DATES, FieldType.DATE, lambda values, of: temporals.dates(values, of.column)),
-    **_for_each(_DATETIMES, FieldType.DATETIME2, lambda values, of: temporals.datetimes(values, of.sent.digits, of.column)),
+    **_for_each(
+        _DATETIMES, FieldType.DATETIME2, lambda values, of: temporals.datetimes(values, of.sent.digits, of.column)
+    ),
     **_for_each(
         _STAMPS,
         FieldType.TIMESTAMP2,

@@ -10,8 +10,8 @@ doubles that are not short decimals. Python inserts their texts (`json_scalar`) 
 
 Before a kernel reads bytes, it proves that they lie within their container, and the container within its parent. In
 bytes from the server no two values share bytes. So the sizes of all headers, keys and scalars add up to at most twice
-the size of the whole: a scalar that lies in a header is counted with the header and alone. A greater sum is damage. This
-check bounds time and memory, whatever the offsets are.
+the size of the whole: a scalar that lies in a header is counted with the header and alone. A greater sum is damage.
+This check bounds time and memory, whatever the offsets are.
 """
 
 from typing import NamedTuple
