@@ -50,7 +50,7 @@ _POLYNOMIAL = 0xEDB88320  # of CRC-32
 
 
 def _tables() -> np.ndarray:
-    """Row n: the effect of a byte on the CRC-32 when n bytes follow it ("slicing by 8")."""
+    """In row n, the effect of each byte on the CRC-32 when n bytes follow it ("slicing by 8")."""
     table = np.zeros((8, 256), np.int64)
     table[0] = np.arange(256)
     for _ in range(8):

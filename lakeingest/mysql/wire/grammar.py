@@ -10,11 +10,11 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent
-from lakeingest.mysql.wire.alter import alteration_of, names_in
+from lakeingest.mysql.wire.alter import alteration_of, name_changes_of
 from lakeingest.mysql.wire.ddl import folded, may_change
 from lakeingest.mysql.wire.dml import Change, Reach, change_of
 from lakeingest.mysql.wire.events import Beginning, Damaged, Event
-from lakeingest.mysql.wire.locking import has_alone
+from lakeingest.mysql.wire.locking import had_exclusive_lock
 from lakeingest.mysql.wire.query import Query, read_query
 from lakeingest.mysql.wire.statements import REFUSED, Statement, classify
 
@@ -170,7 +170,7 @@ def sign_of(
         error.tables = frozenset(table for table, schema in tables.items() if may_change(query, {table: schema}))
         error.alterations = _alterations(query, {table: tables[table] for table in error.tables}, excerpt)
         if begun is not None:
-            alone = frozenset(table for table in error.tables if has_alone(query, tables[table]))
+            alone = frozenset(table for table in error.tables if had_exclusive_lock(query, tables[table]))
             error.ddl = Ddl(begun, replace(begins, pos=begins.pos + event.size), error.alterations, alone)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
@@ -212,7 +212,7 @@ def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: 
     alterations = [alteration_of(query, schema) for schema in schemas.values()]
     if len(alterations) != 1 or alterations[0] is None:
         return {
-            table: Alteration(names_in(query, schema), is_barrier=True, statement=excerpt)
+            table: Alteration(name_changes_of(query, schema), is_barrier=True, statement=excerpt)
             for table, schema in schemas.items()
         }
     text = query.text.encode(errors="backslashreplace").decode()  # a statement may have any bytes
