@@ -1,1 +1,1 @@
-"""MySQL's bytes to Arrow columns, with the same types and values from a SELECT and from the binlog. Pure: no sockets."""
+"""MySQL's bytes to Arrow columns, with the same types and values for a SELECT and the binlog. Pure: no sockets."""
