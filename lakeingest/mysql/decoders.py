@@ -81,6 +81,6 @@ def received(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Itera
     """Yield the parts that a decoder makes of the server's bytes."""
     receiver = Receiver(connection)
     while not decoder.is_done:
-        yield from decoder.take(receiver.receive(decoder.room()))
+        yield from decoder.take(receiver.receive(decoder.free_space()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)

@@ -25,7 +25,7 @@ class Buffer:
         """Whether no more bytes fit before `make_room`."""
         return self.end == len(self.data) - SLACK
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """The free space after the received bytes."""
         return memoryview(self.data)[self.end : len(self.data) - SLACK]  # type: ignore[arg-type]
 

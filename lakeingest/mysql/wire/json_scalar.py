@@ -85,18 +85,18 @@ def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
     magnitude = abs(np.int64(bits).view(np.float64))
     if not magnitude < _TENS[_DIGITS_MAX]:  # "not" because NaN is not less either
         return DEFERRED
-    for places in range(_DIGITS_MAX + 1):
-        nearest = magnitude * _TENS[places] + 0.5
+    for decimals in range(_DIGITS_MAX + 1):
+        nearest = magnitude * _TENS[decimals] + 0.5
         if nearest >= _TENS[_DIGITS_MAX]:
             return DEFERRED
         digits = np.int64(nearest)
-        if digits / _TENS[places] == magnitude:
+        if digits / _TENS[decimals] == magnitude:
             if bits < 0:
                 text[to] = _MINUS
                 to += 1
-            to = _write_number(np.uint64(digits) // _POWERS[places], text, to)
+            to = _write_number(np.uint64(digits) // _POWERS[decimals], text, to)
             text[to] = _POINT
-            return _write_digits(np.uint64(digits) % _POWERS[places], max(places, 1), text, to + 1)
+            return _write_digits(np.uint64(digits) % _POWERS[decimals], max(decimals, 1), text, to + 1)
     return DEFERRED
 
 

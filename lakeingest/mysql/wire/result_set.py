@@ -74,12 +74,12 @@ class ResultSet:
         self.is_done = False
         self.error: bytes | None = None  # the payload of the ERR packet, if the server sent one
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """The free space for the next bytes from the server."""
-        return self._buffer.room()
+        return self._buffer.free_space()
 
     def take(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Use the next `count` bytes, which are in `room`; yield the batches that they complete.
+        """Use the next `count` bytes, which are in `free_space`; yield the batches that they complete.
 
         Raises ProtocolBroken for bytes that break the protocol, UnsupportedValue for a value that cannot be copied.
         """

@@ -37,7 +37,7 @@ class _Status(enum.IntEnum):
     DONE = 0  # all events were read
     FULL = 1  # the arrays are full
     WIDTH = 2  # an event has another number of columns than its table
-    IMAGE = 3  # a row image lacks a column that is not optional
+    IMAGE = 3  # a column that is not optional is missing in a row image
     CUT = 4  # an event ends within a row
 
 

@@ -2,7 +2,7 @@
 
 `framing` finds the events. `follow` handles the usual events, and `SegmentDecoder` all others. Row events are buffered,
 and decoded when the buffer is full. The place of a MySQL transaction is its end: known from the length in its GTID
-event, and proved at the end. MariaDB's GTID event has no length, so there the place is the transaction's beginning.
+event, and proved at the end. MariaDB's GTID event has no length, so a MariaDB transaction's place is its beginning.
 """
 
 from collections import Counter
@@ -90,12 +90,12 @@ class SegmentDecoder:
         """The end of the last event."""
         return FilePosition(self._file.file, int(self.reader[ReaderState.POS]))
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """The free space for the next bytes from the server."""
-        return self._outer.room()
+        return self._outer.free_space()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes, which are in `room`; yield the batches that they complete.
+        """Use the next `count` bytes, which are in `free_space`; yield the batches that they complete.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.
@@ -275,7 +275,7 @@ class SegmentDecoder:
 
     def _rows_of(self, committed: xa.Committed | None) -> Iterator[Part]:
         """Yield the rows of a prepared transaction as rows of the open transaction, which commits it."""
-        if committed and committed.events is not None:  # its events were kept in memory
+        if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
             outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
             yield from self._read(self._again, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
@@ -315,8 +315,8 @@ class SegmentDecoder:
         if (sign := grammar.begun_with(beginning)) is not None:
             self.xa.begin()
             self._move(sign, event)
-        place = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1
-        self._events.transactions[reader[ReaderState.TRANSACTIONS]] = (prefix, number, place, beginning.committed_at)
+        pos = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1  # see `Transaction.POS`
+        self._events.transactions[reader[ReaderState.TRANSACTIONS]] = (prefix, number, pos, beginning.committed_at)
         reader[ReaderState.TRANSACTIONS] += 1
         reader[ReaderState.COUNT] += 1
         reader[ReaderState.HAS_ROWS] = 0
@@ -325,7 +325,7 @@ class SegmentDecoder:
     def _add_map(self, event: Event) -> None:
         self._move(Sign.ROWS, event)
         schema = self._schemas.get(self.maps.meet(event))
-        is_mariadb = not self.reader[ReaderState.ENDS]
+        is_mariadb = not self.reader[ReaderState.ENDS]  # only MySQL's GTID event has the length of its transaction
         table = -1 if schema is None else self._events.add_table(schema, event, self.at, is_mariadb=is_mariadb)
         self.maps.add(events.read_table_id(event), event.payload, table, int(self.reader[ReaderState.COUNT]))
 
@@ -362,7 +362,7 @@ class SegmentDecoder:
             if inner.is_full:
                 yield from self._flush()
                 inner.make_room()
-            count = read_payload(stream, inner.room())
+            count = read_payload(stream, inner.free_space())
             inner.end += count
             status = int(framing.Status.FULL)
             while status == framing.Status.FULL:

@@ -2,7 +2,7 @@
 
 In the binlog, XA PREPARE ends one transaction. XA COMMIT or XA ROLLBACK is another transaction, perhaps in another
 file, or after a restart of the server. So a reader does not decode the rows at XA PREPARE. It keeps the events of a
-small transaction in memory. At XA COMMIT the rows are decoded from the kept events, or else read from the binlog again.
+small transaction in memory. At XA COMMIT it decodes the rows from the kept events, or else from the binlog's events.
 The table's definition at XA COMMIT decodes them: it is the one of XA PREPARE, because DDL waits for prepared
 transactions.
 
