@@ -93,7 +93,7 @@ class EventBuffer:
         self._images_before = 0  # the number of the open transaction's row images that are in earlier batches
 
     def add_table(self, schema: TableSchema, event: Event, at: FilePosition, *, is_mariadb: bool) -> int:
-        """The number of a copied table in `reader`, as a TABLE_MAP event describes the table. The event begins at `at`.
+        """Add a copied table to `reader`, as a TABLE_MAP event at `at` describes it; return the table's number there.
 
         Raises SchemaChanged if the event's columns are not the schema's, UnsupportedEvent for an unknown charset.
         """

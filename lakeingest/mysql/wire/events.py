@@ -139,7 +139,7 @@ REFUSED: dict[int, tuple[str, str]] = {
 }
 
 
-def refusal(event_type: int) -> tuple[str, str]:
+def name_and_fix(event_type: int) -> tuple[str, str]:
     """For a type that is not in ACTIONS: its name for messages, and the change on the source that avoids the type."""
     if event_type in REFUSED:
         return REFUSED[event_type]

@@ -111,7 +111,7 @@ def begun_with(beginning: Beginning) -> Sign | None:
     return Sign.BEGIN if beginning.is_begin else None
 
 
-def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
+def state_after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
     """The state after a sign. Raises UnsupportedEvent if the grammar does not allow the sign in this state."""
     if (state, sign) not in NEXT:
         raise misplaced(f"an event of type {event_type} ({sign.name}) {state.in_words}", at)
@@ -138,15 +138,15 @@ class Watched:
 def sign_of(
     event: Event,
     watched: Watched,
-    begins: FilePosition,
+    at: FilePosition,
     *,
     has_rows: bool,
     begun: FilePosition | None = None,
     is_mariadb: bool = False,
 ) -> Sign:
-    """The sign of a QUERY event, which begins at `begins`.
+    """The sign of a QUERY event, which begins at `at`.
 
-    `has_rows`: whether the event's transaction has rows of a copied table before it. `begun`: the beginning of the
+    `has_rows`: whether rows of a copied table precede the event in its transaction. `begun`: the beginning of the
     transaction, if the event is the transaction's first after the GTID. With `begun`, the error for DDL of a copied
     table has the DDL with the positions before and after it. If no `schemas` are watched, a statement that may change
     rows is passed over.
@@ -160,21 +160,21 @@ def sign_of(
     if not schemas and meaning in {*REFUSED, Statement.DML}:
         return Sign.PASSED
     if meaning in REFUSED:
-        raise _unclear(query, *REFUSED[meaning], schemas, begins)
+        raise _unclear_error(query, *REFUSED[meaning], schemas, at)
     if meaning is Statement.DML:
-        _require_unchanged(query, watched, begins)
+        _require_unchanged(query, watched, at)
     if meaning is Statement.DDL and may_change(query, tables):
         excerpt = " ".join(text.partition("'")[0].split())[:200]
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
-        error = refusal(what, "let it end", begins)
+        error = refusal(what, "let it end", at)
         error.tables = frozenset(table for table, schema in tables.items() if may_change(query, {table: schema}))
         error.alterations = _alterations(query, {table: tables[table] for table in error.tables}, excerpt)
         if begun is not None:
             alone = frozenset(table for table in error.tables if had_exclusive_lock(query, tables[table]))
-            error.ddl = Ddl(begun, replace(begins, pos=begins.pos + event.size), error.alterations, alone)
+            error.ddl = Ddl(begun, replace(at, pos=at.pos + event.size), error.alterations, alone)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
-        raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
+        raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", at)
     return SIGNS[meaning]
 
 
@@ -187,14 +187,14 @@ def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None
     change = change_of(query)
     why = watched.reach(change) if change is not None else "it may change several tables"
     if change is None or why:
-        raise _unclear(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
+        raise _unclear_error(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
     target = change.database, change.table
     changed = [table for table in schemas if (folded(table.database), folded(table.name)) == target]
     if changed:
-        raise _unclear(query, "a change in statement format", _ROW_FORMAT, changed, at)
+        raise _unclear_error(query, "a change in statement format", _ROW_FORMAT, changed, at)
 
 
-def _unclear(query: Query, what: str, fix: str, tables: Iterable[TableId], at: FilePosition) -> UnsupportedEvent:
+def _unclear_error(query: Query, what: str, fix: str, tables: Iterable[TableId], at: FilePosition) -> UnsupportedEvent:
     """The error for a statement that may change rows of these tables; `what` says why, `fix` avoids it."""
     first_word = "".join(query.text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
     error = refusal(f"{what} ({first_word} … in database {query.database or '-'}{_unread(query)})", fix, at)
@@ -240,7 +240,7 @@ def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_le
 
 
 def gap(at: FilePosition, file: FilePosition) -> BinlogGone:
-    """The error for a binlog that continues at `file`, which is not the file after the one of `at`."""
+    """The error for a binlog that continues with `file`, which is not the next file, or within a transaction."""
     return BinlogGone(f"after {at} the source continues with {file.file}: its binlog has a gap; copy the tables again")
 
 
@@ -287,9 +287,9 @@ def prove_file(segment: Segment, file: str, began: int) -> None:
 
 
 def prove_start(segment: Segment, event: LastEvent, end: int) -> None:
-    """Prove the segment's history by the event that ends at the segment's start, or beyond it; `end` is its end.
+    """Prove the segment's history by the first event that ends at the segment's start or beyond; it ends at `end`.
 
-    Raises BinlogGone if it ends beyond the start, or is another event than the history has.
+    Raises BinlogGone if the event ends beyond the start, or is not the event that the history has.
     """
     if end != segment.start.pos:
         raise other_history(segment.start, "no event ends there")

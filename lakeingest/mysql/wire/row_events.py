@@ -82,9 +82,9 @@ class RowReader:
         return self._tables[table][0]
 
     def add(self, schema: TableSchema, sent: TableMap, where: str) -> int:
-        """The number of the table as the TABLE_MAP event `sent` describes it; `where` is the event's position in words.
+        """Add a table as the TABLE_MAP event `sent` describes it, unless it was added so before; return its number.
 
-        Raises SchemaChanged if the event's columns are not the schema's.
+        `where` is the event's position, for messages. Raises SchemaChanged if the event's columns are not the schema's.
         """
         for table, ((known_schema, _), earlier) in enumerate(zip(self._tables, self._sent, strict=True)):
             if known_schema is schema and replace(earlier, id=sent.id) == sent:

@@ -207,7 +207,7 @@ class SegmentDecoder:
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
-            raise grammar.refusal(*events.refusal(event.type), self.at)
+            raise grammar.refusal(*events.name_and_fix(event.type), self.at)
         file = FilePosition(*events.read_rotate(event))
         if file == self.at:  # the first event of a dump
             return
@@ -232,7 +232,7 @@ class SegmentDecoder:
             return
         match ACTIONS.get(event.type):
             case None if self._watched.schemas or self._watched.waiting:
-                raise grammar.refusal(*events.refusal(event.type), self.at)
+                raise grammar.refusal(*events.name_and_fix(event.type), self.at)
             case Action.GTID | Action.PAYLOAD if buffer is not self._outer:
                 raise grammar.misplaced(f"an event of type {event.type} in a TRANSACTION_PAYLOAD event", self.at)
             case None | Action.PASS:
@@ -297,7 +297,7 @@ class SegmentDecoder:
             raise grammar.refusal(*grammar.NO_XA, self.at)
         if ACTIONS.get(event.type) is Action.ROWS:
             self.reader[ReaderState.LACKS_CASCADES] |= not events.logs_cascades(event)
-        self.reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
+        self.reader[ReaderState.STATE] = grammar.state_after(self._state, sign, event.type, self.at)
 
     def _begin_transaction(self, event: Event) -> Iterator[Part]:
         """Begin a transaction at its GTID event, or begin to skip it."""

@@ -24,7 +24,7 @@ from lakeingest.rows import Part
 
 ENDS = frozenset({Sign.XA_COMMIT, Sign.XA_ROLLBACK})
 KEPT_BYTES = 16 << 20  # at most, of the events of all transactions that are prepared at a time
-_ONE_BYTES = 1 << 20  # at most, of the events of one prepared transaction
+_TRANSACTION_BYTES = 1 << 20  # at most, of the events of one prepared transaction
 _SIZE_AT, _SIZE_BYTES = 9, 4  # the offset and the bytes of an event's size in its header
 _FORMATS = 1 << 32  # the number of formats: a statement has them as signed numbers, an event as unsigned ones
 _XID = re.compile(r"x'([0-9a-f]*)',x'([0-9a-f]*)',(-?\d+)\s*$", re.IGNORECASE)
@@ -68,7 +68,7 @@ class Replay(Protocol):
 
 
 class Preparing:
-    """The transactions that are prepared at the reader's position (`pending`), and the kept events of small ones.
+    """The transactions that are prepared at the reader's position (`pending`), and the events of small ones (`_kept`).
 
     Rows of tables in `watched` are read. `replay` finds a transaction that was prepared before the segment. Without
     `replay` no transaction is returned to be committed, and no events are kept.
@@ -90,7 +90,7 @@ class Preparing:
         """Add a TABLE_MAP or row event to the transaction that is being prepared."""
         if ACTIONS[event.type] is Action.TABLE:
             self._tables.add(read_table_name(event))
-        if self._replay and len(self._events) <= _ONE_BYTES:
+        if self._replay and len(self._events) <= _TRANSACTION_BYTES:
             self._events += _without_checksum(event)
 
     def handle(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
@@ -113,7 +113,8 @@ class Preparing:
         """
         xid, is_committed = read_prepare(event)
         prepared = Prepared(start, stop, None if self._has_passed_statement else frozenset(self._tables))
-        events = bytes(self._events) if len(self._events) <= _ONE_BYTES and not self._has_passed_statement else None
+        is_kept = len(self._events) <= _TRANSACTION_BYTES and not self._has_passed_statement
+        events = bytes(self._events) if is_kept else None
         self._events, self._tables = bytearray(), set()
         if is_committed:
             return self._committed(prepared, events)
