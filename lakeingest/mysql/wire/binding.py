@@ -61,7 +61,7 @@ def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[
     """
     if not table_map.names:
         table_map = _with_definition(table_map, schema, where)
-    left_out = {*schema.skipped, *_hidden(table_map, schema)}
+    left_out = {*schema.skipped, *_hidden_names(table_map, schema)}
     indexes = [index for index, name in enumerate(table_map.names) if name not in left_out]
     if tuple(table_map.names[index] for index in indexes) != schema.names:
         raise SchemaChanged(
@@ -71,7 +71,7 @@ def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[
     return table_map, indexes
 
 
-def _hidden(table_map: TableMap, schema: TableSchema) -> set[str]:
+def _hidden_names(table_map: TableMap, schema: TableSchema) -> set[str]:
     """The names of the event's hidden columns, which are its last columns."""
     hidden = set[str]()
     for name, sent in zip(reversed(table_map.names), reversed(table_map.columns), strict=True):
@@ -101,17 +101,17 @@ def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> Ta
     columns = list(table_map.columns)
     for index, name in enumerate(names):
         if name in by_name:
-            columns[index] = _described(by_name[name], columns[index], table_map, where)
+            columns[index] = _complete_column(by_name[name], columns[index], table_map, where)
     return replace(table_map, names=names, columns=tuple(columns))
 
 
-def _described(column: Column, sent: Sent, table_map: TableMap, where: str) -> Sent:
+def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str) -> Sent:
     """The sent column, completed with sign, charset and members of the definition.
 
     Raises SchemaChanged if the sent column does not agree with the definition.
     """
     name, unsigned = column.source_type.name, column.source_type.unsigned
-    agrees = _is_of_type(column, sent)
+    agrees = _agrees_in_type(column, sent)
     if name in _NUMERIC:
         agrees = agrees and (not table_map.has_signs or sent.unsigned == unsigned)
         sent = replace(sent, unsigned=unsigned)
@@ -127,7 +127,7 @@ def _described(column: Column, sent: Sent, table_map: TableMap, where: str) -> S
     return sent
 
 
-def _is_of_type(column: Column, sent: Sent) -> bool:
+def _agrees_in_type(column: Column, sent: Sent) -> bool:
     """Whether the sent type, and the sent size if it depends on the definition, are those of the column's type."""
     source = column.source_type
     if sent.type is not _TYPES.get(source.name):

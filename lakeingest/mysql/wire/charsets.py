@@ -8,7 +8,7 @@ tests/mysql/wire/test_charsets.py compares every code with the server's own conv
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.mysql.wire.codes import CODE, CODECS, SIZE_AT, has_one_code_each, key_table, table
+from lakeingest.mysql.wire.codes import CODE, CODECS, SIZE_AT, code_table, has_one_code_each, key_table
 from lakeingest.mysql.wire.collations import UnknownCharset, charset_of
 from lakeingest.mysql.wire.compiled import SLACK, big_number, compiled_step, copy, kernel, store64
 from lakeingest.mysql.wire.values import Values
@@ -23,7 +23,13 @@ _BYTE_ENDS = {"ascii": 0x80, "utf8mb3": 0xF0, "utf8mb4": 0x100}
 
 # Charsets → the codec of Python that reads them as MySQL does, except for two codes of gb18030: MySQL swaps their
 # characters, as an older standard does
-_WIDE = {"gb18030": "gb18030", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
+_PYTHON_CODECS = {
+    "gb18030": "gb18030",
+    "ucs2": "utf-16-be",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+}
 _SWAPPED = {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7}
 
 
@@ -36,9 +42,9 @@ def texts(values: Values, charset: str) -> pa.Array:
     if charset in _BYTE_ENDS:
         return _utf8(values, charset)
     if charset in CODECS:
-        return _decoded(values, charset)
-    if charset in _WIDE:
-        return _wide(values, charset)
+        return _texts_by_table(values, charset)
+    if charset in _PYTHON_CODECS:
+        return _texts_by_codec(values, charset)
     raise UnknownCharset(f"a text of the unknown charset {charset}; report it to the lakeingest project")
 
 
@@ -52,7 +58,7 @@ def key_texts(values: Values, charset: str) -> pa.Array:
     if has_one_code_each(charset):
         return strings
     offsets = np.empty(len(values) + 1, np.int32)
-    total = _measure(values.data, values.start, values.size, key_table(charset), offsets)
+    total = _measure_utf8(values.data, values.start, values.size, key_table(charset), offsets)
     if total < 0:
         raise ValueError(
             f"row {-1 - total} is a key with a second code of a character of {charset}: {_hex(values, -1 - total)};"
@@ -70,13 +76,13 @@ def binary(values: Values, length: int = 0) -> pa.Array:
     if length and len(values) and int(values.size.max()) > length:
         row = int(values.size.argmax())
         raise ValueError(f"row {row} has {values.size[row]} bytes, more than {length}")
-    array, _ = _copied(values, pa.binary(), length)
+    array, _ = _copy_to_array(values, pa.binary(), length)
     return array
 
 
 def _utf8(values: Values, charset: str) -> pa.Array:
     """The texts of a charset whose bytes are UTF-8 already. Raises ValueError, with the row, for another byte."""
-    array, greatest = _copied(values, pa.string())
+    array, greatest = _copy_to_array(values, pa.string())
     if greatest >= _BYTE_ENDS["ascii"]:
         try:
             array.validate(full=True)
@@ -108,11 +114,11 @@ def _hex(values: Values, row: int) -> str:
     return f"0x{value[:_HEX_BYTES].hex()}{'…' if len(value) > _HEX_BYTES else ''}"
 
 
-def _copied(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Array, int]:
+def _copy_to_array(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Array, int]:
     """The values as an array of the type, each padded to `length` bytes; and the greatest byte in all of them."""
     offsets = np.empty(len(values) + 1, np.int32)
     target = _empty_bytes(_fill_offsets(values.start, values.size, length, offsets))
-    greatest = _fill(values.data, values.start, values.size, offsets, target)
+    greatest = _copy_values(values.data, values.start, values.size, offsets, target)
     return values.column(kind, offsets, target), greatest
 
 
@@ -136,7 +142,7 @@ def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.
 
 
 @kernel
-def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.ndarray, target: np.ndarray) -> int:
+def _copy_values(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.ndarray, target: np.ndarray) -> int:
     """Copy each value to its offset in `target`, and fill up with zero bytes. Returns the greatest byte."""
     for i in range(len(start)):
         copy(target, offsets[i], data, start[i], size[i])
@@ -148,43 +154,45 @@ def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.nda
     return int(greatest)
 
 
-def _decoded(values: Values, charset: str) -> pa.Array:
+def _texts_by_table(values: Values, charset: str) -> pa.Array:
     """The texts of a charset in CODECS, by its table of codes. Raises ValueError, with the row, for an invalid code."""
-    entries = table(charset)
+    entries = code_table(charset)
     offsets = np.empty(len(values) + 1, np.int32)
-    total = _measure(values.data, values.start, values.size, entries, offsets)
+    total = _measure_utf8(values.data, values.start, values.size, entries, offsets)
     if total < 0:
         raise _not_text(values, -1 - total, charset)
     target = _empty_bytes(total)
-    _decode(values.data, values.start, values.size, entries, target)
+    _write_utf8(values.data, values.start, values.size, entries, target)
     return values.column(pa.string(), offsets, target)
 
 
 @kernel
-def _longer_code(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple[int, int]:
+def _longer_entry_at(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple[int, int]:
     """The entry of the code of `width` bytes at `at`, 0 for an invalid code; and the offset behind the code."""
     return entries[big_number(data, at, width) & CODE], at + width
 
 
 @compiled_step
-def _code(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
-    """The entry (`codes.table`) of the code at `at`, 0 for an invalid code; and the offset behind the code."""
+def _entry_at(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
+    """The entry (`codes.code_table`) of the code at `at`, 0 for an invalid code; and the offset behind the code."""
     entry = entries[data[at]]
     code_end = at + 1
     if not entry >> SIZE_AT:  # the byte begins a longer code, and its entry is the code's size
-        entry, code_end = _longer_code(data, at, entry, entries)
+        entry, code_end = _longer_entry_at(data, at, entry, entries)
     return entry, code_end
 
 
 @kernel
-def _measure(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, offsets: np.ndarray) -> int:
+def _measure_utf8(
+    data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, offsets: np.ndarray
+) -> int:
     """Fill `offsets` with the begins of values in UTF-8. Returns their size, or −1 minus the first invalid row."""
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
         at, end = start[i], start[i] + size[i]
         while at < end:
-            entry, at = _code(data, at, entries)
+            entry, at = _entry_at(data, at, entries)
             if not entry or at > end:
                 return -1 - i
             total += entry >> SIZE_AT
@@ -193,33 +201,33 @@ def _measure(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.
 
 
 @kernel
-def _decode(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, target: np.ndarray) -> None:
-    """Write all values in UTF-8; `_measure` has proved that they are valid."""
+def _write_utf8(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, target: np.ndarray) -> None:
+    """Write all values in UTF-8; `_measure_utf8` has proved that they are valid."""
     to = 0
     for i in range(len(start)):
         at, end = start[i], start[i] + size[i]
         while at < end:
-            entry, at = _code(data, at, entries)
+            entry, at = _entry_at(data, at, entries)
             store64(target, to, entry)  # also the size in the entry, which the next character overwrites
             to += entry >> SIZE_AT
 
 
-def _wide(values: Values, charset: str) -> pa.Array:
-    """The texts of a charset in `_WIDE`, by Python's codec; each distinct value is decoded once.
+def _texts_by_codec(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset in `_PYTHON_CODECS`, by Python's codec; each distinct value is decoded once.
 
     Raises ValueError, with the row, for bytes that are not valid.
     """
     distinct = binary(values).dictionary_encode()
-    texts_ = [_wide_text(value, charset) for value in distinct.dictionary.to_pylist()]
+    texts_ = [_text_by_codec(value, charset) for value in distinct.dictionary.to_pylist()]
     if None in texts_:
         raise _not_text(values, distinct.indices.index(texts_.index(None)).as_py(), charset)
     return pa.array(texts_, pa.string()).take(distinct.indices)
 
 
-def _wide_text(value: bytes, charset: str) -> str | None:
-    """The text of a value in a charset of `_WIDE`; None if it is not valid."""
+def _text_by_codec(value: bytes, charset: str) -> str | None:
+    """The text of a value in a charset of `_PYTHON_CODECS`; None if it is not valid."""
     try:
-        text = value.decode(_WIDE[charset])
+        text = value.decode(_PYTHON_CODECS[charset])
     except UnicodeDecodeError:
         return None
     if charset == "ucs2" and len(text) * 2 < len(value):  # a surrogate pair, which ucs2 does not have

@@ -108,7 +108,7 @@ _NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
 
 
 @functools.cache
-def table(charset: str) -> np.ndarray:
+def code_table(charset: str) -> np.ndarray:
     """The entry of each code of a charset in CODECS, at the index `code & CODE`.
 
     A code's entry has the UTF-8 of its character, least byte first, and from the bit SIZE_AT on the UTF-8's number of
@@ -129,25 +129,25 @@ def table(charset: str) -> np.ndarray:
 
 @functools.cache
 def key_table(charset: str) -> np.ndarray:
-    """`table` with one code of each character: the code that the server writes for it. Other codes are invalid.
+    """`code_table` with one code of each character: the code that the server writes for it. Other codes are invalid.
 
-    Returns `table(charset)` itself if no character of the charset has other codes.
+    Returns `code_table(charset)` itself if no character of the charset has other codes.
     """
-    entries = table(charset).copy()
+    entries = code_table(charset).copy()
     codes = np.flatnonzero(entries >> SIZE_AT)
     is_never_written = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
     codes = codes[np.lexsort((codes, is_never_written))]  # the code that the server writes is a character's first one
     _, first = np.unique(entries[codes], return_index=True)
     other_codes = np.delete(codes, first)
     if not len(other_codes):
-        return table(charset)
-    entries[other_codes] = np.where(other_codes < 0x100, 2, 0)  # as in `table` for bytes and codes without a character
+        return code_table(charset)
+    entries[other_codes] = np.where(other_codes < 0x100, 2, 0)  # as for bytes and codes without a character
     return entries
 
 
 def has_one_code_each(charset: str) -> bool:
     """Whether each character of a charset has only one code. If so, different bytes are different texts."""
-    return charset not in CODECS or key_table(charset) is table(charset)
+    return charset not in CODECS or key_table(charset) is code_table(charset)
 
 
 def _by_codec(codec: str) -> dict[int, str]:

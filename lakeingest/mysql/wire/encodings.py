@@ -242,12 +242,12 @@ _EVENT_READERS: Readers = {
 }
 
 
-def of_result(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
+def result_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """The encoding of a column in a result set of the binary protocol. Raises Mismatch for another type."""
     return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
 
 
-def of_event(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
+def event_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """The encoding of a column in the row images of the binlog. Raises Mismatch for another type."""
     return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
 

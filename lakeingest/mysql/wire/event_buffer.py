@@ -124,10 +124,10 @@ class EventBuffer:
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
         for table_images in images:
-            yield self._changes(table_images, row_events, ordinals, gtids, file_number)
+            yield self._change_batch(table_images, row_events, ordinals, gtids, file_number)
         complete = transactions - 1 if is_open else transactions
         if complete:
-            yield None, self._log(uuids[:complete], tags[:complete], file.number)
+            yield None, self._log_batch(uuids[:complete], tags[:complete], file.number)
         if is_open:
             self.transactions[0] = self.transactions[transactions - 1]
 
@@ -161,7 +161,9 @@ class EventBuffer:
         self._images_before = of_last if is_open else 0
         return ordinals
 
-    def _changes(self, images: RowImages, rows: np.ndarray, ordinals: np.ndarray, gtids: pa.Array, file: int) -> Part:
+    def _change_batch(
+        self, images: RowImages, rows: np.ndarray, ordinals: np.ndarray, gtids: pa.Array, file: int
+    ) -> Part:
         """A batch of change rows: each row image with its kind, its place, and its transaction's commit time and GTID.
 
         `ordinals` are those of the row events' first images, `gtids` those of the transactions.
@@ -180,7 +182,7 @@ class EventBuffer:
         ]
         return schema.table, pa.RecordBatch.from_arrays([*origin, *images.columns], schema=self._types[schema.table])
 
-    def _log(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
+    def _log_batch(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
         """The batch of log rows of the complete transactions; `uuids` and `tags` are those of their GTIDs."""
         complete = self.transactions[: len(uuids)]
         numbers = complete[:, Transaction.NUMBER]

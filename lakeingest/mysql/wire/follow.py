@@ -169,9 +169,9 @@ def follow(
             continue
         code = _CODE[data[start + 4]]
         if code == _ROW:
-            is_followed = _row(data, start, stop, reader, maps, rows)
+            is_followed = _add_row(data, start, stop, reader, maps, rows)
         elif code == _TABLE:
-            is_followed = reader[_STATE] == _OPEN and _table(data, start, stop, reader, maps, map_bytes)
+            is_followed = reader[_STATE] == _OPEN and _note_map(data, start, stop, reader, maps, map_bytes)
         elif code == _COMMIT:
             is_followed = reader[_STATE] == _OPEN and (inner != 0 or end == reader[_ENDS] or reader[_ENDS] == 0)
             if is_followed:
@@ -181,9 +181,9 @@ def follow(
             if is_followed:
                 reader[_STATE] = _OPEN
         elif code == _GTID:
-            is_followed = inner == 0 and _gtid(data, start, stop, reader, prefixes, transactions)
+            is_followed = inner == 0 and _begin_at_gtid(data, start, stop, reader, prefixes, transactions)
         elif code == _DOMAIN_GTID:
-            is_followed = inner == 0 and _domain_gtid(data, start, stop, reader, prefixes, transactions)
+            is_followed = inner == 0 and _begin_at_domain_gtid(data, start, stop, reader, prefixes, transactions)
         else:
             is_followed = code == _PASS
         if not is_followed:
@@ -193,7 +193,7 @@ def follow(
 
 
 @step
-def _gtid(
+def _begin_at_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
     """Begin a transaction at MySQL's GTID event. False if the event is left to `segment`."""
@@ -202,7 +202,7 @@ def _gtid(
     prefix, is_skipped = -1, False
     if data[start + 4] == _GTID_TYPE:
         first, second = load64(data, start + HEADER + 1), load64(data, start + HEADER + 9)
-        prefix = _known(prefixes, first, second)
+        prefix = _prefix_index(prefixes, first, second)
         if prefix < 0 or load64(data, start + HEADER + 17) < prefixes[prefix, _LEAST]:
             return False
         is_skipped = load64(data, start + HEADER + 17) <= prefixes[prefix, _GREATEST]
@@ -226,31 +226,32 @@ def _gtid(
         reader[_STATE] = _PASSING
         return True
     number_ = load64(data, start + HEADER + 17) if prefix >= 0 else 0
-    _begin(reader, transactions, prefix, number_, reader[_POS] + length, committed_at)
+    _add_transaction(reader, transactions, prefix, number_, reader[_POS] + length, committed_at)
     reader[_ENDS] = reader[_POS] + length
     reader[_STATE] = _AFTER_GTID
     return True
 
 
 @step
-def _domain_gtid(
+def _begin_at_domain_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
     """Begin a transaction at MariaDB's GTID event. False if the event is left to `segment`."""
     body = start + HEADER
     if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
-    prefix = _known(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
+    prefix = _prefix_index(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
     if prefix < 0 or load64(data, body) <= 0 or data[body + 12] & PREPARED:
         return False
-    _begin(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, number(data, start, 4) * 1_000_000)
+    committed_at = number(data, start, 4) * 1_000_000
+    _add_transaction(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, committed_at)
     reader[_ENDS] = 0
     reader[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN
     return True
 
 
 @step
-def _known(prefixes: np.ndarray, first: int, second: int) -> int:
+def _prefix_index(prefixes: np.ndarray, first: int, second: int) -> int:
     """The index of the prefix with these two halves; −1 if `prefixes` does not have it."""
     index = -1
     for candidate in range(len(prefixes)):
@@ -260,7 +261,7 @@ def _known(prefixes: np.ndarray, first: int, second: int) -> int:
 
 
 @step
-def _begin(
+def _add_transaction(
     reader: np.ndarray, transactions: np.ndarray, prefix: int, number_: int, pos: int, committed_at: int
 ) -> None:
     """Add a transaction that begins at the reader's position; `pos` is its `Transaction.POS`."""
@@ -294,7 +295,7 @@ def map_index(maps: np.ndarray, table_id: int) -> int:
 
 
 @step
-def _table(
+def _note_map(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, map_bytes: np.ndarray
 ) -> bool:
     """Note that a TABLE_MAP event is in this transaction. False if its exact bytes are new: it is left to `segment`."""
@@ -317,7 +318,7 @@ def _table(
 
 
 @step
-def _row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
+def _add_row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
     """Add a row event to `rows`, if its table is copied. False if the event is left to `segment`."""
     if reader[_STATE] != _OPEN or stop - start < HEADER + 8:
         return False

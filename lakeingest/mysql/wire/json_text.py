@@ -81,7 +81,7 @@ def json_texts(values: Values) -> pa.Array:
     Raises Damaged, with the row's number, for bytes that the server does not write, and UnsupportedValue if the texts
     have more than 2 GiB.
     """
-    text, offsets, deferred = _write(values)
+    text, offsets, deferred = _write_texts(values)
     if len(deferred):
         text, offsets = _insert_deferred(values.data, text, offsets, deferred)
     texts = values.column(pa.string(), offsets, text)
@@ -92,7 +92,7 @@ def json_texts(values: Values) -> pa.Array:
     return texts
 
 
-def _write(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _write_texts(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Write all texts into one array, without the texts of deferred scalars. When an array is full, it is doubled.
 
     Returns this array; the offset of each text and of the end of the last one; and the deferred scalars.
@@ -202,7 +202,7 @@ def _write_value(
         if to > len(text) - ROOM:
             return TEXT_FULL, count
         if kind <= _LARGE_ARRAY:
-            text_end, used = _open(data, kind, at, end, text, to, frames, depth)
+            text_end, used = _open_container(data, kind, at, end, text, to, frames, depth)
             depth += 1
         else:
             text_end, used = _write_scalar(data, kind, at, end, text, to)
@@ -212,17 +212,17 @@ def _write_value(
         budget -= used
         if to < 0 or budget < 0:
             return min(to, DAMAGED), count
-        to, depth = _close(text, to, frames, depth)
+        to, depth = _close_containers(text, to, frames, depth)
         if depth == 0:
             return to, count
-        to, used, kind, at, end = _next(data, text, to, frames, depth - 1)
+        to, used, kind, at, end = _next_value(data, text, to, frames, depth - 1)
         budget -= used
         if to < 0:
             return to, count
 
 
 @compiled_step
-def _open(
+def _open_container(
     data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int]:
     """Write a container's opening bracket, and add the container to `frames` at `level`.
@@ -248,7 +248,7 @@ def _open(
 
 
 @compiled_step
-def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
+def _close_containers(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
     """Write the closing brackets of the innermost containers, as far as they have no more values.
 
     Returns the end of the text, and the number of containers that stay open.
@@ -261,7 +261,7 @@ def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[i
 
 
 @compiled_step
-def _next(
+def _next_value(
     data: np.ndarray, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int, int, int, int]:
     """Write the comma and the key before the next value of the container at `level`, and find this value.
@@ -300,7 +300,7 @@ def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarr
     """Write a scalar. Returns the end of the text, or a negative status; and the number of the scalar's bytes."""
     if kind == _NOTHING:
         return write_literal(int64(0), text, to), 0
-    start, size = _content(data, kind, at, end)
+    start, size = _find_content(data, kind, at, end)
     if size < 0:
         return DAMAGED, 0
     if kind == _STRING or (kind == _OPAQUE and data[at] == _VAR_STRING):
@@ -323,7 +323,7 @@ def _defer(
     """Add a scalar to `deferred`. Returns the end of the text, or DEFERRED_FULL; and the number of deferred scalars."""
     if count == len(deferred):
         return DEFERRED_FULL, count
-    start, size = _content(data, kind, at, end)
+    start, size = _find_content(data, kind, at, end)
     deferred[count, _ROW], deferred[count, _TEXT_AT] = row, to
     deferred[count, _START], deferred[count, _SIZE] = start, size
     deferred[count, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]
@@ -331,16 +331,16 @@ def _defer(
 
 
 @compiled_step
-def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
+def _find_content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
     """The begin and the size of a scalar's content; a negative size if the content is cut, or `kind` is no scalar."""
     size = _SIZES[kind] if kind <= _OPAQUE else -1
     if size == 0:
-        at, size = _packed(data, at + 1 if kind == _OPAQUE else at, end)
+        at, size = _read_size(data, at + 1 if kind == _OPAQUE else at, end)
     return at, size if size <= end - at else -1
 
 
 @compiled_step
-def _packed(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
+def _read_size(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
     """Read the size of a string or an opaque value: the offset behind it, and the size; −1 as size if it is cut."""
     size = 0
     for shift in range(0, _PACKED_BITS, 7):

@@ -25,7 +25,7 @@ _FIRST_YEAR = 1900
 
 def integers(values: Values, width: int, arrow_type: pa.DataType, *, signed: bool) -> pa.Array:
     """Numbers of `width` bytes, least byte first, as a column of integers, or of decimals with 20 digits."""
-    numbers = _integers(values, width, signed=signed)
+    numbers = _as_int64(values, width, signed=signed)
     if pa.types.is_decimal(arrow_type):  # for an unsigned number of eight bytes: the lower half of 128 bits
         wide = np.zeros((len(values), 2), np.int64)
         wide[:, 0] = numbers
@@ -35,12 +35,12 @@ def integers(values: Values, width: int, arrow_type: pa.DataType, *, signed: boo
 
 def floats(values: Values) -> pa.Array:
     """FLOAT, exact."""
-    return values.column(pa.float32(), _integers(values, 4, signed=False).astype(np.uint32))
+    return values.column(pa.float32(), _as_int64(values, 4, signed=False).astype(np.uint32))
 
 
 def doubles(values: Values) -> pa.Array:
     """DOUBLE, exact."""
-    return values.column(pa.float64(), _integers(values, 8, signed=True))
+    return values.column(pa.float64(), _as_int64(values, 8, signed=True))
 
 
 def vectors(values: Values) -> pa.Array:
@@ -58,19 +58,19 @@ def vectors(values: Values) -> pa.Array:
 
 def years(values: Values) -> pa.Array:
     """YEAR in a row image: one byte, 0 for the year 0, else the number of years since 1900."""
-    numbers = _integers(values, 1, signed=False)
+    numbers = _as_int64(values, 1, signed=False)
     return values.column(pa.int32(), np.where(numbers == 0, 0, numbers + _FIRST_YEAR).astype(np.int32))
 
 
 def booleans(values: Values) -> pa.Array:
     """BIT(1) as a boolean: the lowest bit of one byte."""
-    bits = np.packbits(_integers(values, 1, signed=False) & 1, bitorder="little")
+    bits = np.packbits(_as_int64(values, 1, signed=False) & 1, bitorder="little")
     return values.column(pa.bool_(), bits)
 
 
 def flags(values: Values) -> pa.Array:
     """TINYINT(1) as a boolean. Raises ValueError for a value that is neither 0 nor 1."""
-    numbers = _integers(values, 1, signed=True)
+    numbers = _as_int64(values, 1, signed=True)
     if np.any((numbers != 0) & (numbers != 1) & (values.start >= 0)):
         raise ValueError("a TINYINT(1) is neither 0 nor 1, so it is not a boolean; set tinyint1 to int")
     return pa.array(numbers == 1, mask=values.start < 0)
@@ -78,7 +78,7 @@ def flags(values: Values) -> pa.Array:
 
 def unsigned(values: Values, width: int) -> np.ndarray:
     """Unsigned numbers of `width` bytes as int64, 0 for NULL. Numbers of 8 bytes from 2^63 on become negative."""
-    return _integers(values, width, signed=False)
+    return _as_int64(values, width, signed=False)
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
@@ -90,7 +90,7 @@ def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
     """DECIMAL of up to 38 digits in a row image. Raises Damaged for invalid digits."""
     groups = np.array(_groups(precision, scale), np.int64)
     wide = np.empty((len(values), 2), np.int64)
-    _require_no_invalid(_packed_decimals(values.data, values.start, groups, wide))
+    _require_no_invalid(_read_packed_decimals(values.data, values.start, groups, wide))
     return values.column(pa.decimal128(precision, scale), wide)
 
 
@@ -100,7 +100,7 @@ def decimal_texts(values: Values, precision: int, scale: int) -> pa.Array:
     Raises Damaged for a text that is no number, has too many digits, or has not exactly `scale` digits after the point.
     """
     wide = np.empty((len(values), 2), np.int64)
-    _require_no_invalid(_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
+    _require_no_invalid(_read_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
     return values.column(pa.decimal128(precision, scale), wide)
 
 
@@ -145,7 +145,7 @@ def _require_no_invalid(row: int) -> None:
         raise Damaged(f"an invalid decimal in row {row}")
 
 
-def _integers(values: Values, width: int, *, signed: bool) -> np.ndarray:
+def _as_int64(values: Values, width: int, *, signed: bool) -> np.ndarray:
     """Numbers of `width` bytes as int64, 0 for NULL."""
     numbers = np.empty(len(values), np.int64)
     _read_integers(values.data, values.start, width, int(signed), numbers)
@@ -172,7 +172,7 @@ def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
 
 
 @step
-def _put(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> None:
+def _write_wide(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> None:
     """Write a number of 128 bits to a row of `wide`, as its two halves; with `negative`, write minus the number."""
     if negative:
         low, high = -low, ~high + (low == 0)  # the two's complement
@@ -180,7 +180,7 @@ def _put(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> Non
 
 
 @kernel
-def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
+def _read_packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
     """Fill `wide` (rows × low and high half) from packed decimals; `groups` are their `_groups`.
 
     Returns the first row with an invalid decimal, or −1.
@@ -203,15 +203,15 @@ def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wi
                 low, high = times_plus(low, high, power, part)
                 sign = int64(0)
                 at += size
-        _put(wide, row, low, high, negative)
+        _write_wide(wide, row, low, high, negative)
     return -1
 
 
 @kernel
-def _decimal_texts(
+def _read_decimal_texts(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, whole: int, scale: int, wide: np.ndarray
 ) -> int:
-    """Fill `wide` from texts, as `_packed_decimals` does. Returns the first row with an invalid decimal, or −1."""
+    """Fill `wide` from texts, as `_read_packed_decimals` does. Returns the first row with an invalid decimal, or −1."""
     for row in range(len(start)):
         at = int64(start[row])
         end = at + size[row]
@@ -238,5 +238,5 @@ def _decimal_texts(
                 if digits == _GROUP or at == end:
                     low, high = times_plus(low, high, _POWERS[digits], part)
                     part, digits = int64(0), 0
-        _put(wide, row, low, high, negative)
+        _write_wide(wide, row, low, high, negative)
     return -1

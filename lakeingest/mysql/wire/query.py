@@ -133,13 +133,13 @@ def _size(variable: int, data: bytes) -> int | None:
     return measure(data) if data else 1
 
 
-def _invoker(data: bytes) -> int:
+def _invoker_size(data: bytes) -> int:
     """The size of a user and a host; one byte before each has its length."""
     host_at = 1 + data[0]
     return host_at + 1 + (data[host_at] if host_at < len(data) else 0)
 
 
-def _named_databases(data: bytes) -> int:
+def _databases_size(data: bytes) -> int:
     """The size of a count, and of as many names, each ending with a NUL; more than the size of `data` if one is cut."""
     if data[0] > _DATABASES_MAX:
         return 1
@@ -156,8 +156,8 @@ _SIZES: dict[int, Callable[[bytes], int]] = {
     _Status.ENDED_CATALOG: lambda data: data[0] + 2,
     _Status.TIME_ZONE: lambda data: data[0] + 1,
     _Status.CATALOG: lambda data: data[0] + 1,
-    _Status.INVOKER: _invoker,
-    _Status.DATABASES: _named_databases,
+    _Status.INVOKER: _invoker_size,
+    _Status.DATABASES: _databases_size,
     _Status.GTID_FLAGS: lambda data: 9 if data[0] & _ALTER_ENDS else 1,
     _Status.COLLATIONS: lambda data: 4 * data[0] + 1,
 }

@@ -13,7 +13,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.errors import ProtocolBroken, SchemaChanged, UnsupportedValue
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.collations import charset_of
-from lakeingest.mysql.wire.encodings import Encoding, FieldType, Mismatch, Sent, of_result
+from lakeingest.mysql.wire.encodings import Encoding, FieldType, Mismatch, Sent, result_encoding
 from lakeingest.mysql.wire.events import Cursor, Damaged
 from lakeingest.mysql.wire.framing import DAMAGES, Status, payload_at
 from lakeingest.mysql.wire.refusals import no_day, unholdable
@@ -59,7 +59,7 @@ class ResultSet:
         self._types = table_schema(schema)
         try:
             self._encodings = [
-                of_result(column, sent, is_key=column.name in schema.key)
+                result_encoding(column, sent, is_key=column.name in schema.key)
                 for column, sent in zip(schema.columns, definitions, strict=True)
             ]
         except Mismatch as error:

@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue, concerning
 from lakeingest.mysql.wire.binding import bind_columns
 from lakeingest.mysql.wire.compiled import int64, kernel, number, step
-from lakeingest.mysql.wire.encodings import Encoding, Mismatch, event_width, of_event
+from lakeingest.mysql.wire.encodings import Encoding, Mismatch, event_encoding, event_width
 from lakeingest.mysql.wire.events import Type
 from lakeingest.mysql.wire.follow import Row
 from lakeingest.mysql.wire.framing import HEADER
@@ -93,7 +93,7 @@ class RowReader:
         table_map, indexes = bind_columns(sent, schema, where)
         try:
             encodings = [
-                (index, of_event(column, table_map.columns[index], is_key=column.name in schema.key))
+                (index, event_encoding(column, table_map.columns[index], is_key=column.name in schema.key))
                 for column, index in zip(schema.columns, indexes, strict=True)
             ]
         except Mismatch as error:
@@ -211,14 +211,12 @@ def walk_rows(
     within: np.ndarray,
     kind: np.ndarray,
 ) -> tuple[int, int]:
-    """Find the values of the row images of row events, as many as the arrays have room for.
+    """Find the values of the row images of row events, as many as fit into the arrays.
 
-    `chosen` has the indexes of the events in `rows`. `resume` says where the walk begins, and is updated to where the
-    next call has to begin: the index in `chosen`, the offset in `data` (0: the event's beginning), and the number of
-    the event's images that were found already. Columns that are `optional` may be missing in an image.
-
-    Returns a status and the number of images. Fills `start` and `size` as `walk_row` does, and for each image
-    `event_of` (the index of its event in `rows`), `within` (its number within the event) and `kind` (its RowKind).
+    `chosen` has the indexes of the events in `rows`. `resume` says where the walk begins, and is updated for the next
+    call: the index in `chosen`, the offset in `data` (0: the event's beginning), and the number of the event's images
+    found before. Fills `start` and `size` as `walk_row` does, and for each image `event_of` (the index of its event in
+    `rows`), `within` (its number in the event) and `kind`. Returns a status and the number of images.
     """
     found = 0
     while resume[0] < len(chosen):

@@ -64,7 +64,7 @@ class SegmentDecoder:
         self._file_began: int | None = None  # the second of the file's FORMAT_DESCRIPTION event
         self._last: Committed | None = None
         self._event_at_stop: LastEvent | None = None
-        self._enter(begin)
+        self._enter_file(begin)
         self._checksums = True  # as requested from the server; then as each file says
         self._must_prove_no_checksums = False  # at the next event, if the file says that it has no checksums
         self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES, most) for most in _BUFFER_BYTES_MAX)
@@ -157,7 +157,7 @@ class SegmentDecoder:
             start = int(offset[done])
             raw = buffer.data[start : start + int(size[done])].tobytes()
             if buffer is self._outer:
-                yield from self._event(raw, start)
+                yield from self._handle_event(raw, start)
             else:
                 yield from self._act(Event.from_data(raw), buffer, start)
             done += 1
@@ -168,7 +168,7 @@ class SegmentDecoder:
             self._row_buffer = buffer
         return len(self._events.rows) if self._row_buffer is buffer else int(self.reader[ReaderState.ROWS])
 
-    def _event(self, raw: bytes, start: int) -> Iterator[Part]:
+    def _handle_event(self, raw: bytes, start: int) -> Iterator[Part]:
         """Handle an event of the binlog, then move the position to its end; or handle an event that is in no file."""
         event = Event.parse(raw, checksums=self._checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
@@ -178,7 +178,7 @@ class SegmentDecoder:
             grammar.prove_file(self._segment, self._file.file, event.seconds)
         is_inside = self._is_inside(event)
         if event.is_made_up and not is_inside:
-            yield from self._made_up(event)
+            yield from self._handle_made_up(event)
             return
         end = int(self.reader[ReaderState.POS]) + event.size
         if end & 0xFFFFFFFF != event.end and not is_inside:  # a header has only 32 bits of the end
@@ -190,10 +190,10 @@ class SegmentDecoder:
             grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
         self.reader[ReaderState.POS] = end
         if state_before is not State.OUTSIDE:
-            self._prove(end)
+            self._prove_end(end)
         if end >= self.reader[ReaderState.STOP]:
             self._event_at_stop = LastEvent(begins, events.digest(raw))
-            self._stop(end)
+            self._end_segment(end)
 
     def _is_inside(self, event: Event) -> bool:
         """Whether an event without an end position is in the file: in MariaDB 11 only a transaction's last has one."""
@@ -202,7 +202,7 @@ class SegmentDecoder:
         is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]
         return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self.reader[ReaderState.ENDS])
 
-    def _made_up(self, event: Event) -> Iterator[Part]:
+    def _handle_made_up(self, event: Event) -> Iterator[Part]:
         """Handle an event that the server made up for the reader: it moves no position, but a ROTATE names a file."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
@@ -214,11 +214,11 @@ class SegmentDecoder:
         if file.number != self._file.number + 1 or self._state is not State.OUTSIDE:
             raise grammar.gap(self.at, file)
         yield from self._flush()
-        self._enter(file)
+        self._enter_file(file)
         if file.pos >= self.reader[ReaderState.STOP]:
-            self._stop(file.pos)
+            self._end_segment(file.pos)
 
-    def _enter(self, file: FilePosition) -> None:
+    def _enter_file(self, file: FilePosition) -> None:
         """Read on in a file, from the position `file`."""
         start, stop = self._segment.start, self._segment.stop
         self._file, self._file_began, self.reader[ReaderState.POS] = file, None, file.pos
@@ -238,22 +238,22 @@ class SegmentDecoder:
             case None | Action.PASS:
                 pass
             case Action.FILE:
-                self._move(Sign.FILE, event)
+                self._move_state(Sign.FILE, event)
             case Action.GTID:
                 yield from self._begin_transaction(event)
             case Action.TABLE | Action.ROWS if self._state is State.PREPARING:
-                self._move(Sign.ROWS, event)
+                self._move_state(Sign.ROWS, event)
                 self.xa.add(event)
             case Action.TABLE:
                 self._add_map(event)
             case Action.ROWS:
                 yield from self._add_rows(event, buffer, start)
             case Action.QUERY:
-                yield from self._query(event)
+                yield from self._handle_query(event)
             case Action.COMMIT:
-                self._move(Sign.COMMIT, event)
+                self._move_state(Sign.COMMIT, event)
             case Action.PREPARE:
-                yield from self._prepare(event)
+                yield from self._handle_prepare(event)
             case Action.PAYLOAD:
                 yield from self._unpack(event)
 
@@ -261,23 +261,23 @@ class SegmentDecoder:
     def _state(self) -> State:
         return State(self.reader[ReaderState.STATE])
 
-    def _query(self, event: Event) -> Iterator[Part]:
+    def _handle_query(self, event: Event) -> Iterator[Part]:
         is_mariadb, has_rows = not self.reader[ReaderState.ENDS], bool(self.reader[ReaderState.HAS_ROWS])
         begun = self._transaction_begins if self._state is State.BEGUN else None
         sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun, is_mariadb=is_mariadb)
-        yield from self._rows_of(self.xa.handle(event, sign, self._transaction_begins))
-        self._move(sign, event)
+        yield from self._prepared_rows(self.xa.handle(event, sign, self._transaction_begins))
+        self._move_state(sign, event)
 
-    def _prepare(self, event: Event) -> Iterator[Part]:
+    def _handle_prepare(self, event: Event) -> Iterator[Part]:
         stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)
-        yield from self._rows_of(self.xa.prepare(event, self._transaction_begins, stop))
-        self._move(Sign.XA_PREPARE, event)
+        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))
+        self._move_state(Sign.XA_PREPARE, event)
 
-    def _rows_of(self, committed: xa.Committed | None) -> Iterator[Part]:
+    def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
         """Yield the rows of a prepared transaction as rows of the open transaction, which commits it."""
         if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
             outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
-            yield from self._read(self._again, pa.BufferReader(committed.events))
+            yield from self._read_events(self._again, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
         elif committed and self._replay:
             yield from self._flush()
@@ -289,7 +289,7 @@ class SegmentDecoder:
         """The position at which the open transaction begins."""
         return FilePosition(self._file.file, int(self.reader[ReaderState.BEGUN]))
 
-    def _move(self, sign: Sign, event: Event) -> None:
+    def _move_state(self, sign: Sign, event: Event) -> None:
         """Move the state by a sign. Raises UnsupportedEvent if the sign is not allowed here, or XA is refused."""
         if self._is_committed_xa:
             sign = grammar.ONCE_COMMITTED.get(sign, sign)
@@ -306,7 +306,7 @@ class SegmentDecoder:
         grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)
         if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):
             yield from self._flush()
-        self._move(Sign.GTID, event)
+        self._move_state(Sign.GTID, event)
         reader[ReaderState.ENDS] = 0 if is_mariadb else reader[ReaderState.POS] + beginning.length
         prefix, number = (-1, 0) if gtid is None else (self._events.prefixes.index_of(gtid), gtid.number)
         if isinstance(gtid, Gtid) and gtid in self._segment.skip:
@@ -314,7 +314,7 @@ class SegmentDecoder:
             return
         if (sign := grammar.begun_with(beginning)) is not None:
             self.xa.begin()
-            self._move(sign, event)
+            self._move_state(sign, event)
         pos = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1  # see `Transaction.POS`
         self._events.transactions[reader[ReaderState.TRANSACTIONS]] = (prefix, number, pos, beginning.committed_at)
         reader[ReaderState.TRANSACTIONS] += 1
@@ -323,7 +323,7 @@ class SegmentDecoder:
         reader[ReaderState.BEGUN] = reader[ReaderState.POS]
 
     def _add_map(self, event: Event) -> None:
-        self._move(Sign.ROWS, event)
+        self._move_state(Sign.ROWS, event)
         schema = self._schemas.get(self.maps.meet(event))
         is_mariadb = not self.reader[ReaderState.ENDS]  # only MySQL's GTID event has the length of its transaction
         table = -1 if schema is None else self._events.add_table(schema, event, self.at, is_mariadb=is_mariadb)
@@ -331,7 +331,7 @@ class SegmentDecoder:
 
     def _add_rows(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
         """Buffer a row event, if its table is copied."""
-        self._move(Sign.ROWS, event)
+        self._move_state(Sign.ROWS, event)
         reader, buffered = self.reader, self._events
         table = self.maps.table(events.read_table_id(event), int(reader[ReaderState.COUNT]))
         if table is None:
@@ -350,11 +350,11 @@ class SegmentDecoder:
         """Handle the events of a compressed transaction."""
         if self._state is not State.BEGUN:
             raise grammar.misplaced(f"a TRANSACTION_PAYLOAD event {self._state.in_words}", self.at)
-        yield from self._read(self._inner, open_payload(event))
+        yield from self._read_events(self._inner, open_payload(event))
         if self.reader[ReaderState.STATE] != State.OUTSIDE:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
-    def _read(self, inner: Buffer, stream: Any) -> Iterator[Part]:
+    def _read_events(self, inner: Buffer, stream: Any) -> Iterator[Part]:
         """Handle the events of a compressed or a prepared transaction: `stream` has their bytes, read into `inner`."""
         count = 1
         offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
@@ -372,7 +372,7 @@ class SegmentDecoder:
         if inner.at != inner.end:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
-    def _prove(self, end: int) -> None:
+    def _prove_end(self, end: int) -> None:
         """Prove that the transaction ends where its GTID event says; `end` is the end of the last event."""
         ends = int(self.reader[ReaderState.ENDS])
         if not ends:
@@ -382,7 +382,7 @@ class SegmentDecoder:
         if end > ends or (end == ends) != (self._state is State.OUTSIDE):
             raise Damaged(f"a transaction that should end at {ends}, and is {self._state.in_words} at {end}")
 
-    def _stop(self, end: int) -> None:
+    def _end_segment(self, end: int) -> None:
         """End the segment at `end`. Raises BinlogGone if `end` is beyond the stop, or within a transaction."""
         if end > self.reader[ReaderState.STOP] or self._state is not State.OUTSIDE:
             raise grammar.no_end(self._segment.stop)

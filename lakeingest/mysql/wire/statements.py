@@ -79,11 +79,11 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 
 def classify(query: Query) -> Statement:
     """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog."""
-    plain = _plain(query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text))
+    plain = _text_without_comments(query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text))
     if not (query.is_mariadb and _SETTINGS.match(plain)):
         return _kind_of(plain)
     try:
-        kinds = {_kind_of(" ".join(map(_written, tokens))) for tokens in readings(query)}
+        kinds = {_kind_of(" ".join(map(_as_text, tokens))) for tokens in readings(query)}
     except Unclear:
         return Statement.UNKNOWN
     return kinds.pop() if len(kinds) == 1 else Statement.UNKNOWN
@@ -93,7 +93,7 @@ def _kind_of(text: str) -> Statement:
     return next((meaning for pattern, meaning in _TABLE if pattern.match(text)), Statement.UNKNOWN)
 
 
-def _plain(text: str) -> str:
+def _text_without_comments(text: str) -> str:
     """The text without comments. Because comments in string literals are removed, too, only its beginning is exact."""
     return _EXECUTED.sub(" ", _without_comments(_COMMENT, text)).strip().removesuffix(";")
 
@@ -115,7 +115,7 @@ def _without_comments(comment: re.Pattern[str], text: str) -> str:
     return " ".join((*kept, text[begin:]))
 
 
-def _written(token: Token) -> str:
+def _as_text(token: Token) -> str:
     """A token as part of a statement. A text loses the quotes in it, which does not matter for a statement's kind."""
     match token.sort:
         case Sort.NAME:

@@ -82,7 +82,7 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     count = body.packed()
     types = body.take(count)
     metadata = Cursor(body.take(body.packed()))
-    columns = [_checked(_column(type_, metadata)) for type_ in types]
+    columns = [_checked(_read_column(type_, metadata)) for type_ in types]
     if is_mariadb:
         columns = [
             replace(column, fraction_counts=True) if column.type is FieldType.TIMESTAMP2 else column
@@ -93,7 +93,7 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     while body.left:
         field = body.number(1)
         fields[field] = body.take(body.packed())
-    names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
+    names = _read_names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
         raise Damaged(f"a TABLE_MAP event with {len(names)} names for {count} columns")
     has_signs = _Field.SIGNEDNESS in fields
@@ -108,7 +108,7 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     return TableMap(table_id, read_table_name(event), names, tuple(columns), has_signs, has_charsets)
 
 
-def _column(type_: int, metadata: Cursor) -> Sent:
+def _read_column(type_: int, metadata: Cursor) -> Sent:
     """The description of a column, from its type and the type's metadata."""
     try:
         field_type = FieldType(type_)
@@ -168,9 +168,9 @@ def _set_signs(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
 
 
 def _set_charsets(columns: list[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None) -> None:
-    """Set the charset of the columns of these types; `default` and `each` are metadata fields (`_collations`)."""
+    """Set the charset of the columns of these types; `default` and `each` are metadata fields (`_read_collations`)."""
     indexes = [i for i, column in enumerate(columns) if column.type in types]
-    for i, collation in zip(indexes, _collations(len(indexes), default, each), strict=True):
+    for i, collation in zip(indexes, _read_collations(len(indexes), default, each), strict=True):
         columns[i] = replace(columns[i], charset=charsets.charset_of(collation))
 
 
@@ -184,10 +184,10 @@ def _add_members(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
             if column.type is type_:
                 count = members.packed()
                 raw = [members.take(members.packed()) for _ in range(count)]
-                columns[i] = replace(column, members=_decoded(raw, column.charset))
+                columns[i] = replace(column, members=_decode_members(raw, column.charset))
 
 
-def _collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:
+def _read_collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:
     """The ids of the collations of `count` columns, in order.
 
     The field `default` has a collation for all columns, and the exceptions. Without it, the field `each` has the
@@ -206,7 +206,7 @@ def _collations(count: int, default: bytes | None, each: bytes | None) -> list[i
     return [body.packed() for _ in range(count)]
 
 
-def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
+def _decode_members(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
     """The members of an ENUM or SET as texts. Raises Damaged for a member that is no text."""
     try:
         return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
@@ -216,7 +216,7 @@ def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
         raise Damaged(f"a member that is not text: {error}") from error
 
 
-def _names(body: Cursor) -> tuple[str, ...]:
+def _read_names(body: Cursor) -> tuple[str, ...]:
     names = []
     while body.left:
         names.append(body.text(body.packed()))

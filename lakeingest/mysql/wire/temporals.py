@@ -47,14 +47,14 @@ def dates(values: Values, column: Column) -> pa.Array:
     """DATE in a row image: day, month and year in three bytes."""
     instants = np.empty(len(values), np.int64)
     _read_dates(values.data, values.start, instants)
-    return _days(values, instants, column, _date_text)
+    return _date_column(values, instants, column, _date_text)
 
 
 def datetimes(values: Values, digits: int, column: Column) -> pa.Array:
     """DATETIME in a row image: 40 bits from year to second, and the fraction of a second."""
     instants = np.empty(len(values), np.int64)
     _read_datetimes(values.data, values.start, fraction_bytes(digits), instants)
-    return _days(values, instants, column, _datetime_text)
+    return _date_column(values, instants, column, _datetime_text)
 
 
 def timestamps(values: Values, digits: int, column: Column, *, fraction_counts: bool) -> pa.Array:
@@ -64,7 +64,7 @@ def timestamps(values: Values, digits: int, column: Column, *, fraction_counts: 
     """
     instants = np.empty(len(values), np.int64)
     _read_timestamps(values.data, values.start, fraction_bytes(digits), fraction_counts, instants)
-    return _days(values, instants, column, lambda _: _ZERO)
+    return _date_column(values, instants, column, lambda _: _ZERO)
 
 
 def binary_days(values: Values, column: Column) -> pa.Array:
@@ -73,24 +73,24 @@ def binary_days(values: Values, column: Column) -> pa.Array:
     _read_binary_datetimes(values.data, values.start, values.size, instants)
     if not np.isin(values.size[instants == _IMPOSSIBLE], _BINARY_SIZES).all():
         raise Damaged("a date of an impossible length")
-    return _days(values, instants, column, _binary_text)
+    return _date_column(values, instants, column, _binary_text)
 
 
 def times(values: Values, digits: int, column: Column) -> pa.Array:
     """TIME in a row image."""
     durations = np.empty(len(values), np.int64)
     _read_times(values.data, values.start, fraction_bytes(digits), durations)
-    return _durations(values, durations, column)
+    return _duration_column(values, durations, column)
 
 
 def binary_times(values: Values, column: Column) -> pa.Array:
     """TIME in a result set."""
     durations = np.empty(len(values), np.int64)
     _read_binary_times(values.data, values.start, values.size, durations)
-    return _durations(values, durations, column)
+    return _duration_column(values, durations, column)
 
 
-def _durations(values: Values, durations: np.ndarray, column: Column) -> pa.Array:
+def _duration_column(values: Values, durations: np.ndarray, column: Column) -> pa.Array:
     """Durations, in microseconds, as a column: numbers for the kind MICROS, else MySQL's texts.
 
     Raises Damaged for an impossible duration.
@@ -108,7 +108,7 @@ def _durations(values: Values, durations: np.ndarray, column: Column) -> pa.Arra
 DateText = Callable[[bytes], str]  # MySQL's text of a date, from the value's bytes: with a time and six digits
 
 
-def _days(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
+def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
     """Instants, in microseconds since 1970, as a column. An impossible date is NULL or a text, if the user chose so.
 
     Raises NotADay for another impossible date.
@@ -119,7 +119,7 @@ def _days(values: Values, instants: np.ndarray, column: Column, text_of: DateTex
     if is_impossible.any():
         if column.choice != NULL_DATES:
             row = int(is_impossible.argmax())
-            raise NotADay(row, text_of(_raw(values, row)).partition(" ")[0])
+            raise NotADay(row, text_of(_bytes_of(values, row)).partition(" ")[0])
         values = values.with_nulls(is_impossible)
     if column.kind is Kind.DATE:
         return values.column(pa.date32(), (instants // _DAY).astype(np.int32))
@@ -138,33 +138,35 @@ def _as_texts(
         return texts
     written = texts.to_pylist()
     for row in impossible_rows.tolist():
-        written[row] = text_of(_raw(values, row))[:letters]
+        written[row] = text_of(_bytes_of(values, row))[:letters]
     return pa.array(written, pa.string())
 
 
-def _raw(values: Values, row: int) -> bytes:
+def _bytes_of(values: Values, row: int) -> bytes:
     start, size = int(values.start[row]), int(values.size[row])
     return values.data[start : start + size].tobytes()
 
 
 def _date_text(raw: bytes) -> str:
     packed = int.from_bytes(raw, "little")
-    return _text(packed >> 9, packed >> 5 & 15, packed & 31)
+    return _format_datetime(packed >> 9, packed >> 5 & 15, packed & 31)
 
 
 def _datetime_text(raw: bytes) -> str:
     fields = int.from_bytes(raw[:5]) - 0x8000000000
     months, micros = fields >> 22, int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
     day = months // 13, months % 13, fields >> 17 & 31
-    return _text(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
+    return _format_datetime(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
 
 
 def _binary_text(raw: bytes) -> str:
     whole = raw.ljust(_BINARY.size, b"\0")
-    return _text(*_BINARY.unpack(whole))
+    return _format_datetime(*_BINARY.unpack(whole))
 
 
-def _text(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, micros: int = 0) -> str:
+def _format_datetime(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, micros: int = 0
+) -> str:
     return f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}"
 
 
@@ -184,7 +186,7 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
 
 
 @step
-def _fraction(data: np.ndarray, at: int, size: int) -> int:
+def _read_fraction(data: np.ndarray, at: int, size: int) -> int:
     return int64(big_number(data, at, size) * _MICROSECONDS[size])
 
 
@@ -213,7 +215,7 @@ def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants
                 fields >> 12 & 31,
                 fields >> 6 & 63,
                 fields & 63,
-                _fraction(data, start[row] + 5, fraction),
+                _read_fraction(data, start[row] + 5, fraction),
             )
 
 
@@ -230,7 +232,7 @@ def _read_timestamps(
         instants[row] = 0
         if start[row] >= 0:
             seconds = big_number(data, start[row], 4)
-            micros = _fraction(data, start[row] + 4, fraction)
+            micros = _read_fraction(data, start[row] + 4, fraction)
             is_moment = seconds or (fraction_counts and micros)
             instants[row] = seconds * _SECOND + micros if is_moment and micros < _SECOND else _IMPOSSIBLE
 

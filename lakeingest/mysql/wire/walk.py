@@ -105,7 +105,7 @@ def walk_result(
     size: np.ndarray,
     row: int,
 ) -> tuple[int, int, int, int]:
-    """Find the values of the rows of a result set, as many as the arrays have room for. A row is a packet's payload.
+    """Find the values of the rows of a result set, as many as fit into the arrays. A row is a packet's payload.
 
     The packet at `at` has the number `sequence`, and its row gets the index `row` in the arrays. Returns a status, and
     these three numbers for the packet after the last row that was found.

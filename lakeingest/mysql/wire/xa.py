@@ -100,7 +100,7 @@ class Preparing:
         UnsupportedEvent if the binlog no longer has the prepared transaction.
         """
         if sign in ENDS:
-            return self._end(event, sign, at)
+            return self._end_prepared(event, sign, at)
         if sign is Sign.XA_START:
             self.begin()
         self._has_passed_statement |= sign is Sign.PASSED
@@ -117,15 +117,16 @@ class Preparing:
         events = bytes(self._events) if is_kept else None
         self._events, self._tables = bytearray(), set()
         if is_committed:
-            return self._committed(prepared, events)
+            return self._committed_if_read(prepared, events)
         self.pending.prepare(xid, prepared)
         # kept only as far as the memory allows, and only if the rows would be read at XA COMMIT
-        if events is not None and self._kept_bytes + len(events) <= KEPT_BYTES and self._committed(prepared, events):
+        has_space = self._kept_bytes + len(events or b"") <= KEPT_BYTES
+        if events is not None and has_space and self._committed_if_read(prepared, events):
             self._kept[xid] = events
             self._kept_bytes += len(events)
         return None
 
-    def _end(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
+    def _end_prepared(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
         """End a prepared transaction; return it at XA COMMIT, if it has rows of tables that are read."""
         xid = xid_of(event)
         prepared, events = self.pending.end(xid), self._kept.pop(xid, None)
@@ -136,9 +137,9 @@ class Preparing:
             if prepared is None:
                 self._replay.prove_prepared(xid, at)
             return None
-        return self._committed(prepared or self._replay.find(xid, at), events)
+        return self._committed_if_read(prepared or self._replay.find(xid, at), events)
 
-    def _committed(self, prepared: Prepared, events: bytes | None) -> Committed | None:
+    def _committed_if_read(self, prepared: Prepared, events: bytes | None) -> Committed | None:
         """The transaction with its events; None if it has no rows of tables that are read, or without `replay`."""
         return Committed(prepared, events) if self._replay and prepared.changed(self._watched) else None
 
