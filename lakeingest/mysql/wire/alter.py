@@ -102,7 +102,7 @@ class _AlterReader(DdlReader):
         return [_ActionReader(tokens, self._database, self._copied) for tokens in actions]
 
     def _read_one_table(self) -> TableSchema:
-        """Read the name of the copied table; return the table. Raises Unclear for the name of another table."""
+        """Read a table's name, and return the copied table. Raises Unclear if another table has the name."""
         tables = self._read_tables()
         self._skip_wait()
         if len(tables) != 1:

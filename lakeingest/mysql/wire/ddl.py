@@ -75,7 +75,7 @@ class DdlReader:
         raise Unclear("it is not DDL of a table")
 
     def _read_create(self) -> bool:
-        """Read a CREATE; whether it may change a copied table: by OR REPLACE, or by a new index."""
+        """Read a CREATE. Returns whether it may change a copied table: by OR REPLACE, or by a new index."""
         replaces = self._skip("OR")
         if replaces:
             self._expect("REPLACE")
@@ -101,7 +101,7 @@ class DdlReader:
         )
 
     def _read_drop(self) -> bool:
-        """Read a DROP; whether it may change a copied table: drop the table, its database, or the index of its key."""
+        """Read a DROP. Returns whether it may drop a copied table, its database, or the index of its key."""
         if self._skip("DATABASE", "SCHEMA"):
             self._skip_all("IF", "EXISTS")
             return self._has_copied_tables(self._read_name())
@@ -118,7 +118,7 @@ class DdlReader:
         return changes
 
     def _read_rename(self) -> bool:
-        """Read a RENAME TABLE; whether an old or a new name in it is that of a copied table."""
+        """Read a RENAME TABLE. Returns whether an old or a new name in it is that of a copied table."""
         self._skip_all("IF", "EXISTS")
         changes = False
         while True:
@@ -131,9 +131,9 @@ class DdlReader:
             self._expect_sign(",")
 
     def _read_alter(self) -> bool:
-        """Read an ALTER; whether it may change a copied table.
+        """Read an ALTER. Returns whether it may change a copied table.
 
-        The copied table can be the altered table, or another table that an action names, such as RENAME.
+        The copied table can be the altered table, or another table that an action names, for example RENAME TO.
         """
         if self._skip("DATABASE", "SCHEMA"):  # it changes only defaults of new tables, but UPGRADE renames the database
             return self._has("UPGRADE") and bool(self._copied)
@@ -153,7 +153,7 @@ class DdlReader:
         return not all(action.is_harmless(schema) for action in actions for schema in altered)
 
     def _read_table_list(self) -> bool:
-        """Read a list of tables; whether one of them is a copied table."""
+        """Read a list of tables. Returns whether one of them is a copied table."""
         changes = bool(self._read_tables())
         while self._is_sign(","):
             self._at += 1
@@ -161,7 +161,7 @@ class DdlReader:
         return changes
 
     def _read_tables(self) -> list[TableSchema]:
-        """Read the next name; the copied tables that may have it. Names are compared without case and accents."""
+        """Read a table's name. Returns the copied tables that may have this name: case and accents are ignored."""
         table_id = self._read_table_id()
         return [
             schema
@@ -171,7 +171,7 @@ class DdlReader:
         ]
 
     def _read_table_id(self) -> TableId:
-        """Read the name of a table; the table is in the default database if the name has no database."""
+        """Read a table's name, which is in the default database if the name has no database."""
         name = self._read_name()
         if not self._is_sign("."):
             return TableId(self._database, name)

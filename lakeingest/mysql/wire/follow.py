@@ -94,7 +94,7 @@ _MAP_ID, _MAP_START, _MAP_SIZE, _MAP_TABLE, _MAP_SEEN = (int(i) for i in Map)
 _OUTSIDE, _AFTER_GTID, _OPEN, _PASSING = (int(s) for s in (State.OUTSIDE, State.BEGUN, State.OPEN, State.PASSING))
 # The kernel's own codes of events; 0: the kernel leaves the event to `segment`
 _GTID, _QUERY, _TABLE, _ROW, _COMMIT, _PASS, _DOMAIN_GTID = 1, 2, 3, 4, 5, 6, 7
-_CODES = {
+_CODE_BY_ACTION = {
     Action.QUERY: _QUERY,
     Action.TABLE: _TABLE,
     Action.ROWS: _ROW,
@@ -102,22 +102,22 @@ _CODES = {
     Action.PASS: _PASS,
 }
 _GTID_BYTES = HEADER + 49  # of MySQL's GTID event, up to and with its commit time; its transaction's length follows
-_GTID_TYPE = int(Type.GTID)
+_GTID_TYPE = int(Type.GTID)  # not an ANONYMOUS_GTID event, which has the same form
 _DOMAIN_GTID_BYTES = 13  # of MariaDB's GTID event: number, domain, flags
 _BEGIN = int.from_bytes(b"BEGIN", "little")
 
 
-def _codes() -> np.ndarray:
+def _codes_by_type() -> np.ndarray:
     """The kernel's code of each type of event, by the type's number."""
     codes = np.zeros(256, np.int64)
     for type_, action in ACTIONS.items():
-        codes[type_] = _CODES.get(action, 0)
+        codes[type_] = _CODE_BY_ACTION.get(action, 0)
     codes[Type.GTID] = codes[Type.ANONYMOUS_GTID] = _GTID
     codes[Type.DOMAIN_GTID] = _DOMAIN_GTID
     return codes
 
 
-_CODE = _codes()
+_CODE_BY_TYPE = _codes_by_type()
 
 
 @kernel
@@ -140,11 +140,11 @@ def follow(
 
     Returns the index of the first event that is left to `segment`, or `last`.
 
-    `offset` and `size` have the events' offsets in `data` and their sizes, `checksum` bytes of each being its checksum.
-    `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and `map_bytes` are
-    those of `Maps`. The kernel updates `reader` (`ReaderState`), `rows` (`Row`), `transactions` (`Transaction`), and
-    when a map was seen last. Of the numbers to skip, `prefixes` (`Prefix`) has only the last range: a GTID with a
-    number below it is left to `segment`.
+    `offset` and `size` have the events' offsets in `data` and their sizes; the last `checksum` bytes of an event are its
+    checksum. `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and
+    `map_bytes` are `Maps.entries` and `Maps.data`. The kernel updates `reader` (`ReaderState`), `rows` (`Row`),
+    `transactions` (`Transaction`), and `Map.SEEN`. Of the numbers to skip, `prefixes` (`Prefix`) has only the last
+    range: a GTID with a number below this range is left to `segment`.
     """
     for event in range(first, last):
         start, stop = offset[event], offset[event] + size[event] - checksum
@@ -167,7 +167,7 @@ def follow(
                 reader[_STATE] = _OUTSIDE
             reader[_POS] = end
             continue
-        code = _CODE[data[start + 4]]
+        code = _CODE_BY_TYPE[data[start + 4]]
         if code == _ROW:
             is_followed = _add_row(data, start, stop, reader, maps, rows)
         elif code == _TABLE:
@@ -200,6 +200,7 @@ def _begin_at_gtid(
     if reader[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix, is_skipped = -1, False
+    # after the header: flags (1 byte), UUID (16), number (8), logical clock (17), commit time (7), perhaps another one
     if data[start + 4] == _GTID_TYPE:
         first, second = load64(data, start + HEADER + 1), load64(data, start + HEADER + 9)
         prefix = _prefix_index(prefixes, first, second)
@@ -281,6 +282,7 @@ def _is_begin(data: np.ndarray, body: int, stop: int) -> bool:
     """Whether a QUERY event is the BEGIN of a transaction."""
     if stop - body < 13:
         return False
+    # the body: 13 bytes, which have two lengths; the status variables; the database's name and a NUL; the text
     text = body + 13 + number(data, body + 11, 2) + data[body + 8] + 1
     return stop - text == 5 and number(data, text, 5) == _BEGIN
 

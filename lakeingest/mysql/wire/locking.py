@@ -60,7 +60,7 @@ class _ExactReader(DdlReader):
         return False
 
     def _read_index(self) -> bool:
-        """Read INDEX, its name and its table; whether this is the copied table."""
+        """Read INDEX, its name and its table. Returns whether this table is the copied table."""
         self._expect("INDEX")
         self._read_name()
         if self._skip("USING", "TYPE"):
@@ -69,7 +69,7 @@ class _ExactReader(DdlReader):
         return bool(self._read_tables())
 
     def _read_tables(self) -> list[TableSchema]:
-        """Read the next name; the copied table if it has exactly this name."""
+        """Read a table's name. Returns the copied table if it has exactly this name."""
         table_id = self._read_table_id()
         return [schema for table, schema in self._copied.items() if table == table_id]
 

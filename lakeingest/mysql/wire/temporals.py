@@ -153,7 +153,7 @@ def _date_text(raw: bytes) -> str:
 
 
 def _datetime_text(raw: bytes) -> str:
-    fields = int.from_bytes(raw[:5]) - 0x8000000000
+    fields = int.from_bytes(raw[:5]) - 0x8000000000  # MySQL adds this number
     months, micros = fields >> 22, int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
     day = months // 13, months % 13, fields >> 17 & 31
     return _format_datetime(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
@@ -178,7 +178,8 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= day <= _MONTH_DAYS[month] + (leap and month == 2):
         return _IMPOSSIBLE
-    # count in years that begin in March, so that the leap day is the last day of a year
+    # count in years that begin in March, so that the leap day is the last day of a year; 719,468 days lie between
+    # the first of March of the year 0 and 1970
     march = year - (month <= 2)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     days = march * 365 + march // 4 - march // 100 + march // 400 + day_of_year - 719_468
@@ -206,7 +207,7 @@ def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
-            fields = big_number(data, start[row], 5) - 0x8000000000
+            fields = big_number(data, start[row], 5) - 0x8000000000  # MySQL adds this number
             months = fields >> 22
             instants[row] = _microseconds(
                 months // 13,
@@ -274,7 +275,7 @@ def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: n
         durations[row] = 0
         if start[row] >= 0:
             bits = 8 * fraction
-            fields = big_number(data, start[row], 3 + fraction) - (int64(0x800000) << bits)
+            fields = big_number(data, start[row], 3 + fraction) - (int64(0x800000) << bits)  # MySQL adds this number
             negative = fields < 0
             if negative:
                 fields = -fields
@@ -307,7 +308,8 @@ def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, du
 def _write_times(start: np.ndarray, durations: np.ndarray, digits: int, offsets: np.ndarray, text: np.ndarray) -> None:
     """Write durations as MySQL's texts, `[-]HH:MM:SS[.fraction]`, with `digits` digits of the fraction.
 
-    Fills `text`, and `offsets` from index 1 on with the end of each row's text.
+    Fills `text`, and `offsets` from index 1 on with the end of each row's text. In ASCII, 45 is minus, 46 is a point,
+    48 is zero, and 58 is a colon.
     """
     at = int64(0)
     for row in range(len(start)):
