@@ -140,7 +140,7 @@ def follow(
 
     Returns the index of the first event that is left to `segment`, or `last`.
 
-    `offset` and `size` have the events' offsets in `data` and their sizes; the last `checksum` bytes of an event are its
+    `offset` and `size` have the events' offsets in `data`, and their sizes. The last `checksum` bytes of each are its
     checksum. `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and
     `map_bytes` are `Maps.entries` and `Maps.data`. The kernel updates `reader` (`ReaderState`), `rows` (`Row`),
     `transactions` (`Transaction`), and `Map.SEEN`. Of the numbers to skip, `prefixes` (`Prefix`) has only the last
