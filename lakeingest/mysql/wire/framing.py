@@ -145,7 +145,7 @@ def frame_events(
     """
     count = 0
     while count < len(offset):
-        status, start, stop, after, packets = next_packet(data, at, end, sequence)
+        status, start, stop, next_at, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, start, stop)
         if status == _FULL:
@@ -154,7 +154,7 @@ def frame_events(
             return status, at, sequence, count
         offset[count], size[count] = start + 1, stop - start - 1
         count += 1
-        at, sequence = after, sequence + packets
+        at, sequence = next_at, sequence + packets
         if status == _LOOK:
             return _LOOK, at, sequence, count
     return _FULL, at, sequence, count

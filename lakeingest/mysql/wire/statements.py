@@ -78,7 +78,10 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 
 
 def classify(query: Query) -> Statement:
-    """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog."""
+    """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog.
+
+    With MariaDB's `SET STATEMENT … FOR`, it is the kind of the statement after the FOR; UNKNOWN if that is unclear.
+    """
     plain = _text_without_comments(query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text))
     if not (query.is_mariadb and _SETTINGS.match(plain)):
         return _kind_of(plain)

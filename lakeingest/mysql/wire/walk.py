@@ -108,16 +108,16 @@ def walk_result(
     """Find the values of the rows of a result set, as many as fit into the arrays. A row is a packet's payload.
 
     The packet at `at` has the number `sequence`, and its row gets the index `row` in the arrays. Returns a status, and
-    these three numbers for the packet after the last row that was found.
+    these three numbers for the packet next_at the last row that was found.
     """
     while row < start.shape[1]:
-        status, begin, stop, after, packets = next_packet(data, at, end, sequence)
+        status, begin, stop, next_at, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, begin, stop)
         if status == _FULL and not _walk_result_row(data, begin + 1, stop, widths, start, size, row):
             status = _MALFORMED
         if status != _FULL:
             return status, at, sequence, row
-        at, sequence = after, sequence + packets
+        at, sequence = next_at, sequence + packets
         row += 1
     return _FULL, at, sequence, row
