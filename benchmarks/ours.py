@@ -83,7 +83,7 @@ def _decoded(segment: Segment, schema: TableSchema, sent: bytes) -> Iterator[Par
     decoder = SegmentDecoder(segment, segment.start, {schema.table: schema}, gtids=True)
     left = memoryview(sent)
     while left and not decoder.is_done:
-        room = decoder.room()
+        room = decoder.free_space()
         count = min(len(room), len(left))
         room[:count] = left[:count]
         left = left[count:]

@@ -74,13 +74,13 @@ def change_rows(
         yield from received(connection, decoder)
         facts.nulled.update(decoder.nulled)
         facts.history, facts.pending, facts.met = decoder.history, decoder.xa.pending, decoder.maps.met
-        facts.lacks_cascades = bool(decoder.reader[ReaderState.UNMARKED])
+        facts.lacks_cascades = bool(decoder.reader[ReaderState.LACKS_CASCADES])
 
 
 def received(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
     """Yield the parts that a decoder makes of the server's bytes."""
     receiver = Receiver(connection)
     while not decoder.is_done:
-        yield from decoder.take(receiver.receive(decoder.room()))
+        yield from decoder.take(receiver.receive(decoder.free_space()))
         if decoder.error is not None:
             pymysql.err.raise_mysql_exception(decoder.error)

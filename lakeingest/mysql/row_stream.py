@@ -52,7 +52,7 @@ def stream_rows(
     result = ResultSet(schema, definitions, wire._next_seq_id)  # noqa: SLF001
     receiver = Receiver(connection)
     while not result.is_done:
-        yield from result.take(receiver.receive(result.room()))
+        yield from result.take(receiver.receive(result.free_space()))
     if result.error is not None:
         pymysql.err.raise_mysql_exception(result.error)
     if nulled is not None:

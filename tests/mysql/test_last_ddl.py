@@ -4,7 +4,7 @@ import pytest
 from lakeingest.core.position import FilePosition
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.last_ddl import last_ddl
-from lakeingest.mysql.wire.locking import has_alone
+from lakeingest.mysql.wire.locking import had_exclusive_lock
 from lakeingest.mysql.wire.query import Query
 from tests.mysql.database import Db
 
@@ -68,7 +68,7 @@ def test_ddl_that_has_a_table_for_itself_waits_for_a_transaction_that_has_change
     if " PARTITION" in statement or "REMOVE" in statement:
         db.run(f"ALTER TABLE t {PARTITIONS}")
     text = statement.format(name=db.name)
-    assert has_alone(Query(db.name, text), schema)
+    assert had_exclusive_lock(Query(db.name, text), schema)
     with db.session() as writer:
         query(writer, "BEGIN")
         query(writer, "INSERT INTO t VALUES (20, 1, 'a')")
@@ -97,7 +97,7 @@ def test_ddl_that_gives_a_table_its_name_waits_for_transactions_that_have_change
         assert refused.value.args[0] == LOCK_WAIT_TIMEOUT
         query(writer, "COMMIT")
     db.run(text, "RENAME TABLE t TO v")
-    assert has_alone(Query(db.name, text), db.table("t", COLUMNS))
+    assert had_exclusive_lock(Query(db.name, text), db.table("t", COLUMNS))
 
 
 def test_a_table_that_exchanges_its_rows_with_a_partition_has_them_alone(db: Db) -> None:
@@ -106,7 +106,7 @@ def test_a_table_that_exchanges_its_rows_with_a_partition_has_them_alone(db: Db)
     db.table("u", COLUMNS)
     db.run(f"ALTER TABLE u {PARTITIONS}")
     text = "ALTER TABLE u EXCHANGE PARTITION q WITH TABLE t"
-    assert has_alone(Query(db.name, text), schema)
+    assert had_exclusive_lock(Query(db.name, text), schema)
     with db.session() as writer:
         query(writer, "BEGIN")
         query(writer, "INSERT INTO t VALUES (20, 1, 'a')")
@@ -121,7 +121,7 @@ def test_a_table_that_exchanges_its_rows_with_a_partition_has_them_alone(db: Db)
 @pytest.mark.parametrize("statement", SHARED)
 def test_in_doubt_ddl_shares_the_table(db: Db, statement: str) -> None:
     """Also where the name is spelled otherwise: on some servers that is another table."""
-    assert not has_alone(Query(db.name, statement.format(name=db.name)), db.table("t", COLUMNS))
+    assert not had_exclusive_lock(Query(db.name, statement.format(name=db.name)), db.table("t", COLUMNS))
 
 
 def test_the_last_ddl_of_each_table_counts(db: Db) -> None:

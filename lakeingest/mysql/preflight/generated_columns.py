@@ -22,7 +22,7 @@ from lakeingest.mysql.dialect import MARIADB, dialect
 from lakeingest.mysql.schema_reader import GENERATED
 from lakeingest.mysql.wire.collations import UnknownCharset
 from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_table_id, read_table_name
-from lakeingest.mysql.wire.images import LEAVE_OUT, missing
+from lakeingest.mysql.wire.images import LEAVE_OUT, missing_columns
 from lakeingest.mysql.wire.table_map import read_table_map
 
 BYTES = 32 << 20  # of the binlog that are read: the last ones, or the first ones of a newest file that is larger
@@ -89,7 +89,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 if table in generated and is_current:
                     names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
             elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
-                lacking = missing(event.data, columns)
+                lacking = missing_columns(event.data, columns)
                 if lacking and lacking == generated_in[read_table_id(event)]:
                     return False
                 if not lacking and event.type not in _INSERTS:

@@ -1,1 +1,1 @@
-"""MySQL values to Arrow columns. Pure: no sockets. Snapshot and binlog give a column the same type and values."""
+"""MySQL's bytes to Arrow columns, with the same types and values for a SELECT and the binlog. Pure: no sockets."""

@@ -1,32 +1,32 @@
 """Reads the changes of an ALTER TABLE to the columns of a copied table, and recognises a TRUNCATE. Pure.
 
-Only the names of columns and their places are read, and whether a default is a literal: never a type or a value. The
-server tells a column's definition (`core.alteration`). Fail closed: if a statement has an unknown part, or may change
-values, rows or the key, there is no answer, and the table stops before the statement.
+Of a column it reads the name, the column that it follows, and whether its default is a literal: never the type or a
+value. The server tells the column's definition (`core.alteration`). Fail closed: a statement that has an unknown part,
+or may change values, rows or the key, has no alteration, and becomes a barrier.
 Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from lakeingest.core.alteration import FIRST, Act, Alteration, Change
 from lakeingest.core.schema import TableSchema
-from lakeingest.mysql.wire.ddl import Action, DdlReader, split
+from lakeingest.mysql.wire.ddl import Action, DdlReader, split_at_commas
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings
 
-# The words that may follow the name of a type, in a definition of a type, NULL or NOT NULL, and a constant default
+# Words that may follow the name of the type in a column's definition; a definition with another word is unclear
 _PLAIN = {
     *("UNSIGNED", "SIGNED", "ZEROFILL", "PRECISION", "VARYING", "NOT", "NULL", "DEFAULT", "COMMENT", "VISIBLE"),
     *("TRUE", "FALSE", "B", "X", "SRID", "COLUMN_FORMAT", "FIXED", "DYNAMIC", "STORAGE", "DISK", "MEMORY"),
 }
-# Words that after ADD begin no column, unless they stand between quotes
+# Words after ADD that begin no column, unless they are in quotes
 _NO_COLUMNS = {
     *("CHECK", "CONSTRAINT", "FOREIGN", "FULLTEXT", "INDEX", "KEY", "PARTITION", "PERIOD", "PRIMARY", "SPATIAL"),
     *("SYSTEM", "UNIQUE", "VECTOR"),
 }
-# The types with which a definition may begin. SERIAL is none: it also numbers the rows.
+# The types with which a definition may begin. SERIAL is not one of them, because it also numbers the rows.
 _TYPES = {
     *("BIGINT", "BINARY", "BIT", "BLOB", "BOOL", "BOOLEAN", "CHAR", "CHARACTER", "DATE", "DATETIME", "DEC", "DECIMAL"),
     *("DOUBLE", "ENUM", "FIXED", "FLOAT", "FLOAT4", "FLOAT8", "GEOMCOLLECTION", "GEOMETRY", "GEOMETRYCOLLECTION"),
@@ -37,7 +37,7 @@ _TYPES = {
     "YEAR",
 }
 _NUMBER = re.compile(r"\d+|\d+[eE]\d*|0[xX][\dA-Fa-f]+|0[bB][01]+")
-# A literal after DEFAULT, as `_shape` writes it, with the end or a word after it
+# A literal after DEFAULT, in the form that `_form_of` gives it, with the definition's end or a word after it
 _LITERAL = re.compile(
     r"(?:(?:[BX] )?'(?: ')*|NULL|TRUE|FALSE"
     r"|(?:[-+] )*(?:0X[\dA-F]+|0B[01]+|(?:\d+(?: \.(?: \d+)?)?|\. \d+)(?:E\d+|E [-+] \d+)?))(?: [A-Z]|$)"
@@ -45,21 +45,27 @@ _LITERAL = re.compile(
 
 
 def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
-    """The statement's changes to the table's columns, in order; None if it is unclear, or does more than that."""
+    """The statement's changes to the table's columns, or its TRUNCATE; None if it is unclear, or does anything else."""
     try:
-        read = {_AlterReader(tokens, query.database, {schema.table: schema}).read() for tokens in readings(query)}
+        alterations = {reader.read() for reader in _readers(query, schema)}
     except Unclear:
         return None
-    return read.pop() if len(read) == 1 else None
+    return alterations.pop() if len(alterations) == 1 else None
 
 
-def names_in(query: Query, schema: TableSchema) -> tuple[Change, ...]:
-    """The columns that an ALTER TABLE renames, adds and drops, among other changes; empty in doubt."""
+def name_changes_of(query: Query, schema: TableSchema) -> tuple[Change, ...]:
+    """The columns that an ALTER TABLE renames, adds and drops, whatever else it does; empty if this is unclear."""
     try:
-        read = {_AlterReader(tokens, query.database, {schema.table: schema}).names() for tokens in readings(query)}
+        changes = {reader.name_changes() for reader in _readers(query, schema)}
     except Unclear:
         return ()
-    return read.pop() if len(read) == 1 else ()
+    return changes.pop() if len(changes) == 1 else ()
+
+
+def _readers(query: Query, schema: TableSchema) -> "Iterator[_AlterReader]":
+    """Yield a reader for each way in which the server may have read the statement."""
+    for tokens in readings(query):
+        yield _AlterReader(tokens, query.database, {schema.table: schema})
 
 
 class _AlterReader(DdlReader):
@@ -69,34 +75,35 @@ class _AlterReader(DdlReader):
         """The statement's alteration of the table. Raises Unclear if it does more than change columns or truncate."""
         if self._skip("TRUNCATE"):
             self._skip("TABLE")
-            self._one_table()
+            self._read_one_table()
             if not self._is_over:
                 raise Unclear("it does more")
             return Alteration(empties=True)
-        schema = self._altered()
+        schema = self._read_altered_table()
         if schema.bound:
             raise Unclear("it may compute a generated column anew")
         return Alteration(tuple(change for action in self._actions() for change in action.changes(schema)))
 
-    def names(self) -> tuple[Change, ...]:
-        """The statement's changes to the names of columns."""
-        schema = self._altered()
-        return tuple(change for action in self._actions() for change in action.names(schema))
+    def name_changes(self) -> tuple[Change, ...]:
+        """The statement's changes to the names of columns. Raises Unclear if they are not known."""
+        schema = self._read_altered_table()
+        return tuple(change for action in self._actions() for change in action.name_changes(schema))
 
-    def _altered(self) -> TableSchema:
-        """Read up to the name of the altered table, behind which the actions begin; return the table."""
+    def _read_altered_table(self) -> TableSchema:
+        """Read the beginning of an ALTER TABLE, up to the name of the altered table; return this table."""
         self._expect("ALTER")
         self._skip("ONLINE")
         self._expect("TABLE")
         self._skip_all("IF", "EXISTS")
-        return self._one_table()
+        return self._read_one_table()
 
     def _actions(self) -> "list[_ActionReader]":
-        return [_ActionReader(action, self._database, self._copied) for action in split(self._tokens[self._at :])]
+        actions = split_at_commas(self._tokens[self._at :])
+        return [_ActionReader(tokens, self._database, self._copied) for tokens in actions]
 
-    def _one_table(self) -> TableSchema:
-        """The copied table whose name comes next. Raises Unclear for another table."""
-        tables = self._table()
+    def _read_one_table(self) -> TableSchema:
+        """Read a table's name, and return the copied table. Raises Unclear if another table has the name."""
+        tables = self._read_tables()
         self._skip_wait()
         if len(tables) != 1:
             raise Unclear("it is of another table")
@@ -107,86 +114,94 @@ class _ActionReader(Action):
     """Reads one action of an ALTER TABLE."""
 
     def changes(self, schema: TableSchema) -> list[Change]:
-        """The action's changes to columns; empty if it leaves the copied table as it is."""
+        """The action's changes to columns; empty if it leaves the copied table as it is.
+
+        Raises Unclear if the action does anything else.
+        """
         if self.is_harmless(schema):
             return []
-        self._at = 0
-        match self._word():
+        self._at = 0  # read the action from its beginning again
+        match self._read_word():
             case "ADD":
-                return self._adds()
+                return self._read_added_columns()
             case "DROP":
                 self._skip("COLUMN")
-                self._if_exists()
-                name = self._name()
+                self._refuse_if_exists()
+                name = self._read_name()
                 self._skip("RESTRICT", "CASCADE")
-                self._end()
+                self._expect_end()
                 return [Change(Act.DROP, name, name)]
             case "RENAME":
                 self._expect("COLUMN")
-                self._if_exists()
-                name = self._name()
+                self._refuse_if_exists()
+                name = self._read_name()
                 self._expect("TO")
-                change = Change(Act.RENAME, name, self._name())
-                self._end()
+                change = Change(Act.RENAME, name, self._read_name())
+                self._expect_end()
                 return [change]
             case "MODIFY":
                 self._skip("COLUMN")
-                self._if_exists()
-                name = self._name()
-                return [Change(Act.DEFINE, name, name, self._defined())]
+                self._refuse_if_exists()
+                name = self._read_name()
+                return [Change(Act.DEFINE, name, name, self._read_definition())]
             case "CHANGE":
                 self._skip("COLUMN")
-                self._if_exists()
-                name, to = self._name(), self._name()
-                return [Change(Act.DEFINE, name, to, self._defined())]
+                self._refuse_if_exists()
+                name, to = self._read_name(), self._read_name()
+                return [Change(Act.DEFINE, name, to, self._read_definition())]
         raise Unclear("its action is not known")
 
-    def names(self, schema: TableSchema) -> list[Change]:
-        """The action's changes to the names of columns, also if it changes more of the columns or of the table."""
+    def name_changes(self, schema: TableSchema) -> list[Change]:
+        """The action's changes to the names of columns, whatever else it does.
+
+        Raises Unclear if it drops or renames a column, and the name cannot be read.
+        """
         try:
             return self.changes(schema)
         except Unclear:
-            self._at = 0
-        match self._word():
+            self._at = 0  # read the action from its beginning again, without the column's definition
+        match self._read_word():
             case "CHANGE":
                 self._skip("COLUMN")
-                self._if_exists()
-                name = self._name()
-                return [Change(Act.DEFINE, name, self._name())]
+                self._refuse_if_exists()
+                name = self._read_name()
+                return [Change(Act.DEFINE, name, self._read_name())]
             case "ADD" if self._peek() not in _NO_COLUMNS:
                 self._skip("COLUMN")
-                self._if_exists()
-                name = self._name()
+                self._refuse_if_exists()
+                name = self._read_name()
                 return [Change(Act.ADD, name, name)]
             case "DROP" | "RENAME" if self._peek() not in _NO_COLUMNS:
                 raise Unclear("what it names is not known")
         return []
 
-    def _adds(self) -> list[Change]:
-        """The columns that an ADD adds: one, or several in parentheses."""
-        has_word = self._skip("COLUMN")
-        self._if_exists()
+    def _read_added_columns(self) -> list[Change]:
+        """Read the columns of an ADD: one, or several in parentheses."""
+        has_word_column = self._skip("COLUMN")
+        self._refuse_if_exists()
         if not self._is_sign("("):
-            return [self._added()]
-        if has_word or self._tokens[-1] != Token(Sort.SIGN, ")"):
+            return [self._read_added_column()]
+        if has_word_column or self._tokens[-1] != Token(Sort.SIGN, ")"):
             raise Unclear("it does more than add columns")
-        columns = split(self._tokens[self._at + 1 : -1])
-        changes = [_ActionReader(column, self._database, self._copied)._added() for column in columns]  # noqa: SLF001
+        columns = split_at_commas(self._tokens[self._at + 1 : -1])
+        readers = [_ActionReader(tokens, self._database, self._copied) for tokens in columns]
+        changes = [reader._read_added_column() for reader in readers]  # noqa: SLF001 - of the same class
         if any(change.after is not None for change in changes):
-            raise Unclear("a place within parentheses")
+            raise Unclear("FIRST or AFTER within parentheses")
         return changes
 
-    def _added(self) -> Change:
-        """The column whose name and definition come next, as added."""
+    def _read_added_column(self) -> Change:
+        """Read a column's name and definition; return the change that adds the column."""
         if self._peek() in _NO_COLUMNS:
             raise Unclear("it adds no column")
-        name = self._name()
-        return Change(Act.ADD, name, name, self._defined())
+        name = self._read_name()
+        return Change(Act.ADD, name, name, self._read_definition())
 
-    def _defined(self) -> str | None:
-        """Pass over a column's definition; return the place that it names: FIRST, a column to follow, or None.
+    def _read_definition(self) -> str | None:
+        """Read a column's definition; return FIRST, or the name after AFTER, if it ends so; else None.
 
-        Raises Unclear unless it is a type, NULL or NOT NULL, and a constant default.
+        Raises Unclear for a definition that does not begin with a type, has a word that is not in `_PLAIN`, or has a
+        default that is no literal.
         """
         rest = list(self._tokens[self._at :])
         after: str | None = None
@@ -196,34 +211,35 @@ class _ActionReader(Action):
             after, rest = rest[-1].text, rest[:-2]
         if not rest or rest[0].sort is not Sort.WORD or rest[0].text.upper() not in _TYPES:
             raise Unclear("a type should come next")
-        for place, (previous, token) in enumerate(pairwise(rest), start=1):
+        for index, (previous, token) in enumerate(pairwise(rest), start=1):
             is_name = token.sort is Sort.NAME
             is_word = token.sort is Sort.WORD and token.text.upper() not in _PLAIN
             if is_name or (is_word and not _NUMBER.fullmatch(token.text)):
                 raise Unclear("it has more than a type and a constant default")
-            if _is_word(previous, "DEFAULT") and not _is_constant(rest[place:]):
+            if _is_word(previous, "DEFAULT") and not _begins_with_literal(rest[index:]):
                 raise Unclear("its default is not a constant")
         self._at = len(self._tokens)
         return after
 
-    def _if_exists(self) -> None:
+    def _refuse_if_exists(self) -> None:
         """Raise Unclear at MariaDB's IF [NOT] EXISTS: only the server knows whether the condition was met."""
         if self._peek() == "IF":
             raise Unclear("whether it did anything is not known")
 
-    def _end(self) -> None:
+    def _expect_end(self) -> None:
+        """Raise Unclear if the action has more tokens."""
         if not self._is_over:
             raise Unclear("it does more")
 
 
-def _is_constant(tokens: Sequence[Token]) -> bool:
-    """Whether these tokens begin with a literal that no operator follows. A word may also be a column's name."""
-    written = " ".join(_shape(token) for token in tokens)
+def _begins_with_literal(tokens: Sequence[Token]) -> bool:
+    """Whether these tokens begin with a literal that no operator follows; False for a word, perhaps a column's name."""
+    written = " ".join(_form_of(token) for token in tokens)
     return _LITERAL.match(written) is not None
 
 
-def _shape(token: Token) -> str:
-    """The form of a token for `_LITERAL`: `'` for a text, else the token's own text in capitals."""
+def _form_of(token: Token) -> str:
+    """A token as `_LITERAL` has it: `'` for a text, else the token's own text in capitals."""
     return "'" if token.sort is Sort.TEXT else token.text.upper()
 
 

@@ -1,8 +1,9 @@
 """Binds each column of a TABLE_MAP event to a column of the table's definition.
 
 With binlog_row_metadata=FULL the event names its columns. With MINIMAL, and with MariaDB's NO_LOG, it does not. Then
-the table's definition at that place of the binlog names and describes the columns. Their number, their types, and all
-else that the event tells must agree with the definition. The setting may change at any time, so each event decides.
+the names and descriptions are those of the table's definition at the event. The number and types of columns, and all
+else that the event has, must agree with the definition. The setting can change at any time, so the content of each
+event decides, not the setting.
 Source: MySQL manual, "Binary Logging Options and Variables", binlog_row_metadata.
 """
 
@@ -45,31 +46,33 @@ _TYPES = {
     **dict.fromkeys(GEOMETRIES, FieldType.GEOMETRY),
 }
 _MARIADB_VECTOR = {FieldType.VARCHAR, FieldType.VAR_STRING}
-_LENGTH_BYTES = {"tiny": 1, "medium": 3, "long": 4}  # of the length before a TEXT or a BLOB, by how its type begins
-_SIGNED = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
+# By the prefix of the type's name: bytes of the length before a TEXT or BLOB; without such a prefix 2
+_LENGTH_BYTES = {"tiny": 1, "medium": 3, "long": 4}
+_NUMERIC = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
 _TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
 _WITH_MEMBERS = {"enum", "set"}
 
 
-def bound(table_map: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, list[int]]:
+def bind_columns(table_map: TableMap, schema: TableSchema, where: str) -> tuple[TableMap, list[int]]:
     """The event with its columns named and described, and the indexes of the columns that are copied.
 
-    `where` begins messages. Raises SchemaChanged if the columns are not the schema's.
+    `where` (the table and the event's position) begins messages. Raises SchemaChanged if the columns are not the
+    schema's.
     """
     if not table_map.names:
-        table_map = _named(table_map, schema, where)
-    left_out = {*schema.skipped, *_hidden(table_map, schema)}
-    places = [place for place, name in enumerate(table_map.names) if name not in left_out]
-    if tuple(table_map.names[place] for place in places) != schema.names:
+        table_map = _with_definition(table_map, schema, where)
+    left_out = {*schema.skipped, *_hidden_names(table_map, schema)}
+    indexes = [index for index, name in enumerate(table_map.names) if name not in left_out]
+    if tuple(table_map.names[index] for index in indexes) != schema.names:
         raise SchemaChanged(
             f"{where}: its columns are {', '.join(table_map.names)}, when it was copied they were "
             f"{', '.join(schema.names)}; copy the table again"
         )
-    return table_map, places
+    return table_map, indexes
 
 
-def _hidden(table_map: TableMap, schema: TableSchema) -> set[str]:
-    """The names of the event's hidden columns, which stand behind all others."""
+def _hidden_names(table_map: TableMap, schema: TableSchema) -> set[str]:
+    """The names of the event's hidden columns, which are its last columns."""
     hidden = set[str]()
     for name, sent in zip(reversed(table_map.names), reversed(table_map.columns), strict=True):
         if name in {*schema.names, *schema.skipped} or not is_hidden(name) or sent.type is not FieldType.LONGLONG:
@@ -78,12 +81,15 @@ def _hidden(table_map: TableMap, schema: TableSchema) -> set[str]:
     return hidden
 
 
-def _named(table_map: TableMap, schema: TableSchema, where: str) -> TableMap:
-    """The event with the names and descriptions from the definition. Raises SchemaChanged if the two differ."""
+def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> TableMap:
+    """The event with the names and descriptions of the definition.
+
+    Raises SchemaChanged if the definition does not have them, or the event does not agree with it.
+    """
     names = schema.layout[0]
     if not names:
         raise SchemaChanged(
-            f"{where}: the binlog does not name its columns, and where those stand that are left out is not known;"
+            f"{where}: the binlog does not name its columns, and it is not known which of them are left out;"
             " copy the table again"
         )
     if len(names) != len(table_map.columns):
@@ -93,17 +99,20 @@ def _named(table_map: TableMap, schema: TableSchema, where: str) -> TableMap:
         )
     by_name = {column.name: column for column in schema.columns}
     columns = list(table_map.columns)
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name in by_name:
-            columns[place] = _described(by_name[name], columns[place], table_map, where)
+            columns[index] = _complete_column(by_name[name], columns[index], table_map, where)
     return replace(table_map, names=names, columns=tuple(columns))
 
 
-def _described(column: Column, sent: Sent, table_map: TableMap, where: str) -> Sent:
-    """The sent column with the definition's details. Raises SchemaChanged if the two do not agree."""
+def _complete_column(column: Column, sent: Sent, table_map: TableMap, where: str) -> Sent:
+    """The sent column, completed with sign, charset and members of the definition.
+
+    Raises SchemaChanged if the sent column does not agree with the definition.
+    """
     name, unsigned = column.source_type.name, column.source_type.unsigned
-    agrees = _is_of_type(column, sent)
-    if name in _SIGNED:
+    agrees = _agrees_in_type(column, sent)
+    if name in _NUMERIC:
         agrees = agrees and (not table_map.has_signs or sent.unsigned == unsigned)
         sent = replace(sent, unsigned=unsigned)
     elif name in _TEXTS:
@@ -118,8 +127,8 @@ def _described(column: Column, sent: Sent, table_map: TableMap, where: str) -> S
     return sent
 
 
-def _is_of_type(column: Column, sent: Sent) -> bool:
-    """Whether a column of this type is sent in this way, as far as type and size can tell."""
+def _agrees_in_type(column: Column, sent: Sent) -> bool:
+    """Whether the sent type, and the sent size if it depends on the definition, are those of the column's type."""
     source = column.source_type
     if sent.type is not _TYPES.get(source.name):
         return source.name == "vector" and sent.type in _MARIADB_VECTOR
@@ -139,7 +148,10 @@ def _is_of_type(column: Column, sent: Sent) -> bool:
 
 
 def _members(column: Column, where: str) -> tuple[str, ...]:
-    """The members of an ENUM or a SET. Raises SchemaChanged if the server may show one of them with another text."""
+    """The members of an ENUM or a SET, from the definition.
+
+    Raises SchemaChanged if the server may have shown one of them with another text than rows have.
+    """
     if not (column.charset and column.has_true_members):
         raise SchemaChanged(
             f"{where}: the binlog does not name the members of {column.name}, and the server may not show them exactly;"

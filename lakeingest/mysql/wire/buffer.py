@@ -1,16 +1,16 @@
-"""A buffer of received bytes: the unused bytes are always contiguous."""
+"""A buffer of received bytes, in which the bytes that are not used yet are always contiguous."""
 
 import numpy as np
 
 from lakeingest.mysql.wire.compiled import SLACK
 from lakeingest.mysql.wire.events import Damaged
 
-SENT_MAX = (1 << 30) + (1 << 16)  # the greatest max_allowed_packet, and headers: no server sends a packet above it
-UNPACKED_MAX = (1 << 31) - 1 - SLACK  # offsets into the buffer have 31 bits
+SENT_MAX = (1 << 30) + (1 << 16)  # the greatest max_allowed_packet, and space for headers: no packet is larger
+UNPACKED_MAX = (1 << 31) - 1 - SLACK  # because offsets into the buffer have 31 bits
 
 
 class Buffer:
-    """The bytes `data[at:end]` were received and are not used yet. The code that uses bytes moves `at`.
+    """The bytes `data[at:end]` were received and are not used yet. The user of the buffer moves `at` over used bytes.
 
     The buffer grows up to `most` bytes: SENT_MAX for bytes from a server, UNPACKED_MAX for unpacked transactions.
     """
@@ -25,14 +25,15 @@ class Buffer:
         """Whether no more bytes fit before `make_room`."""
         return self.end == len(self.data) - SLACK
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """The free space after the received bytes."""
         return memoryview(self.data)[self.end : len(self.data) - SLACK]  # type: ignore[arg-type]
 
     def make_room(self) -> None:
-        """Move the unused bytes to the front, or double the size if they fill more than half of it.
+        """Move the unused bytes to the front; if they fill more than half of the buffer, double the buffer first.
 
-        Offsets into `data` become invalid. Raises Damaged if one packet or event has more than `most` bytes.
+        Offsets into `data` become invalid. Raises Damaged if the buffer would get more than `most` bytes, because one
+        packet or event fills it.
         """
         unused = self.data[self.at : self.end]
         size = len(self.data) - SLACK

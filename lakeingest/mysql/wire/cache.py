@@ -1,7 +1,8 @@
 """Chooses the folder of compiled kernels: one for each content of this package, version of numba and processor.
 
-Numba itself stores a kernel by its source file, but a kernel's steps come from other files; and numba uses only folders
-that it can write. This module does not import numba, which takes a second.
+Numba's own cache does not suffice. It compiles a kernel anew if the kernel's source file has changed, but the steps of
+a kernel are in other files, too. And it does not use a folder that it cannot write to. This module does not import
+numba, because the import takes a second.
 """
 
 import hashlib
@@ -20,21 +21,22 @@ from pathlib import Path
 from lakeingest.disk import is_private, private_folder
 
 _PACKAGE = Path(__file__).parent
-_COMPLETE = "complete"  # an empty file: the folder has every kernel
+_COMPLETE = "complete"  # an empty file in a folder that has every kernel
 
 _log = logging.getLogger(__name__)
 
 
 @cache
 def folder() -> Path | None:
-    """The first folder that has every kernel or can be written; None, with a warning, if no folder qualifies.
+    """The first folder that has every kernel or can be written to; None, with a warning, if there is no such folder.
 
-    If NUMBA_CACHE_DIR is set, only that folder is tried; else this package's folder, the user's, and one in the folder
-    for temporary files. The kernels in the folder are executed, so nobody else may be able to write to it.
+    If NUMBA_CACHE_DIR is set, only a folder in it is tried. Else folders in this package, in the user's cache and in
+    the folder for temporary files are tried, in this order. A folder to which another user can write is not used,
+    because the kernels in it are executed.
     """
     name = _name()
     for parent in _parents():
-        if (_is_complete(parent / name) or _is_writable(parent / name)) and _is_ours(parent / name):
+        if (_is_complete(parent / name) or _make_writable(parent / name)) and _is_safe(parent / name):
             return parent / name
     _log.warning(
         "no folder for compiled kernels can be written by this user alone: each process compiles them; set"
@@ -44,27 +46,27 @@ def folder() -> Path | None:
 
 
 def is_complete() -> bool:
-    """Whether the folder has every kernel."""
+    """Whether the chosen folder has every kernel; False if no folder was chosen."""
     path = folder()
     return path is not None and _is_complete(path)
 
 
 def mark_complete() -> None:
-    """Mark the folder, if any, as having every kernel."""
+    """Note in the chosen folder, if there is one, that it has every kernel."""
     path = folder()
     if path is not None:
-        with suppress(OSError):  # it is marked already, or the disk is full
+        with suppress(OSError):  # the file exists already, or the disk is full
             (path / _COMPLETE).touch(exist_ok=False)
 
 
 def compiled_files() -> list[Path]:
-    """The files of the compiled kernels."""
+    """The files in the chosen folder, without those that are being written; empty if no folder was chosen."""
     kernels = folder()
     return [] if kernels is None else sorted(file for file in kernels.iterdir() if ".tmp." not in file.name)
 
 
 def _name() -> str:
-    """The folder's name: a digest of this package's sources, numba's version, Python and the processor."""
+    """The name of the folder: a digest of this package's sources, the versions of numba and Python, the processor."""
     from llvmlite.binding import get_host_cpu_name
 
     digest = hashlib.sha256()
@@ -77,40 +79,41 @@ def _name() -> str:
 
 
 def _parents() -> Iterator[Path]:
-    """The folders in which the folder of kernels may be, in the order of preference."""
+    """Yield the folders in which the folder of kernels can be, in the order of preference."""
     if configured := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(configured).absolute()
         return
     yield _PACKAGE / "__pycache__"
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() raises where it is unknown
-    places = [Path(home, "lakeingest")]
-    with suppress(FileNotFoundError):  # no temporary folder can be written
-        places.append(Path(tempfile.gettempdir(), f"lakeingest-{os.getuid()}"))
-    yield from (place for place in places if place.is_absolute() and private_folder(place))
+    parents = [Path(home, "lakeingest")]
+    with suppress(FileNotFoundError):  # no folder for temporary files can be written to
+        parents.append(Path(tempfile.gettempdir(), f"lakeingest-{os.getuid()}"))
+    yield from (parent for parent in parents if parent.is_absolute() and private_folder(parent))
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether only we can write to the folder. Inside this package, whoever can write to the package may, too."""
+def _is_safe(path: Path) -> bool:
+    """Whether only this user can write to the folder; in this package, also users who can write to the package."""
     if is_private(path):
         return True
     if _PACKAGE not in path.parents:
         return False
     package = _PACKAGE.stat()
-    return all(_is_as(inner.lstat(), package) for inner in (path, path.parent))
+    return all(_is_as_safe_as(package, inner.lstat()) for inner in (path, path.parent))
 
 
-def _is_as(status: os.stat_result, package: os.stat_result) -> bool:
-    """Whether the status belongs to a folder to which only people can write who can also write to the package."""
+def _is_as_safe_as(package: os.stat_result, inner: os.stat_result) -> bool:
+    """Whether `inner` is of a folder to which only users can write who can also write to the package."""
     others = stat.S_IWGRP | stat.S_IWOTH
-    is_as_closed = not status.st_mode & others & ~package.st_mode and status.st_gid == package.st_gid
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == package.st_uid and is_as_closed
+    adds_no_others = not inner.st_mode & others & ~package.st_mode and inner.st_gid == package.st_gid
+    return stat.S_ISDIR(inner.st_mode) and inner.st_uid == package.st_uid and adds_no_others
 
 
 def _is_complete(path: Path) -> bool:
     return os.path.exists(path / _COMPLETE)  # noqa: PTH110 - False also without permission to look
 
 
-def _is_writable(path: Path) -> bool:
+def _make_writable(path: Path) -> bool:
+    """Make the folder, if it does not exist. Returns whether this process can write to it."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:

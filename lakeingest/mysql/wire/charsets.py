@@ -1,55 +1,64 @@
-"""Decodes text and bytes of MySQL's columns to Arrow. Rows hold text in the column's own charset.
+"""Decodes text and bytes of MySQL's columns to Arrow. Rows have text in the charset of its column.
 
-Exact or refused: a code for which the server has no character raises an error, it never becomes `?` or U+FFFD.
+Text is decoded exactly or refused: a code for which the server has no character raises an error, and never becomes `?`
+or U+FFFD.
 tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
 """
 
 import numpy as np
 import pyarrow as pa
 
-from lakeingest.mysql.wire.codes import CODE, CODECS, SIZE_AT, has_one_code_each, key_table, table
+from lakeingest.mysql.wire.codes import CODE, CODECS, SIZE_AT, code_table, has_one_code_each, key_table
 from lakeingest.mysql.wire.collations import UnknownCharset, charset_of
 from lakeingest.mysql.wire.compiled import SLACK, big_number, compiled_step, copy, kernel, store64
 from lakeingest.mysql.wire.values import Values
 
 __all__ = ["UnknownCharset", "binary", "charset_of", "key_texts", "texts"]
 
-_BYTES_MAX = 2**31 - 1  # of one array, whose offsets are 32 bits
+_BYTES_MAX = 2**31 - 1  # of one array, because its offsets have 32 bits
 _HEX_BYTES = 20  # bytes of a value in a message
 
-# Charsets that are UTF-8 already, each with the least byte that its text cannot have
+# Charsets that are UTF-8 already → the least byte from which on none occurs in a text of the charset
 _BYTE_ENDS = {"ascii": 0x80, "utf8mb3": 0xF0, "utf8mb4": 0x100}
 
-# Charsets that a codec of Python reads as MySQL does. Exception: two codes of gb18030, which later standards swapped
-_WIDE = {"gb18030": "gb18030", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
+# Charsets → the codec of Python that reads them as MySQL does, except for two codes of gb18030: MySQL swaps their
+# characters, as an older standard does
+_PYTHON_CODECS = {
+    "gb18030": "gb18030",
+    "ucs2": "utf-16-be",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+}
 _SWAPPED = {0xE7C7: 0x1E3F, 0x1E3F: 0xE7C7}
 
 
 def texts(values: Values, charset: str) -> pa.Array:
     """The values as strings. Different codes of the same character become the same text.
 
-    Raises ValueError, with the row, if bytes are not valid in the charset, or have a code for which the server knows no
-    Unicode character, and UnknownCharset for a charset that MySQL does not have.
+    Raises ValueError, with the row, for bytes that are not valid in the charset or have a code for which the server has
+    no Unicode character; UnknownCharset for a charset that is not known.
     """
     if charset in _BYTE_ENDS:
         return _utf8(values, charset)
     if charset in CODECS:
-        return _decoded(values, charset)
-    if charset in _WIDE:
-        return _wide(values, charset)
+        return _texts_by_table(values, charset)
+    if charset in _PYTHON_CODECS:
+        return _texts_by_codec(values, charset)
     raise UnknownCharset(f"a text of the unknown charset {charset}; report it to the lakeingest project")
 
 
 def key_texts(values: Values, charset: str) -> pa.Array:
-    """The values of a key column as strings: values of different bytes become different strings.
+    """The values of a key column as strings: values with different bytes become different strings.
 
-    Raises the errors of `texts`, and ValueError for a character whose code is not the one that the server writes.
+    Raises the errors of `texts`, and ValueError for a code that is not the only one of its character, and not the one
+    that the server writes.
     """
     strings = texts(values, charset)
     if has_one_code_each(charset):
         return strings
     offsets = np.empty(len(values) + 1, np.int32)
-    total = _measure(values.data, values.start, values.size, key_table(charset), offsets)
+    total = _measure_utf8(values.data, values.start, values.size, key_table(charset), offsets)
     if total < 0:
         raise ValueError(
             f"row {-1 - total} is a key with a second code of a character of {charset}: {_hex(values, -1 - total)};"
@@ -60,20 +69,20 @@ def key_texts(values: Values, charset: str) -> pa.Array:
 
 
 def binary(values: Values, length: int = 0) -> pa.Array:
-    """The values as bytes. With `length`, they are padded to BINARY(n) with the zero bytes that the binlog omits.
+    """The values as bytes. With `length`, each is padded to so many bytes with the zero bytes that the binlog omits.
 
     Raises ValueError, with the row, if a value is longer than `length`.
     """
     if length and len(values) and int(values.size.max()) > length:
         row = int(values.size.argmax())
         raise ValueError(f"row {row} has {values.size[row]} bytes, more than {length}")
-    array, _ = _copied(values, pa.binary(), length)
+    array, _ = _copy_to_array(values, pa.binary(), length)
     return array
 
 
 def _utf8(values: Values, charset: str) -> pa.Array:
-    """The texts of a charset whose bytes are UTF-8 already, which are proved and copied."""
-    array, greatest = _copied(values, pa.string())
+    """The texts of a charset whose bytes are UTF-8 already. Raises ValueError, with the row, for another byte."""
+    array, greatest = _copy_to_array(values, pa.string())
     if greatest >= _BYTE_ENDS["ascii"]:
         try:
             array.validate(full=True)
@@ -85,6 +94,7 @@ def _utf8(values: Values, charset: str) -> pa.Array:
 
 
 def _first_not_text(values: Values, charset: str) -> ValueError:
+    """The error for the first value that is no text of the charset."""
     raw = enumerate(values.raw())
     return _not_text(values, next(row for row, value in raw if not _is_text(value or b"", charset)), charset)
 
@@ -94,23 +104,26 @@ def _is_text(value: bytes, charset: str) -> bool:
 
 
 def _not_text(values: Values, row: int, charset: str) -> ValueError:
+    """The error for the value in a row, which is no text of the charset."""
     return ValueError(f"row {row} is not valid {charset}: {_hex(values, row)}")
 
 
 def _hex(values: Values, row: int) -> str:
+    """The first bytes of the value in a row, for messages."""
     value = list(values.raw())[row] or b""
     return f"0x{value[:_HEX_BYTES].hex()}{'…' if len(value) > _HEX_BYTES else ''}"
 
 
-def _copied(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Array, int]:
-    """The values as an array of the type, and the greatest byte in them."""
+def _copy_to_array(values: Values, kind: pa.DataType, length: int = 0) -> tuple[pa.Array, int]:
+    """The values as an array of the type, each padded to `length` bytes; and the greatest byte in all of them."""
     offsets = np.empty(len(values) + 1, np.int32)
-    target = _room(_fill_offsets(values.start, values.size, length, offsets))
-    greatest = _fill(values.data, values.start, values.size, offsets, target)
+    target = _empty_bytes(_fill_offsets(values.start, values.size, length, offsets))
+    greatest = _copy_values(values.data, values.start, values.size, offsets, target)
     return values.column(kind, offsets, target), greatest
 
 
-def _room(total: int) -> np.ndarray:
+def _empty_bytes(total: int) -> np.ndarray:
+    """An array for `total` bytes and SLACK. Raises ValueError if an array of Arrow cannot have so many bytes."""
     if total > _BYTES_MAX:
         raise ValueError(f"{total:,} bytes are too many for a batch")
     return np.empty(total + SLACK, np.uint8)
@@ -118,7 +131,7 @@ def _room(total: int) -> np.ndarray:
 
 @kernel
 def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.ndarray) -> int:
-    """Fill `offsets` with the begins of values, each padded to `length` bytes; return the total number of bytes."""
+    """Fill `offsets` with the begins of values that are padded to `length` bytes. Returns the total number of bytes."""
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
@@ -129,8 +142,8 @@ def _fill_offsets(start: np.ndarray, size: np.ndarray, length: int, offsets: np.
 
 
 @kernel
-def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.ndarray, target: np.ndarray) -> int:
-    """Copy each value to its offset, padded with zero bytes; return the greatest byte."""
+def _copy_values(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.ndarray, target: np.ndarray) -> int:
+    """Copy each value to its offset in `target`, and fill up with zero bytes. Returns the greatest byte."""
     for i in range(len(start)):
         copy(target, offsets[i], data, start[i], size[i])
         for j in range(offsets[i] + size[i], offsets[i + 1]):
@@ -141,43 +154,45 @@ def _fill(data: np.ndarray, start: np.ndarray, size: np.ndarray, offsets: np.nda
     return int(greatest)
 
 
-def _decoded(values: Values, charset: str) -> pa.Array:
-    """The texts of a charset with a table of codes."""
-    entries = table(charset)
+def _texts_by_table(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset in CODECS, by its table of codes. Raises ValueError, with the row, for an invalid code."""
+    entries = code_table(charset)
     offsets = np.empty(len(values) + 1, np.int32)
-    total = _measure(values.data, values.start, values.size, entries, offsets)
+    total = _measure_utf8(values.data, values.start, values.size, entries, offsets)
     if total < 0:
         raise _not_text(values, -1 - total, charset)
-    target = _room(total)
-    _decode(values.data, values.start, values.size, entries, target)
+    target = _empty_bytes(total)
+    _write_utf8(values.data, values.start, values.size, entries, target)
     return values.column(pa.string(), offsets, target)
 
 
 @kernel
-def _longer(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple[int, int]:
-    """The entry of the code of `width` bytes at `at`, 0 for an invalid code, and the index after the code."""
+def _longer_entry_at(data: np.ndarray, at: int, width: int, entries: np.ndarray) -> tuple[int, int]:
+    """The entry of the code of `width` bytes at `at`, 0 for an invalid code; and the offset behind the code."""
     return entries[big_number(data, at, width) & CODE], at + width
 
 
 @compiled_step
-def _code(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
-    """The entry of the code at `at`, 0 for an invalid code, and the index after the code."""
+def _entry_at(data: np.ndarray, at: int, entries: np.ndarray) -> tuple[int, int]:
+    """The entry (`codes.code_table`) of the code at `at`, 0 for an invalid code; and the offset behind the code."""
     entry = entries[data[at]]
-    after = at + 1
-    if not entry >> SIZE_AT:
-        entry, after = _longer(data, at, entry, entries)
-    return entry, after
+    code_end = at + 1
+    if not entry >> SIZE_AT:  # the byte begins a longer code, and its entry is the code's size
+        entry, code_end = _longer_entry_at(data, at, entry, entries)
+    return entry, code_end
 
 
 @kernel
-def _measure(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, offsets: np.ndarray) -> int:
-    """Fill `offsets` with the begins of values in UTF-8; return their total of bytes, or −1 − the first invalid row."""
+def _measure_utf8(
+    data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, offsets: np.ndarray
+) -> int:
+    """Fill `offsets` with the begins of values in UTF-8. Returns their size, or −1 minus the first invalid row."""
     total = 0
     offsets[0] = 0
     for i in range(len(start)):
         at, end = start[i], start[i] + size[i]
         while at < end:
-            entry, at = _code(data, at, entries)
+            entry, at = _entry_at(data, at, entries)
             if not entry or at > end:
                 return -1 - i
             total += entry >> SIZE_AT
@@ -186,32 +201,35 @@ def _measure(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.
 
 
 @kernel
-def _decode(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, target: np.ndarray) -> None:
-    """Write each value in UTF-8; `_measure` has proved that it is valid."""
+def _write_utf8(data: np.ndarray, start: np.ndarray, size: np.ndarray, entries: np.ndarray, target: np.ndarray) -> None:
+    """Write all values in UTF-8; `_measure_utf8` has proved that they are valid."""
     to = 0
     for i in range(len(start)):
         at, end = start[i], start[i] + size[i]
         while at < end:
-            entry, at = _code(data, at, entries)
-            store64(target, to, entry)  # also its size, which the next character overwrites
+            entry, at = _entry_at(data, at, entries)
+            store64(target, to, entry)  # also the size in the entry, which the next character overwrites
             to += entry >> SIZE_AT
 
 
-def _wide(values: Values, charset: str) -> pa.Array:
-    """The texts of a charset in `_WIDE`, by Python's codec. Each distinct value is decoded once."""
+def _texts_by_codec(values: Values, charset: str) -> pa.Array:
+    """The texts of a charset in `_PYTHON_CODECS`, by Python's codec; each distinct value is decoded once.
+
+    Raises ValueError, with the row, for bytes that are not valid.
+    """
     distinct = binary(values).dictionary_encode()
-    texts_ = [_wide_text(value, charset) for value in distinct.dictionary.to_pylist()]
+    texts_ = [_text_by_codec(value, charset) for value in distinct.dictionary.to_pylist()]
     if None in texts_:
         raise _not_text(values, distinct.indices.index(texts_.index(None)).as_py(), charset)
     return pa.array(texts_, pa.string()).take(distinct.indices)
 
 
-def _wide_text(value: bytes, charset: str) -> str | None:
-    """The text of a value in a charset of `_WIDE`; None if it is not valid."""
+def _text_by_codec(value: bytes, charset: str) -> str | None:
+    """The text of a value in a charset of `_PYTHON_CODECS`; None if it is not valid."""
     try:
-        text = value.decode(_WIDE[charset])
+        text = value.decode(_PYTHON_CODECS[charset])
     except UnicodeDecodeError:
         return None
-    if charset == "ucs2" and len(text) * 2 < len(value):  # ucs2 has no surrogate pairs
+    if charset == "ucs2" and len(text) * 2 < len(value):  # a surrogate pair, which ucs2 does not have
         return None
     return text.translate(_SWAPPED) if charset == "gb18030" else text

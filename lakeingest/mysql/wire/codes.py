@@ -1,9 +1,10 @@
-"""The characters of the codes (1 to 3 bytes) of MySQL's charsets: Python's codecs, with MySQL's differences.
+"""The character of each code (1 to 3 bytes) of MySQL's charsets: by Python's codecs, corrected where MySQL differs.
 
 tests/mysql/wire/test_charsets.py compares every code with the server's own conversion.
 
-A few charsets have several codes for a character, cp932 for 396 characters. A text in the lake does not say which code
-it had: two keys that differ only by such codes would become the same key. `key_table` has one code per character.
+Some charsets have several codes for some characters (cp932 for 396). A text in the lake does not tell which code it had
+in MySQL. So two keys that differ only by such codes would become the same key. For keys, `key_table` has only one code
+of each character.
 """
 
 import functools
@@ -11,13 +12,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-CODE = 0x1FFFF  # the bits that distinguish codes: all codes of 3 bytes begin with 0x8F
-SIZE_AT = 24  # the bit of a table's entry where the size of its UTF-8 begins
+CODE = 0x1FFFF  # the bits of a code that distinguish it: 17 suffice, because all codes of 3 bytes begin with 0x8F
+SIZE_AT = 24  # the lowest bit of the size in an entry of a table
 
 _NONE = "\ufffd"  # a code without a character
 _EUC = "euc_jp"  # the codec with codes of 3 bytes
 
-# Charset -> the codec of Python that reads it, except for the codes of `_otherwise`
+# Charset → the codec of Python that reads it, except for the codes of `_differences`
 CODECS = {
     "armscii8": "latin-1",
     "big5": "big5",
@@ -53,8 +54,8 @@ CODECS = {
     "ujis": _EUC,
 }
 
-# Charset -> first code -> the characters of this code and of those after it
-_OTHERWISE: dict[str, dict[int, str]] = {
+# Charset → first code → the characters of this code and of the codes after it
+_DIFFERENCES: dict[str, dict[int, str]] = {
     "armscii8": {
         0xA1: "❁§\u0589)(»«—.\u055d,-՟…՜՛՞",
         0xB2: "".join(chr(0x531 + letter) + chr(0x561 + letter) for letter in range(38)) + "\u2019'",
@@ -102,22 +103,24 @@ _OTHERWISE: dict[str, dict[int, str]] = {
 }
 
 
-# Codes that the server never writes, although each is the least code of its character
+# Charset → codes that the server never writes for their characters, although each is the character's least code
 _NEVER_WRITTEN = {"cp932": range(0xED40, 0xEF00), "sjis": range(0x5C, 0x5D)}
 
 
 @functools.cache
-def table(charset: str) -> np.ndarray:
-    """The entry of each code of a charset in CODECS: its UTF-8, least byte first, and from SIZE_AT on the UTF-8's size.
+def code_table(charset: str) -> np.ndarray:
+    """The entry of each code of a charset in CODECS, at the index `code & CODE`.
 
-    The entry of a byte that is not a code itself is the size of the codes that begin with it. Others have 0.
+    A code's entry has the UTF-8 of its character, least byte first, and from the bit SIZE_AT on the UTF-8's number of
+    bytes. The entry of a byte that is not a code but begins longer codes is the number of bytes of these codes. Every
+    other entry is 0.
     """
     codec = CODECS[charset]
     entries = np.zeros(CODE + 1, np.int64)
-    entries[:0x100] = 2
+    entries[:0x100] = 2  # of bytes that are codes, this is overwritten
     if codec == _EUC:
         entries[0x8F] = 3
-    for code, character in (_by_codec(codec) | dict(_otherwise(charset))).items():
+    for code, character in (_by_codec(codec) | dict(_differences(charset))).items():
         if character != _NONE:
             utf8 = character.encode()
             entries[code & CODE] = len(utf8) << SIZE_AT | int.from_bytes(utf8, "little")
@@ -126,29 +129,29 @@ def table(charset: str) -> np.ndarray:
 
 @functools.cache
 def key_table(charset: str) -> np.ndarray:
-    """`table` with one code per character, the code that the server writes for it; `table` itself if it has no other.
+    """`code_table` with one code of each character: the code that the server writes for it. Other codes are invalid.
 
-    The other codes are invalid here.
+    Returns `code_table(charset)` itself if no character of the charset has other codes.
     """
-    entries = table(charset).copy()
+    entries = code_table(charset).copy()
     codes = np.flatnonzero(entries >> SIZE_AT)
     is_never_written = np.isin(codes, _NEVER_WRITTEN.get(charset, ()))
-    codes = codes[np.lexsort((codes, is_never_written))]
+    codes = codes[np.lexsort((codes, is_never_written))]  # the code that the server writes is a character's first one
     _, first = np.unique(entries[codes], return_index=True)
-    second_codes = np.delete(codes, first)
-    if not len(second_codes):
-        return table(charset)
-    entries[second_codes] = np.where(second_codes < 0x100, 2, 0)
+    other_codes = np.delete(codes, first)
+    if not len(other_codes):
+        return code_table(charset)
+    entries[other_codes] = np.where(other_codes < 0x100, 2, 0)  # as for bytes and codes without a character
     return entries
 
 
 def has_one_code_each(charset: str) -> bool:
-    """Whether each character of a charset has a single code, so that different bytes are different texts."""
-    return charset not in CODECS or key_table(charset) is table(charset)
+    """Whether each character of a charset has only one code. If so, different bytes are different texts."""
+    return charset not in CODECS or key_table(charset) is code_table(charset)
 
 
 def _by_codec(codec: str) -> dict[int, str]:
-    """Every code that Python decodes to a single character. A byte that is a code does not begin a longer code."""
+    """Every code that Python decodes to a single character. A byte that is a code of one byte begins no other code."""
     characters = _characters(codec, 1, range(0x100))
     leads = [byte << 8 for byte in range(0x80, 0x100) if byte not in characters]
     characters |= _characters(codec, 2, (lead + byte for lead in leads for byte in range(0x100)))
@@ -156,22 +159,23 @@ def _by_codec(codec: str) -> dict[int, str]:
 
 
 def _characters(codec: str, size: int, codes: Iterable[int]) -> dict[int, str]:
+    """The character of each code of `size` bytes, without codes that Python does not decode to a single character."""
     decoded = {code: code.to_bytes(size).decode(codec, "replace") for code in codes}
     return {code: text for code, text in decoded.items() if len(text) == 1 and text != _NONE}
 
 
-def _otherwise(charset: str) -> Iterator[tuple[int, str]]:
-    """Yield the codes of a charset that Python's codec lacks or reads differently, each with its character."""
-    for first, characters in _OTHERWISE.get(charset, {}).items():
+def _differences(charset: str) -> Iterator[tuple[int, str]]:
+    """Yield the codes of a charset that Python's codec does not have or reads differently, each with its character."""
+    for first, characters in _DIFFERENCES.get(charset, {}).items():
         yield from enumerate(characters, first)
     if charset in {"ujis", "eucjpms"}:  # rows for the user's own characters
         rows = [*range(0xF500, 0xFF00, 0x100), *range(0x8FF500, 0x8FFF00, 0x100)]
         codes = [row + cell for row in rows for cell in range(0xA1, 0xFF)]
         yield from ((code, chr(0xE000 + number)) for number, code in enumerate(codes))
-    if charset == "eucjpms":  # two rows that cp932 has elsewhere: signs, and IBM's extensions of JIS
+    if charset == "eucjpms":  # characters that cp932 has under other codes: signs, and IBM's extensions of JIS
         cp932 = _by_codec("cp932")
         signs = [*range(0x8740, 0x877F), *range(0x8780, 0x879F)]
         yield from ((0xADA1 + cell, cp932.get(code, _NONE)) for cell, code in enumerate(signs))
         ibm = [character for code, character in cp932.items() if 0xFA40 <= code <= 0xFC4B]
-        beyond = [sign for sign in ibm if sign == "№" or (sign not in "￢￤" and not sign.encode(_EUC, "ignore"))]
-        yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], beyond, strict=True)
+        not_in_jis = [sign for sign in ibm if sign == "№" or (sign not in "￢￤" and not sign.encode(_EUC, "ignore"))]
+        yield from zip([*range(0x8FF3F3, 0x8FF3FF), *range(0x8FF4A1, 0x8FF4FF)], not_in_jis, strict=True)

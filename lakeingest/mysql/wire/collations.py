@@ -1,8 +1,8 @@
-"""The charset of every collation: columns name their collation by its id."""
+"""The charset of every collation. The server sends a column's charset as the id of a collation."""
 
 import functools
 
-# The ids of each charset's collations in MySQL 8.4 and 9.7 and MariaDB 10.11
+# Charset → the ids of its collations in MySQL 8.4 and 9.7 and MariaDB 10.11
 _COLLATIONS = {
     "armscii8": "32 64",
     "ascii": "11 65",
@@ -46,23 +46,23 @@ _COLLATIONS = {
     "utf8mb3": "33 76 83 192-215 223 576-578 2048-2215 2232-2247",
     "utf8mb4": "45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-610 2304-2471 2488-2503",
 }
-_NO_PAD = range(1024, 1280)  # MariaDB: each is the collation whose id is less by 1024, without padding
+_NO_PAD = range(1024, 1280)  # MariaDB's collations without padding: each with the id of the padded collation plus 1024
 
 CHARSETS = frozenset(_COLLATIONS) - {"binary"}
-"""The charsets of text; `wire.charsets` reads each exactly."""
+"""The charsets of text, which `wire.charsets` decodes exactly."""
 
 
 class UnknownCharset(ValueError):
-    """The id of a collation or the name of a charset that is not in the table of known ones."""
+    """The id of a collation, or the name of a charset, is not known."""
 
 
 @functools.cache
 def charset_of(collation: int) -> str:
-    """The charset of a collation id; `binary` for bytes. Raises UnknownCharset for an id that is not in the table."""
+    """The charset of the collation with this id; `binary` for bytes. Raises UnknownCharset for an unknown id."""
     padded = collation - _NO_PAD.start if collation in _NO_PAD else collation
-    for charset, runs in _COLLATIONS.items():
-        for run in runs.split():
-            first, _, last = run.partition("-")
+    for charset, ranges in _COLLATIONS.items():
+        for ids in ranges.split():
+            first, _, last = ids.partition("-")
             if int(first) <= padded <= int(last or first):
                 return charset
     raise UnknownCharset(f"a text of the unknown collation {collation}; report it to the lakeingest project")

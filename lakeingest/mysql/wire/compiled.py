@@ -1,8 +1,8 @@
 """Kernels: functions over raw bytes that are compiled to machine code, and their basic loads and stores.
 
-A kernel works on arrays and integers, not on Python objects. `walk` proves first that a value lies within its packet or
-event; a kernel then reads or writes at most seven bytes after it. So every array of bytes has SLACK unused bytes at its
-end.
+A kernel works on arrays and integers, not on Python objects. A kernel reads a value only after `walk` has proved that
+the value lies within its packet or event. Because a kernel loads and stores eight bytes at a time, it may touch up to
+seven bytes after the value. So every array of bytes has SLACK unused bytes at its end.
 """
 
 from collections.abc import Callable
@@ -20,40 +20,41 @@ from lakeingest.mysql.wire import cache
 
 _WORD = ir.IntType(64)
 
-SLACK = 16  # unused bytes at the end of an array: a number of any width is loaded as eight bytes
+SLACK = 16  # unused bytes at the end of an array of bytes
 
-_NO_CALLBACK = {"no_cfunc_wrapper": True}  # an entry for C takes as long to compile as a small kernel
+_NO_C_ENTRY = {"no_cfunc_wrapper": True}  # nobody calls kernels from C, and the entry is slow to compile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
     """Compile a function at its first call, for the types of that call; it runs without Python's global lock."""
-    compiled: Any = numba.njit(nogil=True, error_model="numpy", **_NO_CALLBACK)(function)
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", **_NO_C_ENTRY)(function)
     if cache.folder() is not None:
         compiled._cache = _Cache(function)  # noqa: SLF001 - `cache=True` allows no other cache, nor a read-only folder
     return cast(F, compiled)
 
 
 def step(function: F) -> F:
-    """Inline a function into each kernel that calls it, before the kernel is compiled."""
+    """Let numba inline a function into each kernel that calls it, before the kernel is compiled."""
     return _inlined(function, inline="always")
 
 
 def compiled_step(function: F) -> F:
-    """Compile a function, and let LLVM inline it: numba's own inlining (`step`) of nested steps makes slow code."""
+    """Compile a function, and let LLVM inline it: where steps call steps, numba's inlining (`step`) makes slow code."""
     return _inlined(function, forceinline=True)
 
 
 def _inlined(function: F, **how: Any) -> F:
-    how |= _NO_CALLBACK | {"no_cpython_wrapper": True}  # only kernels call the function
+    """Compile a function that only kernels call, with the options `how`."""
+    how |= _NO_C_ENTRY | {"no_cpython_wrapper": True}
     how["_nrt"] = False  # do not count references to arrays; an option without a public name
     compiled: Any = numba.njit(error_model="numpy", **how)(function)
     return cast(F, compiled)
 
 
 class _Locator(_CacheLocator):  # type: ignore[misc] # numba has no types
-    """Stores kernels in `cache.folder`. They are never stale: the folder's name has a hash of all sources."""
+    """Stores kernels in `cache.folder`. The folder's name has a hash of all sources, so no kernel in it is stale."""
 
     def __init__(self, line: int) -> None:
         self._line = line
@@ -80,7 +81,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     _impl_class = _CacheImpl
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        with suppress(OSError):  # a folder that is read-only or full only costs time
+        with suppress(OSError):  # if the folder is read-only or full, the next process compiles the kernel, too
             super().save_overload(signature, compiled)
 
 
@@ -115,13 +116,14 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.bitcast(builder.gep(array.data, [index]), _WORD.as_pointer())
 
 
+# The next three have the code of single machine instructions: `intrinsic` takes a function that generates the code
 # load64(data, at): the eight bytes from `at` as a signed number, least byte first
 load64: Callable[[np.ndarray, int], int] = cast(Any, intrinsic(_load64))
 # number(data, at, size): the unsigned number of 1 to 7 bytes, or the signed one of 8 bytes, least byte first
 number: Callable[[np.ndarray, int, int], int] = cast(Any, intrinsic(_number))
 # store64(data, at, value): write a number to the eight bytes from `at`, least byte first
 store64: Callable[[np.ndarray, int, int], None] = cast(Any, intrinsic(_store64))
-# int64(value): a number that kernels count with
+# int64(value): the value as the type of number with which kernels compute
 int64: Callable[[Any], int] = cast(Any, np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Finds the table that a change in statement format names. Pure.
+"""Finds the table whose rows a change in statement format changes. Pure.
 
-Only statements of one table are understood. The binlog does not show whether the server changes other tables with
-them, by triggers or stored functions: `mysql.statement_reach` asks the server.
+Only statements that change one table are understood. The binlog does not show whether the server also changed other
+tables with such a statement, by triggers or stored functions: `mysql.statement_reach` asks the server.
 Sources: MySQL manual, "INSERT Statement", "REPLACE Statement", "UPDATE Statement", "DELETE Statement".
 """
 
@@ -14,23 +14,23 @@ from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings
 
 SYSTEM = "mysql"  # the database in which servers allow no triggers (error 1465)
 # Words before a parenthesis that call no stored function: keywords, and built-in functions, which take precedence over
-# stored functions of the same name. Built-in functions such as NOW are not here: with a blank behind their name they
-# are stored functions (the manuals, "Function Name Parsing and Resolution").
+# stored functions of the same name. NOW and similar built-in functions are not among them: with a blank before the
+# parenthesis, such a word calls a stored function (the manuals, "Function Name Parsing and Resolution").
 _CALLS_NOTHING = {
     *("VALUES", "VALUE", "SET", "AND", "OR", "XOR", "NOT", "IN", "WHERE", "INTERVAL", "IF"),
     *("UTC_TIMESTAMP", "UNIX_TIMESTAMP", "CURRENT_TIMESTAMP", "UTC_DATE", "IFNULL", "COALESCE", "GREATEST", "LEAST"),
     *("CONCAT", "UUID", "CONNECTION_ID"),
 }
 _OPEN, _DOT = Token(Sort.SIGN, "("), Token(Sort.SIGN, ".")
-_READS = {"SELECT", "TABLE", "WITH", "NEXT"}  # words with which a statement names other objects than its table
+_NAMING_WORDS = {"SELECT", "TABLE", "WITH", "NEXT"}  # words after which a statement names other tables or sequences
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A statement that changes rows of one table. Database, table and `names` are `folded`.
 
-    `names` are all words and names of the statement, and its default database. `in_system`: the table is in SYSTEM, the
-    statement names no other table, and it calls no stored function.
+    `names` are all words and names in the statement, and its default database. `in_system`: the table is in the
+    database SYSTEM, and the statement names no other table and calls no stored function.
     """
 
     database: str
@@ -39,11 +39,11 @@ class Change:
     in_system: bool = False
 
 
-Reach = Callable[[Change], str]  # why a statement may change rows of other tables, too; empty: it does not
+Reach = Callable[[Change], str]  # why the change may also change rows of other tables; empty if it does not
 
 
 def change_of(query: Query) -> Change | None:
-    """The statement as a change of one table; None if it may change several tables, or is not understood."""
+    """The statement as a change of one table; None if it may change several tables, or cannot be parsed."""
     try:
         changes = {DmlReader(tokens, query.database, {}).change() for tokens in readings(query)}
     except Unclear:
@@ -52,11 +52,11 @@ def change_of(query: Query) -> Change | None:
 
 
 class DmlReader(DdlReader):
-    """Reads the tokens of a change from its start. Its methods raise Unclear for tokens that are not expected."""
+    """Reads the tokens of a change in statement format. The methods raise Unclear for tokens they do not expect."""
 
     def change(self) -> Change:
         """Read the statement, which must change one table."""
-        verb = self._word()
+        verb = self._read_word()
         while self._skip("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE"):
             pass
         match verb:
@@ -69,32 +69,33 @@ class DmlReader(DdlReader):
             case _:
                 raise Unclear("it is no change of one table")
         name_at = self._at
-        database, table = self._database, self._name()
+        database, table = self._database, self._read_name()
         if self._is_sign("."):
-            self._sign(".")
-            name_at, database, table = self._at, table, self._name()
+            self._expect_sign(".")
+            name_at, database, table = self._at, table, self._read_name()
         if verb == "UPDATE":
-            self._alias("SET")
+            self._skip_alias("SET")
         elif verb == "DELETE" and not self._is_over:
-            self._alias("WHERE", "ORDER", "LIMIT", "RETURNING")
+            self._skip_alias("WHERE", "ORDER", "LIMIT", "RETURNING")
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         names.add(folded(self._database))
-        # the database's name must have this very spelling: on some servers another spelling is another database
-        in_system = database == SYSTEM and self._names_nothing_else(name_at)
+        # compared with its case, not `folded`: on some servers another spelling is another database
+        in_system = database == SYSTEM and self._names_only_its_table(name_at)
         return Change(folded(database), folded(table), frozenset(names), in_system)
 
-    def _names_nothing_else(self, name_at: int) -> bool:
-        """Whether no token after the table's name, the one at `name_at`, may name a table or call a stored function."""
+    def _names_only_its_table(self, name_at: int) -> bool:
+        """Whether no token after the table's name (at `name_at`) may name a table or call a stored function."""
         rest = self._tokens[name_at + 1 :]
-        for qualifier, previous, token in zip([_OPEN, *rest], rest, rest[1:], strict=False):
-            is_keyword = previous.sort is Sort.WORD and previous.text.upper() in _CALLS_NOTHING and qualifier != _DOT
+        for before, previous, token in zip([_OPEN, *rest], rest, rest[1:], strict=False):
+            # a keyword or built-in function; after a dot it would be a stored function of a database
+            is_keyword = previous.sort is Sort.WORD and previous.text.upper() in _CALLS_NOTHING and before != _DOT
             if token == _OPEN and previous.sort is not Sort.SIGN and not is_keyword:
                 return False
-        return not self._has(*_READS)
+        return not self._has(*_NAMING_WORDS)
 
-    def _alias(self, *words: str) -> None:
+    def _skip_alias(self, *words: str) -> None:
         """Skip an alias of the table, if there is one, and the word after it, which must be one of `words`."""
         if self._peek() not in words:
             self._skip("AS")
-            self._name()
+            self._read_name()
         self._expect(*words)

@@ -1,7 +1,7 @@
-"""The encoding of each MySQL type in result sets and in row images, and the reader that decodes it to an Arrow column.
+"""The encoding of each MySQL type in result sets and in row images: its width, and its reader.
 
-A width tells the walk how many bytes a value takes. A reader decodes the values that the walk found. A type that has
-the same bytes in result sets and in row images has one reader for both.
+The width tells the walk how many bytes a value takes. The reader decodes the values that the walk found to an Arrow
+column. A type with the same bytes in result sets and in row images has the same reader for both.
 """
 
 import enum
@@ -20,7 +20,7 @@ from lakeingest.mysql.wire.walk import PACKED
 
 
 class Mismatch(ValueError):
-    """The server sends another type than the column had when its table was first read."""
+    """The server sends a column with another type, or other digits, than the definition of its table has."""
 
 
 class FieldType(enum.IntEnum):
@@ -56,21 +56,20 @@ class FieldType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The server's description of a column that it sends: from a column definition or a TABLE_MAP event.
+    """The server's description of a column that it sends, from a column definition packet or a TABLE_MAP event.
 
-    `size` is the number of bytes of a value in a row image, or of the length before it. `charset` is the charset in
-    which values are sent; `members` are those of an ENUM or SET. `fraction_counts`: a TIMESTAMP of no
-    seconds and a fraction is a moment, as for MariaDB; for MySQL it is the zero date.
+    `fraction_counts`: a TIMESTAMP of 0 seconds and a fraction is a moment, as for MariaDB; for MySQL it is the zero
+    date.
     """
 
     type: FieldType
     unsigned: bool = False
-    size: int = 0
-    precision: int = 0
+    size: int = 0  # in row images: the bytes of each value, or of the length before each value
+    precision: int = 0  # of a decimal, with `scale`
     scale: int = 0
-    digits: int = 0
-    charset: str = "utf8mb4"
-    members: tuple[str, ...] = ()
+    digits: int = 0  # of a fraction of a second
+    charset: str = "utf8mb4"  # in which values are sent
+    members: tuple[str, ...] = ()  # of an ENUM or SET
     fraction_counts: bool = False
 
 
@@ -78,7 +77,7 @@ class Sent:
 class Encoding:
     """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
-    In a key column, different keys of MySQL never become equal: a value that would is a ValueError.
+    With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError for one that could.
     """
 
     column: Column
@@ -88,14 +87,14 @@ class Encoding:
     is_key: bool = False
 
     @property
-    def may_null(self) -> bool:
-        """Whether the user chose NULL for some values of the column."""
+    def nulls_dates(self) -> bool:
+        """Whether the user chose that zero and partial dates of the column become NULL."""
         return self.column.choice == NULL_DATES
 
-    def nulled(self, values: Values, array: pa.Array) -> np.ndarray:
-        """Whether the value is NULL only because the user chose so, for each row."""
-        made: np.ndarray = array.is_null().to_numpy(zero_copy_only=False) & (values.start >= 0)
-        return made
+    def nulled_rows(self, values: Values, array: pa.Array) -> np.ndarray:
+        """For each row, whether its value is NULL in `array` only because the user chose so."""
+        is_nulled: np.ndarray = array.is_null().to_numpy(zero_copy_only=False) & (values.start >= 0)
+        return is_nulled
 
     def array(self, values: Values) -> pa.Array:
         """The values as a column of type `rows.arrow_type`.
@@ -116,9 +115,9 @@ _IDENTIFIERS = (Kind.UUID, Kind.ADDRESS)
 _ADDRESSES = {"inet6": 16, "inet4": 4}  # bytes
 _INTEGER_TYPES = {Kind.INT32: pa.int32(), Kind.INT64: pa.int64(), Kind.UINT64: pa.decimal128(20, 0)}
 
-_WITH_SRID = 0x20000000
+_WITH_SRID = 0x20000000  # in the type of a geometry in PostGIS's form
 
-# type → bytes in a result set; −1: a length of one byte precedes the value
+# type → bytes of a value in a result set; −1: a length of one byte precedes the value
 _RESULT_WIDTHS: dict[FieldType, int] = {
     **_INTEGER_BYTES,
     FieldType.INT24: 4,
@@ -131,7 +130,7 @@ _RESULT_WIDTHS: dict[FieldType, int] = {
     FieldType.TIME: -1,
 }  # all other types: PACKED
 
-# type → bytes in a row image
+# type → bytes of a value in a row image
 _EVENT_WIDTHS: dict[FieldType, Callable[[Sent], int]] = {
     **{kind: (lambda _, size=size: size) for kind, size in _INTEGER_BYTES.items()},  # type: ignore[misc]
     FieldType.YEAR: lambda _: 1,
@@ -145,7 +144,7 @@ _EVENT_WIDTHS: dict[FieldType, Callable[[Sent], int]] = {
     FieldType.BIT: lambda sent: sent.size,
     FieldType.ENUM: lambda sent: sent.size,
     FieldType.SET: lambda sent: sent.size,
-}  # all other types: a length of `size` bytes precedes the value
+}  # all other types: a length of `Sent.size` bytes precedes the value
 
 
 def _integers(values: Values, encoding: Encoding) -> pa.Array:
@@ -154,21 +153,22 @@ def _integers(values: Values, encoding: Encoding) -> pa.Array:
 
 
 def _texts(values: Values, of: Encoding) -> pa.Array:
-    # `mysql.key_choice` makes sure that the members of an ENUM or SET are different texts
+    """Texts; in result sets also ENUM and SET, whose members are different texts (`mysql.key_choice`)."""
     read = charsets.key_texts if of.is_key and not of.column.members else charsets.texts
     return read(values, of.sent.charset)
 
 
-def _wkb(values: Values, of: Encoding) -> pa.Array:
+def _geometries(values: Values, of: Encoding) -> pa.Array:
+    """Geometries as WKB, or as EWKB if the user chose that."""
     if (values.size[values.start >= 0] < SRID_BYTES).any():
         raise Damaged("a geometry without its SRID")
     if of.column.choice == EWKB:
         return pa.array([None if raw is None else _ewkb(raw) for raw in values.raw()], pa.binary())
-    return charsets.binary(values.without_first(SRID_BYTES))
+    return charsets.binary(values.without_first_bytes(SRID_BYTES))
 
 
 def _ewkb(raw: bytes) -> bytes:
-    """A geometry in PostGIS's form: a bit of the type says that the SRID follows. An SRID of 0 is omitted."""
+    """A geometry in PostGIS's form: a bit of its type says that the SRID follows. With the SRID 0 it is plain WKB."""
     srid, wkb = raw[:SRID_BYTES], raw[SRID_BYTES:]
     if srid == bytes(SRID_BYTES):
         return wkb
@@ -176,7 +176,8 @@ def _ewkb(raw: bytes) -> bytes:
     return wkb[:1] + kind.to_bytes(4, "little") + srid + wkb[5:]
 
 
-def _all(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
+def _for_each(kinds: Iterable[Kind], sent: FieldType, reader: Reader) -> Readers:
+    """The same reader for each of these kinds of the sent type."""
     return dict.fromkeys(((kind, sent) for kind in kinds), reader)
 
 
@@ -190,7 +191,7 @@ _SHARED: Readers = {
     (Kind.BOOLEAN, FieldType.BIT): lambda values, _: numbers.booleans(values),
     (Kind.BOOLEAN, FieldType.TINY): lambda values, _: numbers.flags(values),
     (Kind.BINARY, FieldType.BIT): lambda values, _: charsets.binary(values),
-    (Kind.BINARY, FieldType.GEOMETRY): _wkb,
+    (Kind.BINARY, FieldType.GEOMETRY): _geometries,
     **{
         (Kind.VECTOR, sent): lambda values, _: numbers.vectors(values)
         for sent in (FieldType.VECTOR, FieldType.VARCHAR, FieldType.VAR_STRING)  # the last two: MariaDB's
@@ -200,10 +201,10 @@ _SHARED: Readers = {
 _RESULT_READERS: Readers = {
     **_SHARED,
     (Kind.INT32, FieldType.YEAR): _integers,
-    **_all(_DATES, FieldType.DATE, lambda values, of: temporals.binary_days(values, of.column)),
-    **_all(_DATETIMES, FieldType.DATETIME, lambda values, of: temporals.binary_days(values, of.column)),
-    **_all(_STAMPS, FieldType.TIMESTAMP, lambda values, of: temporals.binary_days(values, of.column)),
-    **_all(_TIMES, FieldType.TIME, lambda values, of: temporals.binary_times(values, of.column)),
+    **_for_each(_DATES, FieldType.DATE, lambda values, of: temporals.binary_days(values, of.column)),
+    **_for_each(_DATETIMES, FieldType.DATETIME, lambda values, of: temporals.binary_days(values, of.column)),
+    **_for_each(_STAMPS, FieldType.TIMESTAMP, lambda values, of: temporals.binary_days(values, of.column)),
+    **_for_each(_TIMES, FieldType.TIME, lambda values, of: temporals.binary_times(values, of.column)),
     (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.decimal_texts(
         values, of.column.precision, of.column.scale
     ),
@@ -215,16 +216,18 @@ _RESULT_READERS: Readers = {
 _EVENT_READERS: Readers = {
     **_SHARED,
     (Kind.INT32, FieldType.YEAR): lambda values, _: numbers.years(values),
-    **_all(_DATES, FieldType.DATE, lambda values, of: temporals.dates(values, of.column)),
-    **_all(_DATETIMES, FieldType.DATETIME2, lambda values, of: temporals.datetimes(values, of.sent.digits, of.column)),
-    **_all(
+    **_for_each(_DATES, FieldType.DATE, lambda values, of: temporals.dates(values, of.column)),
+    **_for_each(
+        _DATETIMES, FieldType.DATETIME2, lambda values, of: temporals.datetimes(values, of.sent.digits, of.column)
+    ),
+    **_for_each(
         _STAMPS,
         FieldType.TIMESTAMP2,
         lambda values, of: temporals.timestamps(
             values, of.sent.digits, of.column, fraction_counts=of.sent.fraction_counts
         ),
     ),
-    **_all(_TIMES, FieldType.TIME2, lambda values, of: temporals.times(values, of.sent.digits, of.column)),
+    **_for_each(_TIMES, FieldType.TIME2, lambda values, of: temporals.times(values, of.sent.digits, of.column)),
     (Kind.DECIMAL, FieldType.NEWDECIMAL): lambda values, of: numbers.packed_decimals(
         values, of.sent.precision, of.sent.scale
     ),
@@ -239,12 +242,12 @@ _EVENT_READERS: Readers = {
 }
 
 
-def of_result(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
+def result_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """The encoding of a column in a result set of the binary protocol. Raises Mismatch for another type."""
     return _encoding(_RESULT_READERS, column, sent, _RESULT_WIDTHS.get(sent.type, PACKED), is_key=is_key)
 
 
-def of_event(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
+def event_encoding(column: Column, sent: Sent, *, is_key: bool = False) -> Encoding:
     """The encoding of a column in the row images of the binlog. Raises Mismatch for another type."""
     return _encoding(_EVENT_READERS, column, sent, event_width(sent), is_key=is_key)
 
@@ -255,7 +258,10 @@ def event_width(sent: Sent) -> int:
 
 
 def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_key: bool) -> Encoding:
-    """The encoding of a column. Raises Mismatch if no reader reads the sent type into the column's kind."""
+    """The encoding of a column, with the reader of its kind and the sent type.
+
+    Raises Mismatch if there is no such reader, or the sent digits of a decimal are not the column's.
+    """
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
     if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):
@@ -266,6 +272,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
 
 
 def _kind_of_integer(sent: Sent) -> Kind:
+    """The smallest kind that has every value of an integer type."""
     if sent.type is FieldType.LONGLONG:
         return Kind.UINT64 if sent.unsigned else Kind.INT64
     return Kind.INT64 if sent.type is FieldType.LONG and sent.unsigned else Kind.INT32

@@ -15,67 +15,71 @@ from lakeingest.mysql.wire.charsets import UnknownCharset
 from lakeingest.mysql.wire.events import Event
 from lakeingest.mysql.wire.follow import Prefix, Row, Transaction
 from lakeingest.mysql.wire.grammar import refusal
-from lakeingest.mysql.wire.row_events import Halves, RowReader
+from lakeingest.mysql.wire.row_events import RowImages, RowReader
 from lakeingest.mysql.wire.table_map import read_table_map
 from lakeingest.mysql.wire.xa import Stamp
 from lakeingest.rows import INSTANT, TRANSACTIONS, Part, change_schema
 
 _ROW_EVENTS = 16_384
 _TRANSACTIONS = 8_192
-_NO_NUMBERS = (1, 0)  # an empty range: first number, last number
+_NO_NUMBERS = (1, 0)  # first and last number of an empty range
 _NUMBER_MAX = int(np.iinfo(np.int64).max)
 
 
 class GtidPrefixes:
-    """Numbers the prefixes of GTIDs: the part before a GTID's number (server and tag, or domain and server).
+    """The prefixes of GTIDs, each with an index. A prefix is the part of a GTID before its number.
 
-    `table` (`follow.Prefix`) is for `follow`, which knows no tags: each GTID with a tag is left to `segment`.
+    MySQL's prefix is the server's UUID and a tag, MariaDB's the domain and the server id. `table` (`follow.Prefix`) has
+    the prefixes for the kernel `follow`, which leaves each GTID with a tag to `segment`.
     """
 
     def __init__(self, skip: GtidSet) -> None:
         self._skip = dict(skip.members)
-        self._names: list[tuple[str | None, str | None]] = []
-        self._prefixes: list[str] = []
+        self._uuids_and_tags: list[tuple[str | None, str | None]] = []  # of each prefix; both None for MariaDB
+        self._texts: list[str] = []  # of each prefix
         self.table = np.empty((0, len(Prefix)), np.int64)
 
-    def number(self, gtid: Gtid | DomainGtid) -> int:
-        """The number of the GTID's prefix; a new prefix gets the next one."""
-        prefix = str(gtid).removesuffix(str(gtid.number))
-        if prefix not in self._prefixes:
-            self._prefixes.append(prefix)
+    def index_of(self, gtid: Gtid | DomainGtid) -> int:
+        """The index of the GTID's prefix; a new prefix is added."""
+        text = str(gtid).removesuffix(str(gtid.number))
+        if text not in self._texts:
+            self._texts.append(text)
             self._add(gtid)
-        return self._prefixes.index(prefix)
+        return self._texts.index(text)
 
     def _add(self, gtid: Gtid | DomainGtid) -> None:
-        """Add the prefix of a GTID to the names and to the table of `follow`."""
+        """Add the UUID and tag of a GTID's prefix, and its row of `table`."""
         if isinstance(gtid, DomainGtid):
-            self._names.append((None, None))
+            self._uuids_and_tags.append((None, None))
             self.table = np.vstack([self.table, [gtid.domain, gtid.server, *_NO_NUMBERS]])
         else:
-            name = (gtid.uuid, gtid.tag)
-            self._names.append(name)
-            halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-            least, greatest = self._skip.get(name, (_NO_NUMBERS,))[-1]
-            if gtid.tag:
-                halves, (least, greatest) = np.zeros(2, np.int64), (_NUMBER_MAX, _NUMBER_MAX)
-            self.table = np.vstack([self.table, [*halves, least, greatest]])
+            origin = (gtid.uuid, gtid.tag)
+            self._uuids_and_tags.append(origin)
+            uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
+            least, greatest = self._skip.get(origin, (_NO_NUMBERS,))[-1]
+            if gtid.tag:  # the kernel does not read tags: no UUID and no number match this row
+                uuid_halves, (least, greatest) = np.zeros(2, np.int64), (_NUMBER_MAX, _NUMBER_MAX)
+            self.table = np.vstack([self.table, [*uuid_halves, least, greatest]])
 
     def gtid(self, prefix: int, number: int) -> str | None:
-        """The text of a GTID, from the number of its prefix; None for −1."""
-        return None if prefix < 0 else f"{self._prefixes[prefix]}{number}"
+        """The text of the GTID with a number and the prefix with this index; None if the index is −1."""
+        return None if prefix < 0 else f"{self._texts[prefix]}{number}"
 
-    def columns(self, numbers: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """The UUID, the tag and the text of each prefix. All are null for −1; MariaDB's have null as UUID and tag."""
-        chosen = pa.array(numbers, mask=numbers < 0)
-        uuids, tags = ([name[part] for name in self._names] for part in (0, 1))
-        uuid_, tag, prefix = (pa.array(texts, pa.string()).take(chosen) for texts in (uuids, tags, self._prefixes))
-        return uuid_, tag, prefix
+    def columns(self, indexes: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """The UUIDs, the tags and the texts of the prefixes with these indexes.
+
+        UUID and tag are null for a prefix of MariaDB. All three are null for the index −1.
+        """
+        chosen = pa.array(indexes, mask=indexes < 0)
+        uuids, tags = ([origin[part] for origin in self._uuids_and_tags] for part in (0, 1))
+        uuid_, tag, text = (pa.array(each, pa.string()).take(chosen) for each in (uuids, tags, self._texts))
+        return uuid_, tag, text
 
 
 class EventBuffer:
-    """Row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in order.
+    """Buffers row events (`follow.Row`) and transactions (`follow.Transaction`) of one binlog file, in binlog order.
 
-    With `stamp`, all rows belong to the transaction `stamp`.
+    With `stamp`, all change rows get the place, commit time and GTID of the transaction `stamp`.
     """
 
     def __init__(self, segment: Segment, schemas: Iterable[TableSchema], stamp: Stamp | None = None) -> None:
@@ -86,10 +90,10 @@ class EventBuffer:
         self.reader = RowReader()
         self.rows = np.empty((_ROW_EVENTS, len(Row)), np.int64)
         self.transactions = np.empty((_TRANSACTIONS, len(Transaction)), np.int64)
-        self._halves = 0  # the number of the open transaction's halves that earlier batches have
+        self._images_before = 0  # the number of the open transaction's row images that are in earlier batches
 
     def add_table(self, schema: TableSchema, event: Event, at: FilePosition, *, is_mariadb: bool) -> int:
-        """The row reader's number of a copied table, as a TABLE_MAP event describes it. The event begins at `at`.
+        """Add a copied table to `reader`, as a TABLE_MAP event at `at` describes it; return the table's number there.
 
         Raises SchemaChanged if the event's columns are not the schema's, UnsupportedEvent for an unknown charset.
         """
@@ -103,75 +107,83 @@ class EventBuffer:
     def parts(
         self, data: np.ndarray, rows: int, transactions: int, file: FilePosition, *, is_open: bool
     ) -> Iterator[Part]:
-        """Decode the buffered row events and transactions: yield the batches of change rows, then the log's batch.
+        """Decode the buffered row events and transactions: yield the batches of change rows, then a batch of log rows.
 
-        `rows` and `transactions` are their counts. With `is_open`, the last transaction is not complete: it stays in
-        the buffer as the first.
+        `data` has the bytes of the row events. `rows` and `transactions` are the numbers of buffered row events and
+        transactions. With `is_open`, the last transaction is not complete: it stays in the buffer, as the first one.
         """
         row_events = self.rows[:rows]
-        halves = list(self.reader.read(data, row_events, file.file))
-        first = self._ordinals(row_events, halves, transactions, is_open=is_open)
+        images = list(self.reader.read(data, row_events, file.file))
+        ordinals = self._first_ordinals(row_events, images, transactions, is_open=is_open)
         uuids, tags, prefixes = self.prefixes.columns(self.transactions[:transactions, Transaction.PREFIX])
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
-        place, stamp = file.number, self._stamp
-        if stamp is not None:  # all rows are those of the transaction that commits them
-            place, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
+        file_number, stamp = file.number, self._stamp
+        if stamp is not None:
+            file_number, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
-        for table_halves in halves:
-            yield self._changes(table_halves, row_events, first, gtids, place)
+        for table_images in images:
+            yield self._change_batch(table_images, row_events, ordinals, gtids, file_number)
         complete = transactions - 1 if is_open else transactions
         if complete:
-            yield None, self._log(uuids[:complete], tags[:complete], file.number)
+            yield None, self._log_batch(uuids[:complete], tags[:complete], file.number)
         if is_open:
             self.transactions[0] = self.transactions[transactions - 1]
 
-    def stamp(self, transactions: int, file: FilePosition) -> Stamp:
-        """The stamp of the open transaction, which is the last one; `transactions` is the count of all."""
-        gtid, committed_at = self.last(transactions)
+    def stamp_of_last(self, transactions: int, file: FilePosition) -> Stamp:
+        """The stamp of the last buffered transaction; `transactions` is the number of buffered ones."""
+        gtid, committed_at = self.gtid_and_time_of_last(transactions)
         return Stamp(file.number, int(self.transactions[transactions - 1, Transaction.POS]), committed_at, gtid)
 
-    def last(self, transactions: int) -> tuple[str | None, int]:
-        """The GTID and the commit time, in µs, of the last transaction; `transactions` is the count of all."""
+    def gtid_and_time_of_last(self, transactions: int) -> tuple[str | None, int]:
+        """The GTID, and the commit time in µs, of the last buffered transaction; `transactions` is their number."""
         prefix, number, _, committed_at = self.transactions[transactions - 1].tolist()
         return self.prefixes.gtid(prefix, number), committed_at
 
-    def _ordinals(self, rows: np.ndarray, halves: list[Halves], transactions: int, *, is_open: bool) -> np.ndarray:
-        """The ordinal of the first half of each row event within its transaction.
+    def _first_ordinals(
+        self, rows: np.ndarray, images: list[RowImages], transactions: int, *, is_open: bool
+    ) -> np.ndarray:
+        """For each row event, the ordinal of its first row image within its transaction.
 
-        The first transaction may have halves in earlier batches; those of the last one are kept for later batches.
+        Earlier batches may have images of the first transaction: their number is `_images_before`. With `is_open`,
+        `_images_before` becomes the number of the last transaction's images up to here.
         """
         counts = np.zeros(len(rows), np.int64)
-        for table_halves in halves:
-            counts += np.bincount(table_halves.event, minlength=len(rows))
-        halves_before = np.cumsum(counts) - counts
+        for table_images in images:
+            counts += np.bincount(table_images.event, minlength=len(rows))
+        before_event = np.cumsum(counts) - counts
         transaction = rows[:, Row.TRANSACTION]
-        before_transaction = halves_before[np.searchsorted(transaction, transaction)]
-        first = halves_before - before_transaction + np.where(transaction == 0, self._halves, 0)
+        before_transaction = before_event[np.searchsorted(transaction, transaction)]
+        ordinals = before_event - before_transaction + np.where(transaction == 0, self._images_before, 0)
         last = transactions - 1
-        of_last = int(counts[transaction == last].sum()) + (self._halves if last == 0 else 0)
-        self._halves = of_last if is_open else 0
-        return first
+        of_last = int(counts[transaction == last].sum()) + (self._images_before if last == 0 else 0)
+        self._images_before = of_last if is_open else 0
+        return ordinals
 
-    def _changes(self, halves: Halves, rows: np.ndarray, first: np.ndarray, gtids: pa.Array, file: int) -> Part:
-        """A batch of change rows: each half with its kind, its place, and its transaction's time and GTID."""
-        schema = self.reader.schema(halves.table)
-        transaction = rows[halves.event, Row.TRANSACTION]
-        count = len(halves.kind)
+    def _change_batch(
+        self, images: RowImages, rows: np.ndarray, ordinals: np.ndarray, gtids: pa.Array, file: int
+    ) -> Part:
+        """A batch of change rows: each row image with its kind, its place, and its transaction's commit time and GTID.
+
+        `ordinals` are those of the row events' first images, `gtids` those of the transactions.
+        """
+        schema = self.reader.schema(images.table)
+        transaction = rows[images.event, Row.TRANSACTION]
+        count = len(images.kind)
         origin = [
-            pa.array(halves.kind),
+            pa.array(images.kind),
             pa.repeat(pa.scalar(self._epoch, pa.int32()), count),
             pa.repeat(pa.scalar(file, pa.int64()), count),
             pa.array(self.transactions[transaction, Transaction.POS]),
-            pa.array(first[halves.event] + halves.within),
+            pa.array(ordinals[images.event] + images.within),
             pa.array(self.transactions[transaction, Transaction.COMMITTED_AT]).cast(INSTANT),
             gtids.take(pa.array(transaction)),
         ]
-        return schema.table, pa.RecordBatch.from_arrays([*origin, *halves.columns], schema=self._types[schema.table])
+        return schema.table, pa.RecordBatch.from_arrays([*origin, *images.columns], schema=self._types[schema.table])
 
-    def _log(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
-        """The batch of log rows of the complete transactions."""
+    def _log_batch(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
+        """The batch of log rows of the complete transactions; `uuids` and `tags` are those of their GTIDs."""
         complete = self.transactions[: len(uuids)]
         numbers = complete[:, Transaction.NUMBER]
         columns = [

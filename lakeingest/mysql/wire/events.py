@@ -1,7 +1,7 @@
 """Reads the bytes of binlog events: headers and checksums, and decides the action for each type of event. Pure.
 
-This module reads only the fields that decide about positions and transactions. A type that is not in `ACTIONS` is
-refused by name before anything else reads the event: an event that is skipped by mistake is a lost row.
+This module reads only the fields that decide about positions and transactions. An event whose type is not in `ACTIONS`
+is refused by the type's name, because an event that is skipped by mistake may be a lost row.
 """
 
 import enum
@@ -21,17 +21,19 @@ _CHECKSUM = struct.Struct("<I")
 # Offsets in the header: the id of the server that wrote the event, and the flags
 _SERVER_AT, _FLAGS_AT = 5, 17
 ARTIFICIAL = 0x20
-# Flags of a DOMAIN_GTID event: the transaction is a single statement, without BEGIN; it is prepared (XA)
+# Flags of a DOMAIN_GTID event: the transaction is a single statement without BEGIN; the transaction is prepared (XA)
 STANDALONE, PREPARED = 1, 0x40
-# A flag of a row event, after its table id: MySQL 9.6 and newer set it if the server, and not the storage engine,
-# carries out foreign keys (measured; it is also on events that a replica has applied)
+# Of a row event: the offset of its flags, and the flag which says that changes by foreign keys are row events, too.
+# MySQL 9.6 and newer set this flag if the server, and not the storage engine, carries out foreign keys (measured;
+# events that a replica has applied have the flag, too)
 ROW_FLAGS, LOGS_CASCADES = 6, 0x10
 _CRC32 = 1
 _BINLOG_VERSION = 4
 HAS_ORIGINAL = 1 << 55  # in the first commit timestamp of a GTID event
-_NUMBERS_END = 1 << 63  # of transaction numbers; exclusive
-TIMES_END = 1 << 55  # of commit times; exclusive
-LENGTHS_END = 1 << 62  # of lengths that are added to a position; exclusive
+# The first numbers that are too great:
+_NUMBERS_END = 1 << 63  # for the number of a GTID
+TIMES_END = 1 << 55  # for a commit time
+LENGTHS_END = 1 << 62  # for a length that is added to a position, or a position
 _MARIADB = 160  # the first type of MariaDB
 
 
@@ -40,7 +42,7 @@ class Damaged(ValueError):
 
 
 class Type(enum.IntEnum):
-    """The event types that the decoder handles, with MySQL's numbers; MariaDB's own begin at 160."""
+    """The event types that the decoder handles, with their numbers; from 160 on they are MariaDB's own."""
 
     QUERY = 2
     STOP = 3
@@ -117,7 +119,7 @@ ACTIONS: dict[int, Action] = {
     Type.ANNOTATE_ROWS: Action.PASS,
     Type.TRANSACTION_CONTEXT: Action.PASS,
     Type.VIEW_CHANGE: Action.PASS,
-    # these come before a change in statement format, and that statement decides
+    # these three come before a change in statement format; the QUERY event of the change is refused if need be
     Type.INTVAR: Action.PASS,
     Type.RAND: Action.PASS,
     Type.USER_VAR: Action.PASS,
@@ -137,8 +139,8 @@ REFUSED: dict[int, tuple[str, str]] = {
 }
 
 
-def refusal(event_type: int) -> tuple[str, str]:
-    """The name of a type that is not in ACTIONS, and the change on the source that avoids it."""
+def name_and_fix(event_type: int) -> tuple[str, str]:
+    """For a type that is not in ACTIONS: its name for messages, and the change on the source that avoids the type."""
     if event_type in REFUSED:
         return REFUSED[event_type]
     whose = "MariaDB's" if event_type >= _MARIADB else "unknown"
@@ -147,9 +149,10 @@ def refusal(event_type: int) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. `data` has its bytes with the header, without the checksum; `size` and `end` are those in its file.
+    """An event. `data` has its bytes with the header and without the checksum.
 
-    `end` has only the lowest 32 bits. A made-up event is in no file: the server generates it for the reader.
+    `size` is its size in the file, with the checksum. `end` has the lowest 32 bits of its end position in the file, 0
+    if the header has none. `is_made_up`: the server generates the event for the reader, and it is in no file.
     """
 
     type: int
@@ -161,7 +164,7 @@ class Event:
 
     @property
     def is_artificial(self) -> bool:
-        """Whether the event has the flag of events that the server makes up."""
+        """Whether the event has the flag ARTIFICIAL, which the server sets on events that it makes up."""
         return bool(self.data[_FLAGS_AT] & ARTIFICIAL)
 
     @property
@@ -176,23 +179,23 @@ class Event:
 
     @classmethod
     def parse(cls, raw: bytes, *, checksums: bool) -> Self:
-        """Read an event as the server sends it, and prove its checksum. Raises Damaged if it is cut or altered."""
+        """Read an event as the server sends it. Raises Damaged for a wrong size or, if it has one, checksum."""
         if len(raw) < _HEADER.size:
             raise Damaged(f"an event of {len(raw)} bytes")
         seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)
         if size != len(raw):
             raise Damaged(f"an event of {len(raw)} bytes says that it has {size}")
         data = raw[: -_CHECKSUM.size] if checksums else raw
-        if event_type == Type.FORMAT_DESCRIPTION:  # it always has room for a checksum, and says whether it is used
+        if event_type == Type.FORMAT_DESCRIPTION:  # it always ends with the bytes of a checksum, used or not
             checksums, data = has_checksums(raw), raw[: -_CHECKSUM.size]
-        if checksums and not is_proved(raw):
+        if checksums and not ends_with_checksum(raw):
             raise Damaged(f"the checksum of an event of type {event_type} is wrong")
         is_made_up = not end or bool(flags & ARTIFICIAL) or event_type in HEARTBEATS
         return cls(event_type, seconds, size, end, is_made_up, data)
 
     @classmethod
     def from_data(cls, data: bytes) -> Self:
-        """Read an event from bytes like its `data`, which were proved before."""
+        """Make an event of its `data`: bytes without a checksum, whose size was proved before."""
         seconds, event_type, _, size, end, _ = _HEADER.unpack_from(data)
         return cls(event_type, seconds, size, end, is_made_up=False, data=data)
 
@@ -216,17 +219,20 @@ class Cursor:
         return int.from_bytes(self.take(size), "little")
 
     def packed(self) -> int:
-        """A length-encoded unsigned number: 1 to 9 bytes."""
+        """A length-encoded unsigned number, of 1 to 9 bytes, in MySQL's protocol."""
         first = self.number(1)
         sizes = {0xFC: 2, 0xFD: 3, 0xFE: 8}
         return self.number(sizes[first]) if first in sizes else first
 
     def variable(self) -> int:
-        """An unsigned number of 1 to 9 bytes: the ones at the low end of the first byte count the bytes that follow."""
+        """An unsigned number of 1 to 9 bytes, in the format of `mysql::serialization`.
+
+        The number of 1 bits at the low end of the first byte is the number of further bytes.
+        """
         first = self.number(1)
-        more = (~first & (first + 1)).bit_length() - 1
+        more = (~first & (first + 1)).bit_length() - 1  # the index of the lowest bit that is 0
         value = first | self.number(more) << 8 if more else first
-        return value >> 8 if more == 8 else value >> (more + 1)
+        return value >> 8 if more == 8 else value >> (more + 1)  # without the bits that count
 
     def text(self, size: int) -> str:
         """A string of `size` bytes."""
@@ -241,14 +247,14 @@ class Cursor:
         return len(self._data) - self._at
 
 
-def is_proved(raw: bytes) -> bool:
+def ends_with_checksum(raw: bytes) -> bool:
     """Whether an event's last four bytes are the checksum of its other bytes."""
     body = raw[: -_CHECKSUM.size]
     return bool(zlib.crc32(body) == int.from_bytes(raw[len(body) :], "little"))
 
 
 def digest(raw: bytes) -> str:
-    """A hash that identifies an event, as the server sends it."""
+    """A hash of an event's bytes, as the server sends them."""
     return hashlib.blake2b(raw, digest_size=12).hexdigest()
 
 
@@ -262,7 +268,7 @@ def has_checksums(raw: bytes) -> bool:
 
 
 def read_rotate(event: Event) -> tuple[str, int]:
-    """The file that a ROTATE event names, and the position in it."""
+    """The file that a ROTATE event names, and the position in this file at which the binlog continues."""
     body = event.body
     pos = body.number(8)
     file = body.text(body.left)
@@ -271,17 +277,17 @@ def read_rotate(event: Event) -> tuple[str, int]:
     except ValueError as error:
         raise Damaged(str(error)) from error
     if pos >= LENGTHS_END:
-        raise Damaged(f"a file that goes on at {pos}")
+        raise Damaged(f"a file that continues at {pos}")
     return file, pos
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The fields of a GTID event about its transaction; `gtid` is None if the source has no GTIDs."""
+    """The fields of a GTID event about its transaction; `gtid` is None if the transaction has no GTID."""
 
     gtid: Gtid | DomainGtid | None
-    committed_at: int  # microseconds since 1970, by the clock of the original server if that is known
-    length: int  # bytes from this event to the transaction's end, 0 if unknown
+    committed_at: int  # in µs since 1970, on the server that committed it first if the event has this time
+    length: int  # bytes from the event's beginning to the transaction's end; 0 if the event does not have it
     is_begin: bool = False  # the event also is the BEGIN
     is_xa_start: bool = False  # the event also is the XA START
 
@@ -292,7 +298,7 @@ class Beginning:
 
 
 def read_gtid(event: Event) -> Beginning:
-    """Read a GTID event of any kind. If it has no commit time, the second in its header is used."""
+    """Read a GTID event of any type. If it has no commit time, its header's time is the commit time."""
     if event.type == Type.GTID_TAGGED:
         return _read_tagged_gtid(event)
     if event.type == Type.DOMAIN_GTID:
@@ -305,7 +311,7 @@ def read_gtid(event: Event) -> Beginning:
     if not body.left:
         return Beginning(gtid, event.seconds * 1_000_000, 0)
     local = body.number(7)
-    original = body.number(7) if local & HAS_ORIGINAL else 0  # also 0 if the original server did not know it
+    original = body.number(7) if local & HAS_ORIGINAL else 0  # 0, also as a stored number: unknown
     return Beginning(gtid, original or local & ~HAS_ORIGINAL, body.packed())
 
 
@@ -339,7 +345,7 @@ def _read_tagged_gtid(event: Event) -> Beginning:
     try:
         while body.left and len(fields) < len(_Tagged):
             field = body.variable()
-            if field > _Tagged.LENGTH:
+            if field > _Tagged.LENGTH:  # this field and those after it are not needed
                 break
             fields[field] = read.get(field, body.variable)()
         number = fields[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
@@ -361,7 +367,7 @@ def _read_domain_gtid(event: Event) -> Beginning:
 
 
 def logs_cascades(event: Event) -> bool:
-    """Whether a row event has the flag which says that changes by foreign keys are row events, too."""
+    """Whether a row event has the flag LOGS_CASCADES; False if the event is too short to have flags."""
     return any(flags & LOGS_CASCADES for flags in event.payload[ROW_FLAGS : ROW_FLAGS + 1])
 
 

@@ -1,8 +1,8 @@
 """Follows the events of a binlog from transaction to transaction: the fast path for the usual events.
 
-The kernel knows five signs of `grammar.NEXT`: a GTID, BEGIN, the TABLE_MAP of a table that was seen before, rows,
-and the XID that commits. It leaves every other event, and every event that seems wrong, to `segment`, which knows the
-whole grammar and raises the errors.
+The kernel `follow` handles five events: GTID, BEGIN, a TABLE_MAP that was seen before, rows, and the XID that commits.
+It leaves every other event, and every event that seems wrong, to `segment`. `segment` knows the whole grammar
+(`grammar.NEXT`) and raises the errors.
 """
 
 import enum
@@ -29,39 +29,39 @@ from lakeingest.mysql.wire.walk import packed
 
 
 class ReaderState(enum.IntEnum):
-    """Places in the array that holds the state of the reader."""
+    """Indexes into the array that holds the state of the reader. All positions are byte positions in the file."""
 
     STATE = 0  # grammar.State
-    POS = 1  # in the file: the end of the last event
-    START = 2  # events that end here or before, in this file, are skipped
-    STOP = 3  # the segment's end, if it is in this file
-    BEGUN = 4  # where the transaction's GTID event begins
-    ENDS = 5  # where the transaction ends, as its GTID event says; 0 when it does not say so
-    ROWS = 6  # row events in the arrays
-    TRANSACTIONS = 7  # transactions in the arrays, with the open one
-    HAS_ROWS = 8  # whether the transaction has rows of a copied table
-    COUNT = 9  # all transactions so far
+    POS = 1  # the end of the last event
+    START = 2  # events of this file that end at or before this position are skipped
+    STOP = 3  # the segment's end; in an earlier file, a position that no file reaches; in a later file, 0
+    BEGUN = 4  # the beginning of the open transaction's GTID event
+    ENDS = 5  # the end of the open transaction, by the length in its GTID event; 0 if the event has no length
+    ROWS = 6  # the number of row events in the array `rows`
+    TRANSACTIONS = 7  # the number of transactions in the array `transactions`, with the open one
+    HAS_ROWS = 8  # whether the open transaction has rows of a copied table
+    COUNT = 9  # the number of all transactions so far
     GTIDS = 10  # whether each transaction must have a GTID
-    UNMARKED = 11  # whether a row event lacks the flag which says that changes by foreign keys are row events, too
+    LACKS_CASCADES = 11  # whether a row event does not have the flag `events.LOGS_CASCADES`
 
 
 class Row(enum.IntEnum):
     """Columns of the array of row events of copied tables."""
 
-    START = 0  # of the event, in the buffer
-    STOP = 1  # of the event, without its checksum
-    TABLE = 2
-    TRANSACTION = 3
-    POS = 4  # of the event, in the file
+    START = 0  # the event's offset in the buffer
+    STOP = 1  # the offset of its end, without its checksum
+    TABLE = 2  # the number of the table (`RowReader.add`)
+    TRANSACTION = 3  # the index of the transaction in the array of transactions
+    POS = 4  # the event's beginning in the file
 
 
 class Transaction(enum.IntEnum):
     """Columns of the array of transactions."""
 
-    PREFIX = 0  # −1 without a GTID
-    NUMBER = 1
-    POS = 2  # in the file: where it ends; MariaDB: where it begins, plus 1
-    COMMITTED_AT = 3
+    PREFIX = 0  # the index of its GTID's prefix; −1 without a GTID
+    NUMBER = 1  # of its GTID, after the prefix
+    POS = 2  # its end in the file; MariaDB: its beginning plus 1, to be after a position at its beginning
+    COMMITTED_AT = 3  # in µs since 1970
 
 
 class Prefix(enum.IntEnum):
@@ -69,53 +69,55 @@ class Prefix(enum.IntEnum):
 
     FIRST = 0  # the first half of the UUID; MariaDB: the domain
     SECOND = 1  # the second half of the UUID; MariaDB: the server id
-    LEAST = 2  # the range of numbers to skip: its first number
-    GREATEST = 3  # and its last one
+    LEAST = 2  # the first number of the last range of numbers to skip
+    GREATEST = 3  # the last number of this range
 
 
 class Map(enum.IntEnum):
     """Columns of the hash table of TABLE_MAP events; an entry with size 0 is free."""
 
-    ID = 0
-    START = 1  # of its bytes without the header
-    SIZE = 2
-    TABLE = 3  # the number of the table; −1 when it is not copied
-    SEEN = 4  # the number (ReaderState.COUNT) of the transaction in which it was seen last
+    ID = 0  # the table id
+    START = 1  # the offset of the event's bytes without its header, in `Maps.data`
+    SIZE = 2  # the number of these bytes
+    TABLE = 3  # the number of the table (`RowReader.add`); −1 if the table is not copied
+    SEEN = 4  # the number (ReaderState.COUNT) of the last transaction that had the event
 
 
-_STATE, _POS, _START, _STOP, _BEGUN, _ENDS, _ROWS, _TRANSACTIONS, _HAS_ROWS, _COUNT, _GTIDS, _UNMARKED = (
+# numba takes only plain numbers of a module as constants
+_STATE, _POS, _START, _STOP, _BEGUN, _ENDS, _ROWS, _TRANSACTIONS, _HAS_ROWS, _COUNT, _GTIDS, _LACKS_CASCADES = (
     int(i) for i in ReaderState
 )
 _ROW_START, _ROW_STOP, _ROW_TABLE, _ROW_TRANSACTION, _ROW_POS = (int(i) for i in Row)
-_PREFIX, _NUMBER, _PLACE, _COMMITTED_AT = (int(i) for i in Transaction)
+_PREFIX, _NUMBER, _TRANSACTION_POS, _COMMITTED_AT = (int(i) for i in Transaction)
 _FIRST, _SECOND, _LEAST, _GREATEST = (int(i) for i in Prefix)
 _MAP_ID, _MAP_START, _MAP_SIZE, _MAP_TABLE, _MAP_SEEN = (int(i) for i in Map)
 _OUTSIDE, _AFTER_GTID, _OPEN, _PASSING = (int(s) for s in (State.OUTSIDE, State.BEGUN, State.OPEN, State.PASSING))
+# The kernel's own codes of events; 0: the kernel leaves the event to `segment`
 _GTID, _QUERY, _TABLE, _ROW, _COMMIT, _PASS, _DOMAIN_GTID = 1, 2, 3, 4, 5, 6, 7
-_CODES = {
+_CODE_BY_ACTION = {
     Action.QUERY: _QUERY,
     Action.TABLE: _TABLE,
     Action.ROWS: _ROW,
     Action.COMMIT: _COMMIT,
     Action.PASS: _PASS,
 }
-_GTID_BYTES = HEADER + 49  # up to and with its commit time; the length of its transaction follows
-_GTID_TYPE = int(Type.GTID)
-_DOMAIN_GTID_BYTES = 13  # number, domain, flags
+_GTID_BYTES = HEADER + 49  # of MySQL's GTID event, up to and with its commit time; its transaction's length follows
+_GTID_TYPE = int(Type.GTID)  # not an ANONYMOUS_GTID event, which has the same form
+_DOMAIN_GTID_BYTES = 13  # of MariaDB's GTID event: number, domain, flags
 _BEGIN = int.from_bytes(b"BEGIN", "little")
 
 
-def _codes() -> np.ndarray:
-    """The code of each type of event; 0 for a type that the kernel does not know."""
+def _codes_by_type() -> np.ndarray:
+    """The kernel's code of each type of event, by the type's number."""
     codes = np.zeros(256, np.int64)
     for type_, action in ACTIONS.items():
-        codes[type_] = _CODES.get(action, 0)
+        codes[type_] = _CODE_BY_ACTION.get(action, 0)
     codes[Type.GTID] = codes[Type.ANONYMOUS_GTID] = _GTID
     codes[Type.DOMAIN_GTID] = _DOMAIN_GTID
     return codes
 
 
-_CODE = _codes()
+_CODE_BY_TYPE = _codes_by_type()
 
 
 @kernel
@@ -134,11 +136,15 @@ def follow(
     rows: np.ndarray,
     transactions: np.ndarray,
 ) -> int:
-    """Follow the events from `first` up to `last`. Returns the first event that is not followed, or `last`.
+    """Follow the events from index `first` up to `last`.
 
-    `checksum` is the number of bytes of an event's checksum. `inner` events are in a payload and move no position.
-    `reader` (`ReaderState`), `rows` (`Row`) and `transactions` (`Transaction`) are changed. `prefixes` (`Prefix`) has
-    only the last range of transactions to skip: a GTID below it is left to `segment`.
+    Returns the index of the first event that is left to `segment`, or `last`.
+
+    `offset` and `size` have the events' offsets in `data`, and their sizes. The last `checksum` bytes of each are its
+    checksum. `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and
+    `map_bytes` are `Maps.entries` and `Maps.data`. The kernel updates `reader` (`ReaderState`), `rows` (`Row`),
+    `transactions` (`Transaction`), and `Map.SEEN`. Of the numbers to skip, `prefixes` (`Prefix`) has only the last
+    range: a GTID with a number below this range is left to `segment`.
     """
     for event in range(first, last):
         start, stop = offset[event], offset[event] + size[event] - checksum
@@ -147,25 +153,25 @@ def follow(
             end += size[event]
             flags = data[start + 17]
             declared = number(data, start + 13, 4)
-            # in MariaDB 11 only the last event of a transaction says where it ends
+            # in MariaDB 11 only the last event of a transaction has an end position
             is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0
-            # an event that ends elsewhere than it says, one that the server made up, or one before the segment's start
+            # an event with a wrong end position, an event that the server made up, an event before the segment's start
             if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event
             if end >= reader[_STOP]:
                 return event
-        if reader[_STATE] == _PASSING:  # a skipped transaction: only its end counts
+        if reader[_STATE] == _PASSING:  # within a skipped transaction: only the transaction's end matters
             if end > reader[_ENDS]:
                 return event
             if end == reader[_ENDS]:
                 reader[_STATE] = _OUTSIDE
             reader[_POS] = end
             continue
-        code = _CODE[data[start + 4]]
+        code = _CODE_BY_TYPE[data[start + 4]]
         if code == _ROW:
-            is_followed = _row(data, start, stop, reader, maps, rows)
+            is_followed = _add_row(data, start, stop, reader, maps, rows)
         elif code == _TABLE:
-            is_followed = reader[_STATE] == _OPEN and _table(data, start, stop, reader, maps, map_bytes)
+            is_followed = reader[_STATE] == _OPEN and _note_map(data, start, stop, reader, maps, map_bytes)
         elif code == _COMMIT:
             is_followed = reader[_STATE] == _OPEN and (inner != 0 or end == reader[_ENDS] or reader[_ENDS] == 0)
             if is_followed:
@@ -175,9 +181,9 @@ def follow(
             if is_followed:
                 reader[_STATE] = _OPEN
         elif code == _GTID:
-            is_followed = inner == 0 and _gtid(data, start, stop, reader, prefixes, transactions)
+            is_followed = inner == 0 and _begin_at_gtid(data, start, stop, reader, prefixes, transactions)
         elif code == _DOMAIN_GTID:
-            is_followed = inner == 0 and _domain_gtid(data, start, stop, reader, prefixes, transactions)
+            is_followed = inner == 0 and _begin_at_domain_gtid(data, start, stop, reader, prefixes, transactions)
         else:
             is_followed = code == _PASS
         if not is_followed:
@@ -187,16 +193,17 @@ def follow(
 
 
 @step
-def _gtid(
+def _begin_at_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
     """Begin a transaction at MySQL's GTID event. False if the event is left to `segment`."""
     if reader[_STATE] != _OUTSIDE or stop - start <= _GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
     prefix, is_skipped = -1, False
+    # after the header: flags (1 byte), UUID (16), number (8), logical clock (17), commit time (7), perhaps another one
     if data[start + 4] == _GTID_TYPE:
         first, second = load64(data, start + HEADER + 1), load64(data, start + HEADER + 9)
-        prefix = _known(prefixes, first, second)
+        prefix = _prefix_index(prefixes, first, second)
         if prefix < 0 or load64(data, start + HEADER + 17) < prefixes[prefix, _LEAST]:
             return False
         is_skipped = load64(data, start + HEADER + 17) <= prefixes[prefix, _GREATEST]
@@ -220,32 +227,33 @@ def _gtid(
         reader[_STATE] = _PASSING
         return True
     number_ = load64(data, start + HEADER + 17) if prefix >= 0 else 0
-    _begin(reader, transactions, prefix, number_, reader[_POS] + length, committed_at)
+    _add_transaction(reader, transactions, prefix, number_, reader[_POS] + length, committed_at)
     reader[_ENDS] = reader[_POS] + length
     reader[_STATE] = _AFTER_GTID
     return True
 
 
 @step
-def _domain_gtid(
+def _begin_at_domain_gtid(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, prefixes: np.ndarray, transactions: np.ndarray
 ) -> bool:
     """Begin a transaction at MariaDB's GTID event. False if the event is left to `segment`."""
     body = start + HEADER
     if reader[_STATE] != _OUTSIDE or stop - body < _DOMAIN_GTID_BYTES or reader[_TRANSACTIONS] >= len(transactions):
         return False
-    prefix = _known(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
+    prefix = _prefix_index(prefixes, number(data, body + 8, 4), number(data, start + 5, 4))
     if prefix < 0 or load64(data, body) <= 0 or data[body + 12] & PREPARED:
         return False
-    _begin(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, number(data, start, 4) * 1_000_000)
+    committed_at = number(data, start, 4) * 1_000_000
+    _add_transaction(reader, transactions, prefix, load64(data, body), reader[_POS] + 1, committed_at)
     reader[_ENDS] = 0
     reader[_STATE] = _AFTER_GTID if data[body + 12] & STANDALONE else _OPEN
     return True
 
 
 @step
-def _known(prefixes: np.ndarray, first: int, second: int) -> int:
-    """The number of the prefix with these two halves; −1 if it is new."""
+def _prefix_index(prefixes: np.ndarray, first: int, second: int) -> int:
+    """The index of the prefix with these two halves; −1 if `prefixes` does not have it."""
     index = -1
     for candidate in range(len(prefixes)):
         if prefixes[candidate, _FIRST] == first and prefixes[candidate, _SECOND] == second:
@@ -254,14 +262,14 @@ def _known(prefixes: np.ndarray, first: int, second: int) -> int:
 
 
 @step
-def _begin(
+def _add_transaction(
     reader: np.ndarray, transactions: np.ndarray, prefix: int, number_: int, pos: int, committed_at: int
 ) -> None:
-    """Add a transaction that begins at the reader's position; `pos` is its place (`Transaction.POS`)."""
+    """Add a transaction that begins at the reader's position; `pos` is its `Transaction.POS`."""
     index = reader[_TRANSACTIONS]
     transactions[index, _PREFIX] = prefix
     transactions[index, _NUMBER] = number_
-    transactions[index, _PLACE] = pos
+    transactions[index, _TRANSACTION_POS] = pos
     transactions[index, _COMMITTED_AT] = committed_at
     reader[_TRANSACTIONS] += 1
     reader[_COUNT] += 1
@@ -274,31 +282,32 @@ def _is_begin(data: np.ndarray, body: int, stop: int) -> bool:
     """Whether a QUERY event is the BEGIN of a transaction."""
     if stop - body < 13:
         return False
+    # the body: 13 bytes, which have two lengths; the status variables; the database's name and a NUL; the text
     text = body + 13 + number(data, body + 11, 2) + data[body + 8] + 1
     return stop - text == 5 and number(data, text, 5) == _BEGIN
 
 
 @kernel
-def map_place(maps: np.ndarray, table_id: int) -> int:
-    """The entry of a table id in the hash table, or the free entry for it. At least one entry is always free."""
-    place = table_id % len(maps)
-    while maps[place, _MAP_SIZE] and maps[place, _MAP_ID] != table_id:
-        place = (place + 1) % len(maps)
-    return place
+def map_index(maps: np.ndarray, table_id: int) -> int:
+    """The index of a table id's entry in the hash table, or of the free entry for the id. One entry is always free."""
+    index = table_id % len(maps)
+    while maps[index, _MAP_SIZE] and maps[index, _MAP_ID] != table_id:
+        index = (index + 1) % len(maps)
+    return index
 
 
 @step
-def _table(
+def _note_map(
     data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, map_bytes: np.ndarray
 ) -> bool:
-    """Whether the same TABLE_MAP event, byte for byte, was seen before."""
+    """Note that a TABLE_MAP event is in this transaction. False if its exact bytes are new: it is left to `segment`."""
     body = start + HEADER
     if stop - body < 8:
         return False
-    place = map_place(maps, number(data, body, 6))
-    if maps[place, _MAP_SIZE] != stop - body:
+    index = map_index(maps, number(data, body, 6))
+    if maps[index, _MAP_SIZE] != stop - body:
         return False
-    seen_at = maps[place, _MAP_START]
+    seen_at = maps[index, _MAP_START]
     for i in range(0, stop - body, 8):
         bytes_left = stop - body - i
         if bytes_left >= 8:
@@ -306,27 +315,27 @@ def _table(
                 return False
         elif number(data, body + i, bytes_left) != number(map_bytes, seen_at + i, bytes_left):
             return False
-    maps[place, _MAP_SEEN] = reader[_COUNT]
+    maps[index, _MAP_SEEN] = reader[_COUNT]
     return True
 
 
 @step
-def _row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
+def _add_row(data: np.ndarray, start: int, stop: int, reader: np.ndarray, maps: np.ndarray, rows: np.ndarray) -> bool:
     """Add a row event to `rows`, if its table is copied. False if the event is left to `segment`."""
     if reader[_STATE] != _OPEN or stop - start < HEADER + 8:
         return False
-    place = map_place(maps, number(data, start + HEADER, 6))
-    if maps[place, _MAP_SIZE] == 0 or maps[place, _MAP_SEEN] != reader[_COUNT]:
+    entry = map_index(maps, number(data, start + HEADER, 6))
+    if maps[entry, _MAP_SIZE] == 0 or maps[entry, _MAP_SEEN] != reader[_COUNT]:  # no TABLE_MAP in this transaction
         return False
     if not data[start + HEADER + ROW_FLAGS] & LOGS_CASCADES:
-        reader[_UNMARKED] = 1
-    if maps[place, _MAP_TABLE] >= 0:
+        reader[_LACKS_CASCADES] = 1
+    if maps[entry, _MAP_TABLE] >= 0:
         if reader[_ROWS] == len(rows):
             return False
         index = reader[_ROWS]
         rows[index, _ROW_START] = start
         rows[index, _ROW_STOP] = stop
-        rows[index, _ROW_TABLE] = maps[place, _MAP_TABLE]
+        rows[index, _ROW_TABLE] = maps[entry, _MAP_TABLE]
         rows[index, _ROW_TRANSACTION] = reader[_TRANSACTIONS] - 1
         rows[index, _ROW_POS] = reader[_POS]
         reader[_ROWS] += 1

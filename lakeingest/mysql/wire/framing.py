@@ -1,4 +1,4 @@
-"""Finds packets and events in the bytes that a server sent, and proves that each is whole and in order.
+"""Finds packets and events in the bytes that a server sent, and proves that each one is complete and in order.
 
 Sources: MySQL's protocol documentation, "MySQL Packets" (a payload of 16 MB or more comes in several packets) and
 "Binlog Event Header".
@@ -15,16 +15,16 @@ from lakeingest.mysql.wire.events import Damaged, Type
 class Status(enum.IntEnum):
     """The reason why a kernel returned."""
 
-    MORE = 0  # the bytes end within a packet, or exactly after one
-    FULL = 1  # the arrays have no room for more results
+    MORE = 0  # more bytes are needed: the received ones end within a packet or event, or exactly after one
+    FULL = 1  # the arrays are full; of a step that reads one packet or event: it is valid
     EOF = 2  # an EOF packet follows
     ERROR = 3  # an ERR packet follows
-    LOOK = 4  # the last event says whether the next ones have checksums
+    LOOK = 4  # the last event is a FORMAT_DESCRIPTION event: it says whether the events after it have checksums
     DISORDERED = 5  # a packet whose number is not the expected one
     MALFORMED = 6  # a packet of unknown form
     SHORT = 7  # an event that is shorter than its header
     CUT = 8  # an event whose size is not the size in its header
-    CHECKSUM = 9
+    CHECKSUM = 9  # an event whose checksum is wrong
 
 
 DAMAGES = {
@@ -42,15 +42,15 @@ _FORMAT_DESCRIPTION = int(Type.FORMAT_DESCRIPTION)
 PACKET_HEADER = 4  # three bytes of size, one of number
 _PACKET_MAX = 0xFFFFFF  # bytes of a payload; a payload of this size continues in the next packet
 _EOF_BYTE, _ERROR_BYTE = 0xFE, 0xFF
-_EOF_SIZE_MAX = 8
-HEADER = 19  # of an event
-_TYPE, _SIZE = 4, 9
+_EOF_SIZE_MAX = 8  # a longer payload with the same first byte is no EOF
+HEADER = 19  # bytes of an event's header
+_TYPE, _SIZE = 4, 9  # offsets in this header
 CHECKSUM_BYTES = 4
-_POLYNOMIAL = 0xEDB88320
+_POLYNOMIAL = 0xEDB88320  # of CRC-32
 
 
 def _tables() -> np.ndarray:
-    """Row n: the effect of a byte on the CRC-32 when n bytes follow it ("slicing by 8")."""
+    """In row n, the effect of each byte on the CRC-32 when n bytes follow it ("slicing by 8")."""
     table = np.zeros((8, 256), np.int64)
     table[0] = np.arange(256)
     for _ in range(8):
@@ -88,10 +88,11 @@ def crc32(data: np.ndarray, at: int, end: int) -> int:
 
 @step
 def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int, int, int, int, int]:
-    """Find the next payload: a status, its begin and end, the begin of the next packet, and the count of its packets.
+    """Find the next payload, from `at` on. `sequence` is the number that its first packet must have.
 
-    `sequence` is the number that the payload's first packet must have. A payload in several packets is made contiguous
-    in place, over the headers in between, so it can be read only once.
+    Returns a status (FULL if the payload is complete), the payload's begin and end, the begin of the packet after it,
+    and the number of its packets. A payload in several packets is made contiguous: its parts are moved over the packet
+    headers between them. So the same bytes must not be given to this step a second time.
     """
     start = at + PACKET_HEADER
     size = int64(_PACKET_MAX)
@@ -121,7 +122,7 @@ def next_packet(data: np.ndarray, at: int, end: int, sequence: int) -> tuple[int
 
 @step
 def payload_kind(data: np.ndarray, start: int, stop: int) -> int:
-    """EOF, ERROR, or FULL for a payload that begins with a zero byte; else MALFORMED."""
+    """The status for a payload: EOF, ERROR, FULL if it begins with a zero byte, as events and rows do, or MALFORMED."""
     if start == stop:
         return _MALFORMED
     if data[start] == _EOF_BYTE and stop - start <= _EOF_SIZE_MAX:
@@ -135,16 +136,16 @@ def payload_kind(data: np.ndarray, start: int, stop: int) -> int:
 def frame_events(
     data: np.ndarray, at: int, end: int, sequence: int, checksums: bool, offset: np.ndarray, size: np.ndarray
 ) -> tuple[int, int, int, int]:
-    """Find the complete events, each the payload of a packet, and check their checksums.
+    """Find the complete events, each the payload of a packet, and check their checksums if `checksums`.
 
     Fills `offset` with the begins of the events' headers, and `size` with the events' sizes, header and checksum
-    included. Returns a status, the begin of the next packet, its number, and the number of events. The status is LOOK
-    after a FORMAT_DESCRIPTION event, which says whether the next events have checksums; its own checksum is not
-    checked.
+    included. Returns a status, the begin of the next packet, its number, and the number of events found. A
+    FORMAT_DESCRIPTION event is the last one found, with the status LOOK: it says whether the events after it have
+    checksums. Its own checksum is not checked.
     """
     count = 0
     while count < len(offset):
-        status, start, stop, after, packets = next_packet(data, at, end, sequence)
+        status, start, stop, next_at, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, start, stop)
         if status == _FULL:
@@ -153,7 +154,7 @@ def frame_events(
             return status, at, sequence, count
         offset[count], size[count] = start + 1, stop - start - 1
         count += 1
-        at, sequence = after, sequence + packets
+        at, sequence = next_at, sequence + packets
         if status == _LOOK:
             return _LOOK, at, sequence, count
     return _FULL, at, sequence, count
@@ -163,9 +164,9 @@ def frame_events(
 def frame_bare_events(
     data: np.ndarray, at: int, end: int, offset: np.ndarray, size: np.ndarray
 ) -> tuple[int, int, int]:
-    """Find the complete events that follow one another without packets or checksums, as in a payload event.
+    """Find the complete events of bytes without packets and checksums, as a TRANSACTION_PAYLOAD event has them.
 
-    Fills `offset` and `size`. Returns a status, the index after the last event, and the number of events.
+    Fills `offset` and `size`. Returns a status, the offset behind the last event found, and the number of events found.
     """
     count = 0
     while count < len(offset):
@@ -184,7 +185,7 @@ def frame_bare_events(
 
 @step
 def event_status(data: np.ndarray, start: int, stop: int, checksums: bool) -> int:
-    """FULL or LOOK for a valid event; else the status of its fault."""
+    """The status for an event: LOOK for a FORMAT_DESCRIPTION event, FULL for another valid event, else its damage."""
     if stop - start < HEADER + (CHECKSUM_BYTES if checksums else 0):
         return _SHORT
     if number(data, start + _SIZE, 4) != stop - start:

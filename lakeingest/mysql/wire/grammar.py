@@ -1,4 +1,4 @@
-"""The grammar of a binlog: a table of the events that may follow each other, and the messages of refusals."""
+"""The grammar of a binlog: which events are allowed in which state of a transaction, and the errors for all others."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -10,19 +10,19 @@ from lakeingest.core.position import FilePosition
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.core.segments import Segment
 from lakeingest.errors import BinlogGone, SourceAway, UnsupportedEvent
-from lakeingest.mysql.wire.alter import alteration_of, names_in
+from lakeingest.mysql.wire.alter import alteration_of, name_changes_of
 from lakeingest.mysql.wire.ddl import folded, may_change
 from lakeingest.mysql.wire.dml import Change, Reach, change_of
 from lakeingest.mysql.wire.events import Beginning, Damaged, Event
-from lakeingest.mysql.wire.locking import has_alone
+from lakeingest.mysql.wire.locking import had_exclusive_lock
 from lakeingest.mysql.wire.query import Query, read_query
 from lakeingest.mysql.wire.statements import REFUSED, Statement, classify
 
 
 class State(enum.IntEnum):
-    """Where in a transaction the reader is."""
+    """The state of the reader within a transaction."""
 
-    OUTSIDE = 0
+    OUTSIDE = 0  # between transactions
     BEGUN = 1  # after a GTID
     OPEN = 2  # after BEGIN
     PASSING = 3  # within a transaction that is skipped
@@ -30,7 +30,7 @@ class State(enum.IntEnum):
 
     @property
     def in_words(self) -> str:
-        """The state in words."""
+        """The state in words, for messages."""
         return {
             State.OUTSIDE: "between transactions",
             State.BEGUN: "after a GTID",
@@ -41,7 +41,7 @@ class State(enum.IntEnum):
 
 
 class Sign(enum.Enum):
-    """The input of the table: the meaning of an event for the state."""
+    """The meaning of an event for the state: the input of the table NEXT."""
 
     FILE = enum.auto()
     GTID = enum.auto()
@@ -56,10 +56,10 @@ class Sign(enum.Enum):
     XA_PREPARE = enum.auto()
     XA_COMMIT = enum.auto()
     XA_ROLLBACK = enum.auto()
-    PASSED = enum.auto()  # a statement that a reader of tables refuses; a reader without tables passes over it
+    PASSED = enum.auto()  # a statement that may change rows, passed over by a reader that reads no tables
 
 
-# A transaction ends where the state becomes OUTSIDE again.
+# State and sign → next state; other pairs are not allowed. A transaction ends with the sign that leads to OUTSIDE.
 NEXT: dict[tuple[State, Sign], State] = {
     (State.OUTSIDE, Sign.FILE): State.OUTSIDE,
     (State.OUTSIDE, Sign.GTID): State.BEGUN,
@@ -82,7 +82,7 @@ NEXT: dict[tuple[State, Sign], State] = {
     (State.PREPARING, Sign.PASSED): State.PREPARING,
 }
 
-# The meaning of a prepared transaction's signs when it is read again, because it is committed by then.
+# The signs of a prepared transaction → the signs that its events have when the transaction is read again at XA COMMIT
 ONCE_COMMITTED = {Sign.XA_START: Sign.BEGIN, Sign.XA_END: Sign.SAVEPOINT, Sign.XA_PREPARE: Sign.COMMIT}
 _ROW_FORMAT = "set binlog_format=ROW in every session of the source"
 NO_XA = ("an XA transaction", "use none on the source: this server does not let them be copied exactly")
@@ -105,13 +105,13 @@ SIGNS: dict[Statement, Sign] = {
 
 
 def begun_with(beginning: Beginning) -> Sign | None:
-    """The sign of the statement that is part of the GTID event, BEGIN or XA START; None if there is none."""
+    """BEGIN or XA_START, if a GTID event is also this statement; None if it is only a GTID event."""
     if beginning.is_xa_start:
         return Sign.XA_START
     return Sign.BEGIN if beginning.is_begin else None
 
 
-def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
+def state_after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
     """The state after a sign. Raises UnsupportedEvent if the grammar does not allow the sign in this state."""
     if (state, sign) not in NEXT:
         raise misplaced(f"an event of type {event_type} ({sign.name}) {state.in_words}", at)
@@ -119,15 +119,15 @@ def after(state: State, sign: Sign, event_type: int, at: FilePosition) -> State:
 
 
 def not_asked(_: Change) -> str:
-    """The `Reach` of a reader that cannot ask the source."""
+    """The `Reach` of a reader that cannot ask the source: each change may reach other tables."""
     return "the source cannot be asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The tables whose changes count. For tables in `waiting` only DDL counts.
+    """The tables that a reader must not miss a change of: rows and DDL of `schemas`, only DDL of `waiting`.
 
-    `reach` says why a change in statement format may change other tables than its own.
+    `reach` says why a change in statement format may change rows of other tables than the one that it names.
     """
 
     schemas: Mapping[TableId, TableSchema]
@@ -138,18 +138,20 @@ class Watched:
 def sign_of(
     event: Event,
     watched: Watched,
-    begins: FilePosition,
+    at: FilePosition,
     *,
     has_rows: bool,
     begun: FilePosition | None = None,
     is_mariadb: bool = False,
 ) -> Sign:
-    """The sign of a QUERY event, which begins at `begins`.
+    """The sign of a QUERY event, which begins at `at`.
 
-    `has_rows`: whether rows of a copied table came before it in its transaction. `begun`: where its transaction begins,
-    if the statement is the whole transaction; then the error for DDL of a copied table has the place of the DDL. If no
-    `schemas` are watched, a statement that may change rows is passed over. Raises UnsupportedEvent, with the tables
-    that stop, for a statement that cannot be replayed.
+    `has_rows`: whether rows of a copied table precede the event in its transaction. `begun`: the beginning of the
+    transaction, if the event is the transaction's first after the GTID. With `begun`, the error for DDL of a copied
+    table has the DDL with the positions before and after it. If no `schemas` are watched, a statement that may change
+    rows is passed over.
+
+    Raises UnsupportedEvent, with the tables that may be changed, for a statement that cannot be replayed.
     """
     schemas, tables = watched.schemas, {**watched.schemas, **watched.waiting}
     query = read_query(event, is_mariadb=is_mariadb)
@@ -158,26 +160,26 @@ def sign_of(
     if not schemas and meaning in {*REFUSED, Statement.DML}:
         return Sign.PASSED
     if meaning in REFUSED:
-        raise _unclear(query, *REFUSED[meaning], schemas, begins)
+        raise _unclear_error(query, *REFUSED[meaning], schemas, at)
     if meaning is Statement.DML:
-        _require_elsewhere(query, watched, begins)
+        _require_unchanged(query, watched, at)
     if meaning is Statement.DDL and may_change(query, tables):
         excerpt = " ".join(text.partition("'")[0].split())[:200]
         what = f"DDL that may change a copied table ({excerpt}, in database {database or '-'}{_unread(query)})"
-        error = refusal(what, "let it end", begins)
+        error = refusal(what, "let it end", at)
         error.tables = frozenset(table for table, schema in tables.items() if may_change(query, {table: schema}))
         error.alterations = _alterations(query, {table: tables[table] for table in error.tables}, excerpt)
         if begun is not None:
-            alone = frozenset(table for table in error.tables if has_alone(query, tables[table]))
-            error.ddl = Ddl(begun, replace(begins, pos=begins.pos + event.size), error.alterations, alone)
+            alone = frozenset(table for table in error.tables if had_exclusive_lock(query, tables[table]))
+            error.ddl = Ddl(begun, replace(at, pos=at.pos + event.size), error.alterations, alone)
         raise error
     if meaning is Statement.ROLLBACK and has_rows:
-        raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", begins)
+        raise refusal("a ROLLBACK after rows of a copied table", "use only InnoDB in transactions", at)
     return SIGNS[meaning]
 
 
-def _require_elsewhere(query: Query, watched: Watched, at: FilePosition) -> None:
-    """Raise UnsupportedEvent unless a change in statement format leaves the rows of all watched tables as they are."""
+def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None:
+    """Raise UnsupportedEvent if a change in statement format may change rows of `watched.schemas`."""
     schemas = watched.schemas
     copied = {folded(table.database) for table in schemas}
     if query.databases is not None and copied.isdisjoint(map(folded, query.databases)):
@@ -185,32 +187,32 @@ def _require_elsewhere(query: Query, watched: Watched, at: FilePosition) -> None
     change = change_of(query)
     why = watched.reach(change) if change is not None else "it may change several tables"
     if change is None or why:
-        raise _unclear(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
+        raise _unclear_error(query, f"a change in statement format, and {why}", _ROW_FORMAT, schemas, at)
     target = change.database, change.table
     changed = [table for table in schemas if (folded(table.database), folded(table.name)) == target]
     if changed:
-        raise _unclear(query, "a change in statement format", _ROW_FORMAT, changed, at)
+        raise _unclear_error(query, "a change in statement format", _ROW_FORMAT, changed, at)
 
 
-def _unclear(query: Query, what: str, fix: str, tables: Iterable[TableId], at: FilePosition) -> UnsupportedEvent:
-    """The error for a statement that may change these tables."""
-    first = "".join(query.text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
-    error = refusal(f"{what} ({first} … in database {query.database or '-'}{_unread(query)})", fix, at)
+def _unclear_error(query: Query, what: str, fix: str, tables: Iterable[TableId], at: FilePosition) -> UnsupportedEvent:
+    """The error for a statement that may change rows of these tables; `what` says why, `fix` avoids it."""
+    first_word = "".join(query.text.split(maxsplit=1)[:1])  # the rest may have values, which must not be logged
+    error = refusal(f"{what} ({first_word} … in database {query.database or '-'}{_unread(query)})", fix, at)
     error.tables = frozenset(tables)
     return error
 
 
 def _unread(query: Query) -> str:
-    """A message's words about the event's unknown status variable; empty if all are known."""
+    """The part of a message that names the event's unknown status variable; empty if all variables are known."""
     return "" if query.unknown is None else f", with the unknown status variable {query.unknown}"
 
 
 def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: str) -> dict[TableId, Alteration]:
-    """The statement's alteration of each table: a barrier if it is unclear, or changes several tables."""
+    """The statement's alteration of each table: a barrier if the statement is unclear or may change several tables."""
     alterations = [alteration_of(query, schema) for schema in schemas.values()]
     if len(alterations) != 1 or alterations[0] is None:
         return {
-            table: Alteration(names_in(query, schema), is_barrier=True, statement=excerpt)
+            table: Alteration(name_changes_of(query, schema), is_barrier=True, statement=excerpt)
             for table, schema in schemas.items()
         }
     text = query.text.encode(errors="backslashreplace").decode()  # a statement may have any bytes
@@ -218,18 +220,18 @@ def _alterations(query: Query, schemas: Mapping[TableId, TableSchema], excerpt: 
 
 
 def refusal(what: str, fix: str, at: FilePosition) -> UnsupportedEvent:
-    """The error for an event that cannot be replayed."""
+    """The error for an event that cannot be replayed; `fix` is what to do on the source before a new copy."""
     printable = " ".join(what.encode(errors="backslashreplace").decode().split())  # a statement may have any bytes
     return UnsupportedEvent(f"the binlog holds {printable} at {at}; {fix}, then copy the tables again")
 
 
 def misplaced(what: str, at: FilePosition) -> UnsupportedEvent:
-    """The error for an event at a place where it is not allowed."""
+    """The error for an event that the grammar does not allow here; `what` names the event and where it is."""
     return refusal(f"{what}, where it is not allowed", "report it to the lakeingest project", at)
 
 
 def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_length: bool) -> None:
-    """Raise UnsupportedEvent for a transaction without a GTID, if `gtids`, or without a length, if `has_length`."""
+    """Raise UnsupportedEvent if a GTID event has no GTID although `gtids`, or no length although `has_length`."""
     if beginning.gtid is None and gtids:
         raise refusal("a transaction without a GTID, although gtid_mode is ON", "leave gtid_mode as it is", at)
     if not beginning.length and has_length:
@@ -238,12 +240,12 @@ def require_known(beginning: Beginning, at: FilePosition, *, gtids: bool, has_le
 
 
 def gap(at: FilePosition, file: FilePosition) -> BinlogGone:
-    """The error for a binlog that continues elsewhere."""
+    """The error for a binlog that continues with `file`, which is not the next file, or within a transaction."""
     return BinlogGone(f"after {at} the source continues with {file.file}: its binlog has a gap; copy the tables again")
 
 
 def no_end(stop: FilePosition) -> BinlogGone:
-    """The error for a binlog in which no transaction ends at a position."""
+    """The error for a binlog in which no transaction ends at the segment's stop."""
     return BinlogGone(
         f"no transaction ends at {stop} in the source's binlog: it is not the one that this position was read from;"
         " copy the tables again"
@@ -251,15 +253,15 @@ def no_end(stop: FilePosition) -> BinlogGone:
 
 
 def not_sent(stop: FilePosition) -> SourceAway:
-    """The error for a dump that ends before a position that is written.
+    """The error for a dump that ends before the segment's stop, although the stop is a written position.
 
-    Between flush and sync the end of a commit group is written, but the server does not send it yet.
+    When the server has written a commit group but not yet synced it to disk, it does not send the end of the group.
     """
     return SourceAway(f"the source does not send {stop} yet; run the same command again")
 
 
 def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
-    """The error for bytes that the server cannot have written in this form."""
+    """The error for bytes that the server cannot have written in this form, after the position `at`."""
     return UnsupportedEvent(
         f"the binlog is damaged at {at}: {damage}; run again; if the error stays, restore the source's binlog or copy "
         "the tables again"
@@ -267,7 +269,7 @@ def damaged(damage: Damaged, at: FilePosition) -> UnsupportedEvent:
 
 
 def other_history(at: FilePosition, what: str) -> BinlogGone:
-    """The error for a binlog that is not the one of the position `at`; `what` is the difference."""
+    """The error for a binlog with another history than the one of our position `at`; `what` is the difference."""
     return BinlogGone(
         f"the source's binlog is not the one that our position {at} was read from: {what}; it was reset, or the server "
         "was restored from a backup: copy the tables again"
@@ -275,14 +277,20 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 
 
 def prove_file(segment: Segment, file: str, began: int) -> None:
-    """Raise BinlogGone if the file of the segment's start was begun in another second than `began` (since 1970)."""
+    """Raise BinlogGone if `file` is the file of the segment's start, but not the one of the segment's history.
+
+    `began` is the second (since 1970) in which the server began the file.
+    """
     history = segment.history
     if file == segment.start.file and history and history.began not in {None, began}:
         raise other_history(segment.start, f"{file} was begun at another time")
 
 
 def prove_start(segment: Segment, event: LastEvent, end: int) -> None:
-    """Raise BinlogGone if this event, which ends at `end`, is not the event that ended at the segment's start."""
+    """Prove the segment's history by the first event that ends at the segment's start or beyond; it ends at `end`.
+
+    Raises BinlogGone if the event ends beyond the start, or is not the event that the history has.
+    """
     if end != segment.start.pos:
         raise other_history(segment.start, "no event ends there")
     history = segment.history

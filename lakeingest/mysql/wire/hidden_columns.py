@@ -1,7 +1,7 @@
 """Hidden columns, which MariaDB adds to a table for each unique key that it keeps as a hash.
 
-MariaDB keeps keys as hashes that are too long for an index, or were declared USING HASH. Rows in the binlog have the
-hidden columns, behind all others; no query about the table shows them.
+MariaDB keeps a unique key as a hash if the key is too long for an index, or was declared USING HASH. Rows in the binlog
+have the hidden columns after all other columns; no query about the table shows them.
 Source: MariaDB, "Getting Started with Indexes", unique index; sql/sql_table.cc, make_unique_invisible_field_name.
 """
 
@@ -14,7 +14,10 @@ _NAME = re.compile(r"DB_ROW_HASH_[1-9]\d*")
 
 
 def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The hidden columns of a table with these columns, in their order; `indexes` are rows of information_schema."""
+    """The names of a table's hidden columns, in order. They are numbered; a name that a column has is left out.
+
+    `columns` are the names of the other columns; `indexes` are the table's rows in information_schema.STATISTICS.
+    """
     hashes = {str(row["index_name"]) for row in indexes if not int(row["non_unique"]) and row["index_type"] == "HASH"}
     taken = {name.upper() for name in columns}
     free = (name for number in count(1) if (name := f"DB_ROW_HASH_{number}") not in taken)
@@ -22,5 +25,5 @@ def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a column with this name is a hidden one, if the table's definition does not have it."""
+    """Whether a column that the table's definition does not have is a hidden column, by its name."""
     return _NAME.fullmatch(name) is not None

@@ -1,6 +1,6 @@
-"""Decodes MariaDB's UUID, INET6 and INET4 in row images to the text that a result set has.
+"""Decodes MariaDB's UUID, INET6 and INET4 in row images to the texts that a result set has.
 
-A row image has their bytes without trailing zeros. Source: MariaDB's documentation, "UUID Data Type", "INET6".
+A row image has the bytes of a value without trailing zeros. Source: MariaDB's documentation, "UUID Data Type", "INET6".
 """
 
 import socket
@@ -12,9 +12,9 @@ from lakeingest.mysql.wire import charsets
 from lakeingest.mysql.wire.values import Values
 
 _UUID_BYTES = 16
-_UUID_SIGNS = 36
-_DASHES = (8, 13, 18, 23)
-_PLACES = np.setdiff1d(np.arange(_UUID_SIGNS), _DASHES)  # of the digits
+_UUID_CHARACTERS = 36
+_DASHES = (8, 13, 18, 23)  # their indexes in the text
+_DIGIT_INDEXES = np.setdiff1d(np.arange(_UUID_CHARACTERS), _DASHES)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
 
@@ -25,25 +25,25 @@ def uuids(values: Values) -> pa.Array:
     data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
     present = values.start >= 0
     count = int(present.sum())
-    halves = data[: count * _UUID_BYTES].reshape(count, _UUID_BYTES)
-    texts = np.full((count, _UUID_SIGNS), ord("-"), np.uint8)
-    texts[:, _PLACES[0::2]] = _DIGITS[halves >> 4]
-    texts[:, _PLACES[1::2]] = _DIGITS[halves & 15]
-    offsets = np.concatenate([[0], np.cumsum(present) * _UUID_SIGNS]).astype(np.int32)
+    uuid_bytes = data[: count * _UUID_BYTES].reshape(count, _UUID_BYTES)
+    texts = np.full((count, _UUID_CHARACTERS), ord("-"), np.uint8)
+    texts[:, _DIGIT_INDEXES[0::2]] = _DIGITS[uuid_bytes >> 4]
+    texts[:, _DIGIT_INDEXES[1::2]] = _DIGITS[uuid_bytes & 15]
+    offsets = np.concatenate([[0], np.cumsum(present) * _UUID_CHARACTERS]).astype(np.int32)
     return values.column(pa.string(), offsets, texts.ravel())
 
 
 def addresses(values: Values, size: int) -> pa.Array:
-    """The texts of addresses of `size` bytes, 16 or 4. Raises ValueError for a longer one."""
+    """The texts of IP addresses of `size` bytes, 16 or 4. Raises ValueError for a longer value."""
     family = _FAMILIES[size]
     raw = charsets.binary(values, size)
     return pa.array([None if value is None else _address(family, value) for value in raw.to_pylist()], pa.string())
 
 
 def _address(family: socket.AddressFamily, raw: bytes) -> str:
-    """The text that the C library writes, but MariaDB also shortens a single group of zeros."""
+    """The text that the C library writes, with one difference: MariaDB also writes `::` for a single group of zeros."""
     text = socket.inet_ntop(family, raw)
     if family is socket.AF_INET or "::" in text:
         return text
-    head, zero, tail = f":{text}:".partition(":0:")
-    return f"{head[1:]}::{tail[:-1]}" if zero else text
+    head, zero_group, tail = f":{text}:".partition(":0:")
+    return f"{head[1:]}::{tail[:-1]}" if zero_group else text

@@ -1,4 +1,4 @@
-"""Finds the columns that the row images of a row event lack, and has the message for such an image.
+"""Finds the columns that are missing in the row images of a row event, and the message about them.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -16,23 +16,23 @@ _WITH_EXTRA = frozenset({Type.WRITE_ROWS, Type.UPDATE_ROWS, Type.DELETE_ROWS})
 LEAVE_OUT = "leave generated columns out with types: {generated: skip} in tables.options"
 
 
-def missing(event: bytes, names: Sequence[str]) -> frozenset[str]:
-    """The columns that a row event's image lacks; `names` are all columns of its table, in order.
+def missing_columns(event: bytes, names: Sequence[str]) -> frozenset[str]:
+    """The columns that are missing in a row event's image; `names` are all columns of the table, in order.
 
-    `event` begins with its header. An update has two images: a column counts if either of them lacks it. Raises Damaged
-    if the event is cut.
+    An update has two images: the columns that are missing in at least one of them. `event` begins with its header.
+    Raises Damaged if the event is cut.
     """
     body = Cursor(event, _HEADER)
     body.take(_POST_HEADER)
     if event[4] in _WITH_EXTRA:
-        body.take(body.number(2) - 2)
+        body.take(body.number(2) - 2)  # extra data: its size counts these two bytes, too
     count = body.packed()
     bitmaps = [body.number((count + 7) // 8) for _ in range(2 if event[4] in _UPDATES else 1)]
-    return frozenset(name for place, name in enumerate(names) if not all(bits >> place & 1 for bits in bitmaps))
+    return frozenset(name for index, name in enumerate(names) if not all(bits >> index & 1 for bits in bitmaps))
 
 
-def not_full(schema: TableSchema, lacking: frozenset[str]) -> str:
-    """The message for a row image that lacks required columns, with the fix."""
+def not_full_message(schema: TableSchema, lacking: frozenset[str]) -> str:
+    """The message, with the fix, for a row image in which the columns `lacking` are missing."""
     generated = ", ".join(name for name in schema.generated if name in lacking)
     if lacking <= {*schema.generated, *schema.skipped}:
         return f"the row image lacks the generated columns {generated}; {LEAVE_OUT}, then copy the table again"

@@ -1,4 +1,4 @@
-"""Writes the text of JSON scalars: most by steps of a kernel, long doubles and MySQL's other types in Python.
+"""Writes the text of JSON scalars: most by steps of a kernel; opaque values and other doubles in Python.
 
 Sources: MySQL's `json_dom.cc` (`wrapper_to_string`), `dtoa.cc` (`my_gcvt`), `decimal.cc` (`bin2decimal`), `my_time.cc`
 (packed times). A value that the server cannot have written raises Damaged.
@@ -14,17 +14,17 @@ import numpy as np
 from lakeingest.mysql.wire.compiled import compiled_step, load64, store64
 from lakeingest.mysql.wire.events import Damaged
 
-# A kernel returns these instead of an offset into the text, for: invalid bytes, no more room for text, no more room for
-# holes, a scalar that it does not print.
-DAMAGED, FULL, CROWDED, HOLE = -1, -2, -3, -4
-ROOM = 256  # bytes: more than a kernel writes between two checks of the free room
+# A step returns these in place of an offset into the text. DAMAGED: invalid bytes. TEXT_FULL: the array of the text is
+# full. DEFERRED_FULL: the array of deferred scalars is full. DEFERRED: Python has to write this scalar later.
+DAMAGED, TEXT_FULL, DEFERRED_FULL, DEFERRED = -1, -2, -3, -4
+ROOM = 256  # bytes of text: more than the steps write between two checks of the free space
 
 _QUOTE, _BACKSLASH, _SPACE, _MINUS, _POINT, _ZERO = b'"\\ -.0'
 _LITERALS = np.frombuffer(b"null\0\0\0\0true\0\0\0\0false\0\0\0", np.int64)
 _LITERAL_SIZES = np.array([4, 4, 5])
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UNICODE = ord("u")
-_ESCAPES = np.zeros(256, np.uint8)  # by sign: the letter after its backslash, 0 for signs that are not escaped
+_ESCAPES = np.zeros(256, np.uint8)  # by byte: the letter after the backslash, 0 for a byte that is not escaped
 _ESCAPES[:32] = _UNICODE
 for _sign, _letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
     _ESCAPES[_sign] = _letter
@@ -34,18 +34,18 @@ _ONES, _SPACES, _QUOTES, _BACKSLASHES = (sign * 0x0101010101010101 for sign in (
 _HIGH_BITS = -0x7F7F7F7F7F7F7F80
 
 _POWERS = np.array([10**i for i in range(20)], np.uint64)
-_TENS = np.array([float(10**i) for i in range(16)])  # each is exact
-_DIGITS_MAX = 15  # a decimal of so many digits is always the shortest text of its double
+_TENS = np.array([float(10**i) for i in range(16)])  # each is an exact double
+_DIGITS_MAX = 15  # a decimal of up to so many digits is always the shortest text of the nearest double
 
 # Types of MySQL's columns.
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 
 _EXPONENT_MIN, _WHOLE_DIGITS_MAX = -15, 15  # of numbers that are written without an exponent
 _PRECISION_MAX = 81
-_GROUP_SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes, by number of digits of a decimal
+_GROUP_SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # bytes of a group of a decimal, by its number of digits
 _SIGN_BIT = 0x80
 _TIME_SIZE = 8
-_CLOCK_BITS = 41  # of a packed time, below those of its date
+_CLOCK_BITS = 41  # bits of the time of day in a packed time, below the bits of the date
 _YEAR_MAX, _HOUR_MAX, _HOURS_MAX, _SIXTIETH_MAX, _MICRO_MAX = 9999, 23, 838, 59, 999_999
 
 
@@ -61,8 +61,11 @@ def write_literal(value: int, text: np.ndarray, to: int) -> int:
 
 @compiled_step
 def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -> int:
-    """Write an integer of type `kind`; `value` has its bits as an unsigned number. Returns the end of the text."""
-    if kind & 1:
+    """Write an integer of type `kind`; `value` is its `size` bytes, read as an unsigned number.
+
+    Returns the end of the text.
+    """
+    if kind & 1:  # a signed type
         unused = 64 - 8 * size
         value = value << unused >> unused
         if value < 0:
@@ -74,26 +77,27 @@ def write_integer(kind: int, value: int, size: int, text: np.ndarray, to: int) -
 
 @compiled_step
 def write_short_decimal(bits: int, text: np.ndarray, to: int) -> int:
-    """Write a double that is a decimal of up to 15 digits without an exponent. Returns the end of the text, or HOLE.
+    """Write a double as a decimal of up to 15 digits without an exponent; `bits` are the double's.
 
-    Digits and power of ten are exact doubles, so their quotient is the double nearest to the decimal.
+    Returns the end of the text; DEFERRED if the double is no such decimal. The digits and the power of ten are exact
+    doubles, so their quotient is the double nearest to the decimal.
     """
     magnitude = abs(np.int64(bits).view(np.float64))
-    if not magnitude < _TENS[_DIGITS_MAX]:
-        return HOLE
-    for places in range(_DIGITS_MAX + 1):
-        nearest = magnitude * _TENS[places] + 0.5
+    if not magnitude < _TENS[_DIGITS_MAX]:  # "not" because NaN is not less either
+        return DEFERRED
+    for decimals in range(_DIGITS_MAX + 1):
+        nearest = magnitude * _TENS[decimals] + 0.5
         if nearest >= _TENS[_DIGITS_MAX]:
-            return HOLE
+            return DEFERRED
         digits = np.int64(nearest)
-        if digits / _TENS[places] == magnitude:
+        if digits / _TENS[decimals] == magnitude:
             if bits < 0:
                 text[to] = _MINUS
                 to += 1
-            to = _write_number(np.uint64(digits) // _POWERS[places], text, to)
+            to = _write_number(np.uint64(digits) // _POWERS[decimals], text, to)
             text[to] = _POINT
-            return _write_digits(np.uint64(digits) % _POWERS[places], max(places, 1), text, to + 1)
-    return HOLE
+            return _write_digits(np.uint64(digits) % _POWERS[decimals], max(decimals, 1), text, to + 1)
+    return DEFERRED
 
 
 @compiled_step
@@ -116,21 +120,21 @@ def _write_digits(value: np.uint64, count: int, text: np.ndarray, to: int) -> in
 
 @compiled_step
 def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int) -> int:
-    """Write a string in quotes, with JSON's escapes. Returns the end of the text, or FULL."""
+    """Write a string in quotes, with JSON's escapes. Returns the end of the text, or TEXT_FULL."""
     text[to] = _QUOTE
     to += 1
     stop = at + size
     while at < stop:
         if to > len(text) - ROOM:
-            return FULL
+            return TEXT_FULL
         count = min(stop - at, _WORD)
         word = load64(data, at)
         if count < _WORD:
             used = (1 << 8 * count) - 1
-            word = word & used | _SPACES & ~used
+            word = word & used | _SPACES & ~used  # spaces, which are not escaped, in the bytes after the string
         if _has_escapes(word):
             for i in range(count):
-                to = _write_sign(data[at + i], text, to)
+                to = _write_byte(data[at + i], text, to)
         else:
             store64(text, to, word)
             to += count
@@ -141,31 +145,31 @@ def write_string(data: np.ndarray, at: int, size: int, text: np.ndarray, to: int
 
 @compiled_step
 def _has_escapes(word: int) -> bool:
-    """Whether one of eight bytes is a sign below the space, a quote or a backslash."""
-    quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-    marks = (word - _SPACES) & ~word | (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
-    return marks & _HIGH_BITS != 0
+    """Whether one of the eight bytes of a word is less than a space, or is a quote or a backslash."""
+    quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES  # a byte is 0 where the word has the character
+    tests = (word - _SPACES) & ~word | (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes
+    return tests & _HIGH_BITS != 0
 
 
 @compiled_step
-def _write_sign(sign: int, text: np.ndarray, to: int) -> int:
+def _write_byte(byte: int, text: np.ndarray, to: int) -> int:
     """Write a byte of a string, escaped if necessary. Returns the end of the text."""
-    letter = _ESCAPES[sign]
+    letter = _ESCAPES[byte]
     if letter == 0:
-        text[to] = sign
+        text[to] = byte
         return to + 1
     text[to], text[to + 1] = _BACKSLASH, letter
     if letter != _UNICODE:
         return to + 2
-    text[to + 2], text[to + 3], text[to + 4], text[to + 5] = _ZERO, _ZERO, _HEX[sign >> 4], _HEX[sign & 0xF]
+    text[to + 2], text[to + 3], text[to + 4], text[to + 5] = _ZERO, _ZERO, _HEX[byte >> 4], _HEX[byte & 0xF]
     return to + 6
 
 
 def double_text(content: bytes) -> str:
     """The text of a double from its eight bytes. Raises Damaged if it is not finite.
 
-    The text has the fewest digits that read as the same double, with an exponent below 1e-15 and for whole numbers from
-    1e15 on.
+    The text has the fewest digits that are parsed to the same double. It has an exponent if the number is below 1e-15,
+    or is 1e15 or more.
     """
     (double,) = struct.unpack("<d", content)
     if not isfinite(double):
@@ -197,9 +201,10 @@ def opaque_text(kind: int, content: bytes) -> str:
 
 
 def _decimal(content: bytes) -> str:
-    """The text of a decimal: `content` has precision, scale, and groups of up to nine digits in four bytes or fewer.
+    """The text of a decimal.
 
-    The bits of a negative decimal are inverted.
+    `content` has its precision, its scale, and groups of up to nine digits in up to four bytes each. The bits of the
+    groups are inverted for a negative decimal, then the first bit is inverted for any decimal.
     """
     precision, scale = content[:2] if content[2:] else (0, 0)
     whole_groups, fraction_groups = divmod(precision - scale, 9), divmod(scale, 9)

@@ -1,16 +1,17 @@
 """Writes MySQL's binary JSON as MySQL's own text: byte for byte the result of a SELECT.
 
-Sources: MySQL's `json_binary.h` and `json_binary.cc` (the binary form), `json_dom.cc` (`wrapper_to_string`). A NULL
-that is forced into a NOT NULL column (INSERT IGNORE, a sql_mode that is not strict) is stored as a value of 0 bytes;
-the server reads it as the literal null (`Field_json::val_json`), and so does this module. SQL NULL is in the row's null
-bits.
+Sources: MySQL's `json_binary.h` and `json_binary.cc` (the binary form), `json_dom.cc` (`wrapper_to_string`). If NULL is
+forced into a NOT NULL column (INSERT IGNORE, a sql_mode that is not strict), the server stores a value of 0 bytes. The
+server reads such a value as the literal null (`Field_json::val_json`), and so does this module. SQL NULL is a bit of
+the row, not a value.
 
-A kernel walks the values and writes their text. It leaves holes for the scalars that it does not print: opaque values,
-and doubles that are not short decimals. `json_scalar` prints these, and the pieces are joined.
+A kernel walks the values and writes their text. It defers the scalars that it does not write: opaque values, and
+doubles that are not short decimals. Python inserts their texts (`json_scalar`) into the kernel's text afterwards.
 
-Before a kernel reads bytes, it proves that they lie within their container, and the container within its parent. The
-server shares no bytes between values: headers, keys and scalars add up to at most twice a value's bytes, if scalars in
-a header count twice. More than that is damage. This bounds time, text and holes for all offsets.
+Before a kernel reads bytes, it proves that they lie within their container, and the container within its parent. In
+bytes from the server no two values share bytes. So the sizes of all headers, keys and scalars add up to at most twice
+the size of the whole: a scalar that lies in a header is counted with the header and alone. A greater sum is damage.
+This check bounds time and memory, whatever the offsets are.
 """
 
 from typing import NamedTuple
@@ -22,11 +23,11 @@ from lakeingest.errors import UnsupportedValue
 from lakeingest.mysql.wire.compiled import compiled_step, int64, kernel, load64, number
 from lakeingest.mysql.wire.events import Damaged
 from lakeingest.mysql.wire.json_scalar import (
-    CROWDED,
     DAMAGED,
-    FULL,
-    HOLE,
+    DEFERRED,
+    DEFERRED_FULL,
     ROOM,
+    TEXT_FULL,
     double_text,
     opaque_text,
     write_integer,
@@ -36,28 +37,28 @@ from lakeingest.mysql.wire.json_scalar import (
 )
 from lakeingest.mysql.wire.values import Values
 
-# Types of the binary form. Odd numbers are the large containers, and the signed integers.
+# Types of the binary form. Odd numbers are the large containers and the signed integers.
 _LARGE_OBJECT, _LARGE_ARRAY = 1, 3
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _DOUBLE, _STRING = range(4, 13)
 _OPAQUE = 15
 _NOTHING = 256  # a value of 0 bytes, which has no type
-_SIZES = np.array(
-    [-1, -1, -1, -1, 1, 2, 2, 4, 4, 8, 8, 8, 0, -1, -1, 0]
-)  # of scalars; 0: the size precedes the content
+# The size of a scalar, by type; 0: the size precedes the content; −1: the type is not a scalar
+_SIZES = np.array([-1, -1, -1, -1, 1, 2, 2, 4, 4, 8, 8, 8, 0, -1, -1, 0])
 _SMALL, _LARGE = 2, 4  # bytes of a count, a size or an offset in a container
 _KEY_SIZE = 2  # bytes of a key's size
-_PACKED_BITS = 35  # of the size of a string or an opaque value, seven per byte; the highest bit: more follow
-_PACKED_MORE = 0x80
-_DEPTH_MAX = 100
+_PACKED_BITS = 35  # at most, of the size of a string or an opaque value; each byte has seven of them
+_PACKED_MORE = 0x80  # the highest bit of such a byte: another byte follows
+_DEPTH_MAX = 100  # of containers within each other, as in the server
 _VAR_STRING = 253  # a type of MySQL's columns; its opaque values are printed as strings
 
-# Columns of an open container: its begin and end, its width, the entry of its next key (0 in an array), the entry of
-# its next value, and the end of its entries.
+# Columns of an open container: its begin and end; the bytes of a number in its header; the offset of the entry of its
+# next key (0 in an array), and of its next value; the end of its entries.
 _BASE, _END, _WIDTH, _KEY, _VALUE, _ENTRIES_END = range(6)
 
-# Columns of a hole: its row, its offset in the text, the begin of its content, its size, and the opaque value's type.
-_ROW, _PLACE, _START, _SIZE, _TYPE = range(5)
-_IS_DOUBLE = -1  # instead of a type
+# Columns of a deferred scalar: its row; the offset in the text at which its text is missing; the begin and the size of
+# its content; the type of the opaque value, or _IS_DOUBLE.
+_ROW, _TEXT_AT, _START, _SIZE, _TYPE = range(5)
+_IS_DOUBLE = -1
 
 _DONE = 0
 _TEXT_MAX = 2**31 - 1  # bytes in a column of pa.string()
@@ -67,45 +68,49 @@ _OBJECT_OPENS, _OBJECT_CLOSES, _ARRAY_OPENS, _ARRAY_CLOSES = b"{}[]"
 
 
 class _Output(NamedTuple):
-    """The output of the kernels: the text, the holes in it, and the open containers."""
+    """Arrays that the kernel writes to."""
 
     text: np.ndarray
-    holes: np.ndarray
-    frames: np.ndarray
+    deferred: np.ndarray  # the deferred scalars
+    frames: np.ndarray  # the open containers, the outermost first
 
 
 def json_texts(values: Values) -> pa.Array:
     """The text of each value, of type string.
 
-    Raises Damaged, with the row's number, for bytes that the server does not write, UnsupportedValue above 2 GiB.
+    Raises Damaged, with the row's number, for bytes that the server does not write, and UnsupportedValue if the texts
+    have more than 2 GiB.
     """
-    text, offsets, holes = _write(values)
-    if len(holes):
-        text, offsets = _fill(values.data, text, offsets, holes)
+    text, offsets, deferred = _write_texts(values)
+    if len(deferred):
+        text, offsets = _insert_deferred(values.data, text, offsets, deferred)
     texts = values.column(pa.string(), offsets, text)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        raise Damaged(f"row {_first_bad(texts)}: JSON that is not UTF-8") from None
+        raise Damaged(f"row {_first_not_utf8(texts)}: JSON that is not UTF-8") from None
     return texts
 
 
-def _write(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All texts with holes in one array, the offset of each text and of the end of the last one, and the holes."""
+def _write_texts(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Write all texts into one array, without the texts of deferred scalars. When an array is full, it is doubled.
+
+    Returns this array; the offset of each text and of the end of the last one; and the deferred scalars.
+    """
     size = min(2 * int(values.size.sum(dtype=np.int64)) + ROOM, _TEXT_MAX)
-    text, holes = np.empty(size, np.uint8), np.empty((len(values) + 1, 5), np.int64)
+    text, deferred = np.empty(size, np.uint8), np.empty((len(values) + 1, 5), np.int64)
     frames = np.empty((_DEPTH_MAX, 6), np.int64)
     offsets = np.zeros(len(values) + 1, np.int32)
-    row = held = 0
+    row = count = 0
     while True:
-        output = _Output(text, holes, frames)
-        status, row, held = _write_rows(values.data, values.start, values.size, row, output, offsets, held)
+        output = _Output(text, deferred, frames)
+        status, row, count = _write_rows(values.data, values.start, values.size, row, output, offsets, count)
         if status == _DONE:
-            return text[: offsets[-1]], offsets, holes[:held]
+            return text[: offsets[-1]], offsets, deferred[:count]
         if status == DAMAGED:
             raise Damaged(f"row {row}: bytes that are not MySQL's binary JSON")
-        if status == CROWDED:
-            holes = _grown(holes, held)
+        if status == DEFERRED_FULL:
+            deferred = _grown(deferred, count)
         elif len(text) < _TEXT_MAX:
             text = _grown(text, offsets[row])
         else:
@@ -113,27 +118,34 @@ def _write(values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _grown(array: np.ndarray, used: int) -> np.ndarray:
+    """An array twice as long that begins with the first `used` entries of `array`."""
     grown = np.empty((min(2 * len(array), _TEXT_MAX), *array.shape[1:]), array.dtype)
     grown[:used] = array[:used]
     return grown
 
 
-def _fill(data: np.ndarray, text: np.ndarray, offsets: np.ndarray, holes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The texts with the holes filled in one array, and the offset of each text and of the end of the last one."""
+def _insert_deferred(
+    data: np.ndarray, text: np.ndarray, offsets: np.ndarray, deferred: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Insert the texts of the deferred scalars.
+
+    Returns the complete texts in one array; and the offset of each text and of the end of the last one.
+    """
     pieces: list[memoryview | bytes] = []
     sizes = [0]
     whole, at = memoryview(text), 0  # type: ignore[arg-type]
-    for row, place, start, size, kind in holes.tolist():
+    for row, text_at, start, size, kind in deferred.tolist():
         content = data[start : start + size].tobytes()
         try:
-            filling = double_text(content) if kind == _IS_DOUBLE else opaque_text(kind, content)
+            scalar = double_text(content) if kind == _IS_DOUBLE else opaque_text(kind, content)
         except Damaged as error:
             raise Damaged(f"row {row}: {error}") from None
-        pieces += whole[at:place], filling.encode()
-        sizes.append(len(filling))
-        at = place
+        pieces += whole[at:text_at], scalar.encode()
+        sizes.append(len(scalar))
+        at = text_at
     pieces.append(whole[at:])
-    moved = np.cumsum(sizes)[np.searchsorted(holes[:, _ROW], np.arange(len(offsets)))]
+    # an offset moves by the sizes of all texts that were inserted in earlier rows
+    moved = np.cumsum(sizes)[np.searchsorted(deferred[:, _ROW], np.arange(len(offsets)))]
     if offsets[-1] + moved[-1] > _TEXT_MAX:
         raise _too_large()
     return np.frombuffer(b"".join(pieces), np.uint8), (offsets + moved).astype(np.int32)
@@ -143,7 +155,7 @@ def _too_large() -> UnsupportedValue:
     return UnsupportedValue("the JSON texts of a batch have more than 2 GiB; exclude the table with tables.exclude")
 
 
-def _first_bad(texts: pa.Array) -> int:
+def _first_not_utf8(texts: pa.Array) -> int:
     """The first row whose text is not UTF-8."""
     for row, text in enumerate(texts.cast(pa.binary())):
         try:
@@ -155,57 +167,68 @@ def _first_bad(texts: pa.Array) -> int:
 
 @kernel
 def _write_rows(
-    data: np.ndarray, start: np.ndarray, size: np.ndarray, row: int, output: _Output, offsets: np.ndarray, held: int
+    data: np.ndarray, start: np.ndarray, size: np.ndarray, row: int, output: _Output, offsets: np.ndarray, count: int
 ) -> tuple[int, int, int]:
-    """Write the texts of the rows from `row` on. Returns a status, its row, and the number of holes before this row."""
+    """Write the texts of the rows from `row` on; `count` is the number of scalars that were deferred before.
+
+    Returns a status, its row, and the number of scalars that were deferred before this row.
+    """
     to = int64(offsets[row])
     while row < len(start):
         if start[row] >= 0:
-            to, after = _write_value(data, int64(start[row]), int64(start[row] + size[row]), output, to, held, row)
+            to, new_count = _write_value(data, int64(start[row]), int64(start[row] + size[row]), output, to, count, row)
             if to < 0:
-                return to, row, held
-            held = after
+                return to, row, count
+            count = new_count
         row += 1
         offsets[row] = to
-    return _DONE, row, held
+    return _DONE, row, count
 
 
 @compiled_step
-def _write_value(data: np.ndarray, at: int, end: int, output: _Output, to: int, held: int, row: int) -> tuple[int, int]:
-    """Write the text of a row's value. Returns the end of the text, or a negative status; and the number of holes."""
-    text, holes, frames = output
-    budget = 2 * (end - at)
+def _write_value(
+    data: np.ndarray, at: int, end: int, output: _Output, to: int, count: int, row: int
+) -> tuple[int, int]:
+    """Write the text of a row's value, from `to` on.
+
+    Returns the end of the text, or a negative status; and the number of deferred scalars, `count` included.
+    """
+    text, deferred, frames = output
+    budget = 2 * (end - at)  # bytes that all headers, keys and scalars may have in sum
     kind = data[at] if at < end else _NOTHING
     at += 1
     depth = int64(0)
     while True:
         if to > len(text) - ROOM:
-            return FULL, held
+            return TEXT_FULL, count
         if kind <= _LARGE_ARRAY:
-            after, used = _open(data, kind, at, end, text, to, frames, depth)
+            text_end, used = _open_container(data, kind, at, end, text, to, frames, depth)
             depth += 1
         else:
-            after, used = _write_scalar(data, kind, at, end, text, to)
-        if after == HOLE:
-            after, held = _leave_hole(data, kind, at, end, to, holes, held, row)
-        to = after
+            text_end, used = _write_scalar(data, kind, at, end, text, to)
+        if text_end == DEFERRED:
+            text_end, count = _defer(data, kind, at, end, to, deferred, count, row)
+        to = text_end
         budget -= used
         if to < 0 or budget < 0:
-            return min(to, DAMAGED), held
-        to, depth = _close(text, to, frames, depth)
+            return min(to, DAMAGED), count
+        to, depth = _close_containers(text, to, frames, depth)
         if depth == 0:
-            return to, held
-        to, used, kind, at, end = _next(data, text, to, frames, depth - 1)
+            return to, count
+        to, used, kind, at, end = _next_value(data, text, to, frames, depth - 1)
         budget -= used
         if to < 0:
-            return to, held
+            return to, count
 
 
 @compiled_step
-def _open(
+def _open_container(
     data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int]:
-    """Enter a container. Returns the end of the text, or DAMAGED; and the size of the container's header."""
+    """Write a container's opening bracket, and add the container to `frames` at `level`.
+
+    Returns the end of the text, or DAMAGED; and the size of the container's header.
+    """
     width = _LARGE if kind & 1 else _SMALL
     if level == _DEPTH_MAX or end - at < 2 * width:
         return DAMAGED, 0
@@ -225,8 +248,11 @@ def _open(
 
 
 @compiled_step
-def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
-    """Leave the containers that have no more values. Returns the end of the text, and the number of open containers."""
+def _close_containers(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[int, int]:
+    """Write the closing brackets of the innermost containers, as far as they have no more values.
+
+    Returns the end of the text, and the number of containers that stay open.
+    """
     while depth > 0 and frames[depth - 1, _VALUE] == frames[depth - 1, _ENTRIES_END]:
         depth -= 1
         text[to] = _OBJECT_CLOSES if frames[depth, _KEY] else _ARRAY_CLOSES
@@ -235,17 +261,17 @@ def _close(text: np.ndarray, to: int, frames: np.ndarray, depth: int) -> tuple[i
 
 
 @compiled_step
-def _next(
+def _next_value(
     data: np.ndarray, text: np.ndarray, to: int, frames: np.ndarray, level: int
 ) -> tuple[int, int, int, int, int]:
-    """Go to the next value of a container, and write the comma and key before it.
+    """Write the comma and the key before the next value of the container at `level`, and find this value.
 
-    Returns the end of the text, or a negative status; the size of the value's key; the value's type, its begin, and the
-    end that it must not exceed.
+    Returns the end of the text, or a negative status; the size of the value's key; the value's type; its begin; and the
+    end that the value must not exceed.
     """
     base, end, width = frames[level, _BASE], frames[level, _END], frames[level, _WIDTH]
     key, value, entries_end = frames[level, _KEY], frames[level, _VALUE], frames[level, _ENTRIES_END]
-    if (key or value) > base + 2 * width:
+    if (key or value) > base + 2 * width:  # not the first entry, which follows count and size
         text[to], text[to + 1] = _COMMA, _SPACE
         to += 2
     size = 0
@@ -261,7 +287,7 @@ def _next(
         to += 2
     frames[level, _VALUE] = value + 1 + width
     kind = data[value]
-    if _LITERAL <= kind <= _UINT16 or (width == _LARGE and _INT32 <= kind <= _UINT32):
+    if _LITERAL <= kind <= _UINT16 or (width == _LARGE and _INT32 <= kind <= _UINT32):  # the entry has the scalar
         return to, size, kind, value + 1, value + 1 + width
     at = base + number(data, value + 1, width)
     if at < entries_end:
@@ -271,10 +297,10 @@ def _next(
 
 @compiled_step
 def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarray, to: int) -> tuple[int, int]:
-    """Write a scalar. Returns the end of the text, or a negative status; and the size of the scalar in bytes."""
+    """Write a scalar. Returns the end of the text, or a negative status; and the number of the scalar's bytes."""
     if kind == _NOTHING:
         return write_literal(int64(0), text, to), 0
-    start, size = _content(data, kind, at, end)
+    start, size = _find_content(data, kind, at, end)
     if size < 0:
         return DAMAGED, 0
     if kind == _STRING or (kind == _OPAQUE and data[at] == _VAR_STRING):
@@ -284,37 +310,38 @@ def _write_scalar(data: np.ndarray, kind: int, at: int, end: int, text: np.ndarr
     elif kind == _DOUBLE:
         to = write_short_decimal(load64(data, start), text, to)
     elif kind == _OPAQUE:
-        to = HOLE
+        to = DEFERRED
     else:
         to = write_integer(kind, number(data, start, size), size, text, to)
     return to, start + size - at
 
 
 @compiled_step
-def _leave_hole(
-    data: np.ndarray, kind: int, at: int, end: int, to: int, holes: np.ndarray, held: int, row: int
+def _defer(
+    data: np.ndarray, kind: int, at: int, end: int, to: int, deferred: np.ndarray, count: int, row: int
 ) -> tuple[int, int]:
-    """Leave a hole for a scalar. Returns the end of the text, or CROWDED; and the number of holes."""
-    if held == len(holes):
-        return CROWDED, held
-    start, size = _content(data, kind, at, end)
-    holes[held, _ROW], holes[held, _PLACE], holes[held, _START], holes[held, _SIZE] = row, to, start, size
-    holes[held, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]
-    return to, held + 1
+    """Add a scalar to `deferred`. Returns the end of the text, or DEFERRED_FULL; and the number of deferred scalars."""
+    if count == len(deferred):
+        return DEFERRED_FULL, count
+    start, size = _find_content(data, kind, at, end)
+    deferred[count, _ROW], deferred[count, _TEXT_AT] = row, to
+    deferred[count, _START], deferred[count, _SIZE] = start, size
+    deferred[count, _TYPE] = _IS_DOUBLE if kind == _DOUBLE else data[at]
+    return to, count + 1
 
 
 @compiled_step
-def _content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
-    """The begin of a scalar's content, and its size: negative if it is cut, or if the type is not a scalar."""
+def _find_content(data: np.ndarray, kind: int, at: int, end: int) -> tuple[int, int]:
+    """The begin and the size of a scalar's content; a negative size if the content is cut, or `kind` is no scalar."""
     size = _SIZES[kind] if kind <= _OPAQUE else -1
     if size == 0:
-        at, size = _packed(data, at + 1 if kind == _OPAQUE else at, end)
+        at, size = _read_size(data, at + 1 if kind == _OPAQUE else at, end)
     return at, size if size <= end - at else -1
 
 
 @compiled_step
-def _packed(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """The end of a packed size, and the size: negative if it is cut."""
+def _read_size(data: np.ndarray, at: int, end: int) -> tuple[int, int]:
+    """Read the size of a string or an opaque value: the offset behind it, and the size; −1 as size if it is cut."""
     size = 0
     for shift in range(0, _PACKED_BITS, 7):
         if at >= end:

@@ -1,6 +1,7 @@
-"""Compiles all kernels ahead of time: it runs each part of the decoder on empty input.
+"""Compiles all kernels ahead of time, by running each part of the decoder on empty input.
 
-`python -m lakeingest.mysql.wire.kernels` compiles them, unless the cache has them, and prints the files of the cache.
+`python -m lakeingest.mysql.wire.kernels` compiles the kernels, unless the cache has all of them, and prints the files
+of the cache.
 """
 
 import numpy as np
@@ -20,16 +21,16 @@ from lakeingest.mysql.wire.row_events import walk_rows
 from lakeingest.mysql.wire.segment import SegmentDecoder
 from lakeingest.mysql.wire.values import Values
 
-_ANY = Values.of(())
+_NO_VALUES = Values.of(())
 _ID = Column("id", Kind.INT64, SourceType("bigint", "bigint"), nullable=False)
 _AT = Column("at", Kind.DATETIME, SourceType("datetime", "datetime"))
 _TIME = Column("time", Kind.TIME, SourceType("time", "time"))
 
 
 def compile_kernels() -> None:
-    """Compile every kernel for the types that it is called with, or load it from the cache.
+    """Compile each kernel for the types that it is called with, or load it from the cache.
 
-    The kernels that a first copy needs come first.
+    The kernels for result sets come first, because the first copy of tables needs them before those for the binlog.
     """
     _compile_result_sets()
     _compile_segments()
@@ -40,29 +41,29 @@ def _compile_result_sets() -> None:
     """Compile the kernels that read result sets."""
     table = TableSchema(TableId("", ""), (_ID,), ("id",))
     list(ResultSet(table, (Sent(FieldType.LONGLONG),), 1).take(0))
-    numbers.integers(_ANY, 8, pa.int64(), signed=True)
-    charsets.texts(_ANY, "utf8mb4")
-    numbers.decimal_texts(_ANY, 9, 0)
-    temporals.binary_days(_ANY, _AT)
-    temporals.binary_times(_ANY, _TIME)
-    charsets.texts(_ANY, "latin1")
+    numbers.integers(_NO_VALUES, 8, pa.int64(), signed=True)
+    charsets.texts(_NO_VALUES, "utf8mb4")
+    numbers.decimal_texts(_NO_VALUES, 9, 0)
+    temporals.binary_days(_NO_VALUES, _AT)
+    temporals.binary_times(_NO_VALUES, _TIME)
+    charsets.texts(_NO_VALUES, "latin1")
 
 
 def _compile_segments() -> None:
-    """Compile the kernels that read the binlog, beside those of result sets."""
+    """Compile the kernels that only the binlog needs."""
     start = FilePosition("binlog.000001", 4)
     list(SegmentDecoder(Segment("", 1, start, start, GtidSet()), start, {}, gtids=True).take(0))
     Maps().table(0, 0)
-    places, bytes_, cells = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 0), np.int32)
-    frame_bare_events(bytes_, 0, 0, places, places)
+    offsets, bytes_, cells = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty((0, 0), np.int32)
+    frame_bare_events(bytes_, 0, 0, offsets, offsets)
     events, rows, kinds = np.empty(0, np.int32), np.empty((0, len(Row)), np.int64), np.empty(0, np.int8)
-    walk_rows(bytes_, rows, places, np.zeros(3, np.int64), places, bytes_, cells, cells, events, events, kinds)
-    numbers.packed_decimals(_ANY, 9, 0)
-    temporals.dates(_ANY, _AT)
-    temporals.datetimes(_ANY, 0, _AT)
-    temporals.timestamps(_ANY, 0, _AT, fraction_counts=False)
-    temporals.times(_ANY, 0, _TIME)
-    json_texts(_ANY)
+    walk_rows(bytes_, rows, offsets, np.zeros(3, np.int64), offsets, bytes_, cells, cells, events, events, kinds)
+    numbers.packed_decimals(_NO_VALUES, 9, 0)
+    temporals.dates(_NO_VALUES, _AT)
+    temporals.datetimes(_NO_VALUES, 0, _AT)
+    temporals.timestamps(_NO_VALUES, 0, _AT, fraction_counts=False)
+    temporals.times(_NO_VALUES, 0, _TIME)
+    json_texts(_NO_VALUES)
 
 
 if __name__ == "__main__":

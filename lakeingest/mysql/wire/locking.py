@@ -1,70 +1,76 @@
-"""Decides whether a DDL statement locked out all other transactions of a copied table. Pure.
+"""Decides whether a DDL statement had an exclusive metadata lock of a copied table. Pure.
 
-ALTER, DROP, RENAME and TRUNCATE TABLE, CREATE and DROP INDEX, and DROP DATABASE take an exclusive metadata lock. The
-lock waits for the end of each transaction that has changed the table, and is kept until the statement is in force. The
-same holds if the copied table gets its name from the statement, or exchanges its rows with a partition. Source: MySQL
-manual, "Metadata Locking".
+ALTER, DROP, RENAME and TRUNCATE TABLE, CREATE and DROP INDEX, and DROP DATABASE take this lock. They get the lock only
+when each transaction that has changed the table has ended, and keep it until they have taken effect. They also lock a
+table to whose name another table is renamed, or that exchanges its rows with a partition. Source: MySQL manual,
+"Metadata Locking".
 """
 
 from lakeingest.core.schema import TableSchema
-from lakeingest.mysql.wire.ddl import Action, DdlReader, split
+from lakeingest.mysql.wire.ddl import Action, DdlReader, split_at_commas
 from lakeingest.mysql.wire.query import Query
 from lakeingest.mysql.wire.tokens import Unclear, readings
 
-_SHARED = ("ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")  # partitions, while others may change the table
+# Actions on partitions during which other transactions may change the table
+_WITHOUT_LOCK = ("ANALYZE", "CHECK", "OPTIMIZE", "REPAIR")
 
 
-def has_alone(query: Query, schema: TableSchema) -> bool:
-    """Whether all transactions that changed the table had certainly ended before a DDL statement; in doubt, False."""
+def had_exclusive_lock(query: Query, schema: TableSchema) -> bool:
+    """Whether a DDL statement had an exclusive lock of the table; in doubt, False.
+
+    If it had, each transaction that changed the table had ended before the statement.
+    """
+    copied = {schema.table: schema}
     try:
-        return all(_ExactReader(tokens, query.database, {schema.table: schema}).locks() for tokens in readings(query))
+        return all(_ExactReader(tokens, query.database, copied).locks_copied_table() for tokens in readings(query))
     except Unclear:
         return False
 
 
 class _ExactReader(DdlReader):
-    """A reader for which a name in another spelling is no copied table: it may be another table."""
+    """Reads a statement with exact names: a name in another spelling than the copied table's may be another table."""
 
-    def locks(self) -> bool:
-        """Whether the statement locks the copied table."""
-        match self._word():
+    def locks_copied_table(self) -> bool:
+        """Whether the statement takes an exclusive lock of the copied table."""
+        match self._read_word():
             case "ALTER":
                 self._expect("TABLE")
-                if self._table():
-                    return not (self._has("PARTITION") and self._has(*_SHARED))
-                actions = split(self._tokens[self._at :])
-                return any(_ExactAction(action, self._database, self._copied).others() for action in actions)
+                if self._read_tables():
+                    return not (self._has("PARTITION") and self._has(*_WITHOUT_LOCK))
+                actions = split_at_commas(self._tokens[self._at :])
+                return any(_ExactAction(tokens, self._database, self._copied).other_tables() for tokens in actions)
             case "CREATE":
                 self._skip("UNIQUE", "FULLTEXT", "SPATIAL")
-                return self._index()
+                return self._read_index()
             case "DROP":
                 if self._skip("DATABASE", "SCHEMA"):
                     self._skip_all("IF", "EXISTS")
-                    return self._name() in {table.database for table in self._copied}
+                    return self._read_name() in {table.database for table in self._copied}
                 if self._peek() == "INDEX":
-                    return self._index()
+                    return self._read_index()
                 self._expect("TABLE")
                 self._skip_all("IF", "EXISTS")
-                return self._any_of_list()
+                return self._read_table_list()
             case "RENAME":
                 self._expect("TABLE")
-                return self._rename()
+                return self._read_rename()
             case "TRUNCATE":
                 self._skip("TABLE")
-                return bool(self._table())
+                return bool(self._read_tables())
         return False
 
-    def _index(self) -> bool:
-        """Whether the index whose name comes next belongs to the copied table."""
+    def _read_index(self) -> bool:
+        """Read INDEX, its name and its table. Returns whether this table is the copied table."""
         self._expect("INDEX")
-        self._name()
+        self._read_name()
         if self._skip("USING", "TYPE"):
-            self._name()
+            self._read_name()
         self._expect("ON")
-        return bool(self._table())
+        return bool(self._read_tables())
 
-    def _table(self) -> list[TableSchema]:
-        table_id = self._table_id()
+    def _read_tables(self) -> list[TableSchema]:
+        """Read a table's name. Returns the copied table if it has exactly this name."""
+        table_id = self._read_table_id()
         return [schema for table, schema in self._copied.items() if table == table_id]
 
 

@@ -5,65 +5,72 @@ import numpy as np
 from lakeingest.core.schema import TableId
 from lakeingest.mysql.wire.compiled import SLACK
 from lakeingest.mysql.wire.events import Event, read_table_name
-from lakeingest.mysql.wire.follow import Map, map_place
+from lakeingest.mysql.wire.follow import Map, map_index
 
-_PLACES = 1 << 10
-_BYTES = 1 << 16
+_ENTRIES = 1 << 10  # of the hash table at first
+_BYTES = 1 << 16  # of the events at first
 _IDS_MAX = 10_000  # a server with more tables than its table cache holds assigns new ids all the time
 
 
 class Maps:
-    """A hash table by table id (`follow.Map`), and the bytes of its entries' events."""
+    """A hash table of TABLE_MAP events by table id, `entries` (`follow.Map`), and the events' bytes, `data`."""
 
     def __init__(self) -> None:
-        self.places = np.zeros((_PLACES, len(Map)), np.int64)
+        self.entries = np.zeros((_ENTRIES, len(Map)), np.int64)
         self.data = np.empty(_BYTES + SLACK, np.uint8)
         self.met = set[TableId]()  # the tables of all events
-        self._used = 0
-        self._count = 0
-        self._most = _IDS_MAX  # the maps of the current transaction stay, even if they are more
+        self._used = 0  # bytes of `data`
+        self._count = 0  # of entries that are not free
+        self._count_max = _IDS_MAX  # then entries are forgotten, but never those of the current transaction
 
-    def met_by(self, event: Event) -> TableId:
-        """The table of a TABLE_MAP event, which is added to `met`."""
+    def meet(self, event: Event) -> TableId:
+        """Add the table of a TABLE_MAP event to `met`; return the table."""
         table = read_table_name(event)
         self.met.add(table)
         return table
 
     def add(self, table_id: int, payload: bytes, table: int, seen: int) -> None:
-        """Add a TABLE_MAP event of table number `table` (−1: it is not copied), seen in transaction number `seen`."""
-        if self._count >= self._most:
+        """Add a TABLE_MAP event: `payload` has its bytes without the header.
+
+        `table` is the number of the table, −1 if the table is not copied; `seen` is the number of the transaction.
+        """
+        if self._count >= self._count_max:
             self._forget(seen)
-        if 2 * self._count >= len(self.places):
-            self._rebuild(self.places[self.places[:, Map.SIZE] > 0], 2 * len(self.places))
+        if 2 * self._count >= len(self.entries):
+            self._rebuild(self.entries[self.entries[:, Map.SIZE] > 0], 2 * len(self.entries))
         if self._used + len(payload) + SLACK > len(self.data):
             self.data = np.concatenate([self.data, np.empty(len(self.data) + len(payload), np.uint8)])
-        place = map_place(self.places, table_id)
-        if not self.places[place, Map.SIZE]:
+        index = map_index(self.entries, table_id)
+        if not self.entries[index, Map.SIZE]:
             self._count += 1
         self.data[self._used : self._used + len(payload)] = np.frombuffer(payload, np.uint8)
-        self.places[place] = (table_id, self._used, len(payload), table, seen)
+        self.entries[index] = (table_id, self._used, len(payload), table, seen)
         self._used += len(payload)
 
     def table(self, table_id: int, seen: int) -> int | None:
-        """The number of the table with this id, −1 if it is not copied; None if the transaction has no event of it."""
-        entry = self.places[map_place(self.places, table_id)]
+        """The number of the table with this id; −1 if the table is not copied.
+
+        None if the transaction number `seen` has no TABLE_MAP event with this id.
+        """
+        entry = self.entries[map_index(self.entries, table_id)]
         return int(entry[Map.TABLE]) if entry[Map.SIZE] and entry[Map.SEEN] == seen else None
 
     def _forget(self, seen: int) -> None:
-        """Forget all maps but those of the current transaction."""
-        current = self.places[(self.places[:, Map.SIZE] > 0) & (self.places[:, Map.SEEN] == seen)]
+        """Forget all entries but those of the current transaction, whose number is `seen`."""
+        current = self.entries[(self.entries[:, Map.SIZE] > 0) & (self.entries[:, Map.SEEN] == seen)]
         current = current[np.argsort(current[:, Map.START])]
         self._used = 0
-        for entry in current:  # in order of their bytes, which move to the front over forgotten bytes
+        for entry in current:  # by offset, because each event's bytes move to the front, over bytes already moved
             start, size = int(entry[Map.START]), int(entry[Map.SIZE])
             self.data[self._used : self._used + size] = self.data[start : start + size]
             entry[Map.START] = self._used
             self._used += size
-        self._rebuild(current, max(_PLACES, 1 << (4 * len(current)).bit_length()))
-        self._most = max(_IDS_MAX, 2 * len(current))
+        self._rebuild(current, max(_ENTRIES, 1 << (4 * len(current)).bit_length()))
+        self._count_max = max(_IDS_MAX, 2 * len(current))  # so that a large transaction forgets rarely
 
     def _rebuild(self, entries: np.ndarray, size: int) -> None:
-        self.places = np.zeros((size, len(Map)), np.int64)
+        """Make a hash table of `size` entries that has these entries."""
+        self.entries = np.zeros((size, len(Map)), np.int64)
         self._count = len(entries)
         for entry in entries:
-            self.places[map_place(self.places, int(entry[Map.ID]))] = entry
+            self.entries[map_index(self.entries, int(entry[Map.ID]))] = entry

@@ -1,4 +1,4 @@
-"""Decodes ENUM and SET in row images: they hold numbers of members, whose texts are in the TABLE_MAP event."""
+"""Decodes ENUM and SET in row images: the images have the numbers of members, the TABLE_MAP event has their texts."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ from lakeingest.mysql.wire.values import Values
 
 
 def enums(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """ENUM: the member of each number, from 1 on; 0 is the empty string that MySQL stores for an invalid value."""
+    """ENUM: the member with each number, from 1 on; 0 is the empty string, which MySQL stores for an invalid value."""
     numbers = unsigned(values, width)
     if len(numbers) and int(numbers.max()) > len(members):
         raise Damaged(f"an ENUM with the number {int(numbers.max())} of {len(members)} members")
@@ -17,10 +17,10 @@ def enums(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
 
 
 def sets(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
-    """SET: the members of the set bits, joined by commas; the first member is the lowest bit."""
-    bits, indexes = np.unique(unsigned(values, width), return_inverse=True)
+    """SET: for each number, the members whose bits are 1, joined by commas. The lowest bit is the first member's."""
+    numbers, indexes = np.unique(unsigned(values, width), return_inverse=True)
     texts = []
-    for mask in bits.astype(np.uint64).tolist():
+    for mask in numbers.astype(np.uint64).tolist():
         if mask >> len(members):
             raise Damaged(f"a SET with bits that none of its {len(members)} members has")
         texts.append(",".join(member for bit, member in enumerate(members) if mask >> bit & 1))
@@ -28,6 +28,6 @@ def sets(values: Values, width: int, members: tuple[str, ...]) -> pa.Array:
 
 
 def _texts(values: Values, indexes: np.ndarray, texts: list[str]) -> pa.Array:
-    """The text at each index of `texts`; NULL in the rows whose values are NULL."""
+    """For each row, the text at its index in `texts`; NULL if the row's value is NULL."""
     column = values.column(pa.int64(), indexes.astype(np.int64, copy=False))
     return pa.array(texts, pa.string()).take(column)

@@ -1,4 +1,4 @@
-"""Decodes numbers of result sets and row images: integers, floats, years, bits, and decimals packed or as text.
+"""Decodes numbers of result sets and row images: integers, floats, years, bits, and decimals (packed, or as texts).
 
 Sources: MySQL's protocol documentation, "Binary Protocol Value"; MySQL manual, "Precision Math: DECIMAL Data Type
 Characteristics" (nine digits in four bytes).
@@ -15,18 +15,18 @@ from lakeingest.mysql.wire.values import Values
 from lakeingest.rows import VECTOR
 
 _FLOAT_BYTES = 4
-_GROUP = 9  # digits in four bytes
-_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # by number of digits
+_GROUP = 9  # digits of a whole group of a packed decimal
+_GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # the size of a group, by its number of digits
 _POWERS = np.array([10**digits for digits in range(_GROUP + 1)], np.int64)
-_LOW = 0xFFFFFFFF
+_LOW = 0xFFFFFFFF  # the lower 32 bits
 _MINUS, _POINT, _ZERO = ord("-"), ord("."), ord("0")
-_BIAS = 1900  # of a year
+_FIRST_YEAR = 1900
 
 
 def integers(values: Values, width: int, arrow_type: pa.DataType, *, signed: bool) -> pa.Array:
-    """Numbers of `width` bytes, least byte first, as a column of an integer type that holds them."""
-    numbers = _integers(values, width, signed=signed)
-    if pa.types.is_decimal(arrow_type):  # an unsigned number of eight bytes
+    """Numbers of `width` bytes, least byte first, as a column of integers, or of decimals with 20 digits."""
+    numbers = _as_int64(values, width, signed=signed)
+    if pa.types.is_decimal(arrow_type):  # for an unsigned number of eight bytes: the lower half of 128 bits
         wide = np.zeros((len(values), 2), np.int64)
         wide[:, 0] = numbers
         return values.column(arrow_type, wide)
@@ -35,12 +35,12 @@ def integers(values: Values, width: int, arrow_type: pa.DataType, *, signed: boo
 
 def floats(values: Values) -> pa.Array:
     """FLOAT, exact."""
-    return values.column(pa.float32(), _integers(values, 4, signed=False).astype(np.uint32))
+    return values.column(pa.float32(), _as_int64(values, 4, signed=False).astype(np.uint32))
 
 
 def doubles(values: Values) -> pa.Array:
     """DOUBLE, exact."""
-    return values.column(pa.float64(), _integers(values, 8, signed=True))
+    return values.column(pa.float64(), _as_int64(values, 8, signed=True))
 
 
 def vectors(values: Values) -> pa.Array:
@@ -57,28 +57,28 @@ def vectors(values: Values) -> pa.Array:
 
 
 def years(values: Values) -> pa.Array:
-    """YEAR in a row image: one byte, 0 or the years since 1900."""
-    numbers = _integers(values, 1, signed=False)
-    return values.column(pa.int32(), np.where(numbers == 0, 0, numbers + _BIAS).astype(np.int32))
+    """YEAR in a row image: one byte, 0 for the year 0, else the number of years since 1900."""
+    numbers = _as_int64(values, 1, signed=False)
+    return values.column(pa.int32(), np.where(numbers == 0, 0, numbers + _FIRST_YEAR).astype(np.int32))
 
 
 def booleans(values: Values) -> pa.Array:
-    """BIT(1): one byte."""
-    bits = np.packbits(_integers(values, 1, signed=False) & 1, bitorder="little")
+    """BIT(1) as a boolean: the lowest bit of one byte."""
+    bits = np.packbits(_as_int64(values, 1, signed=False) & 1, bitorder="little")
     return values.column(pa.bool_(), bits)
 
 
 def flags(values: Values) -> pa.Array:
     """TINYINT(1) as a boolean. Raises ValueError for a value that is neither 0 nor 1."""
-    numbers = _integers(values, 1, signed=True)
+    numbers = _as_int64(values, 1, signed=True)
     if np.any((numbers != 0) & (numbers != 1) & (values.start >= 0)):
         raise ValueError("a TINYINT(1) is neither 0 nor 1, so it is not a boolean; set tinyint1 to int")
     return pa.array(numbers == 1, mask=values.start < 0)
 
 
 def unsigned(values: Values, width: int) -> np.ndarray:
-    """Unsigned numbers of `width` bytes as int64, 0 for NULL; the upper half of 8-byte numbers is negative."""
-    return _integers(values, width, signed=False)
+    """Unsigned numbers of `width` bytes as int64, 0 for NULL. Numbers of 8 bytes from 2^63 on become negative."""
+    return _as_int64(values, width, signed=False)
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
@@ -90,14 +90,17 @@ def packed_decimals(values: Values, precision: int, scale: int) -> pa.Array:
     """DECIMAL of up to 38 digits in a row image. Raises Damaged for invalid digits."""
     groups = np.array(_groups(precision, scale), np.int64)
     wide = np.empty((len(values), 2), np.int64)
-    _refuse(_packed_decimals(values.data, values.start, groups, wide))
+    _require_no_invalid(_read_packed_decimals(values.data, values.start, groups, wide))
     return values.column(pa.decimal128(precision, scale), wide)
 
 
 def decimal_texts(values: Values, precision: int, scale: int) -> pa.Array:
-    """DECIMAL of up to 38 digits from its text. Raises Damaged unless it has exactly `scale` digits after the point."""
+    """DECIMAL of up to 38 digits in a result set, from its text.
+
+    Raises Damaged for a text that is no number, has too many digits, or has not exactly `scale` digits after the point.
+    """
     wide = np.empty((len(values), 2), np.int64)
-    _refuse(_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
+    _require_no_invalid(_read_decimal_texts(values.data, values.start, values.size, precision - scale, scale, wide))
     return values.column(pa.decimal128(precision, scale), wide)
 
 
@@ -113,10 +116,9 @@ def numeral_texts(values: Values) -> pa.Array:
 
 
 def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
-    """The text of a packed decimal. Raises Damaged for invalid digits."""
-    is_negative = not raw[0] & 0x80
-    digits = int.from_bytes(raw[:1]) ^ 0x80
-    plain = bytes([digits, *raw[1:]])
+    """The text of a packed decimal; `groups` are its `_groups`. Raises Damaged for invalid digits."""
+    is_negative = not raw[0] & 0x80  # the first bit is inverted; a negative decimal also has all bits inverted
+    plain = bytes([raw[0] ^ 0x80, *raw[1:]])
     if is_negative:
         plain = bytes(byte ^ 0xFF for byte in plain)
     at, text = 0, ""
@@ -131,18 +133,20 @@ def _numeral(raw: bytes, groups: list[tuple[int, int]], scale: int) -> str:
 
 
 def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
-    """The size in bytes of each group of digits in a packed decimal, and ten to the power of its number of digits."""
+    """The groups of digits of a packed decimal: each group's size in bytes, and 10 to the power of its digit count."""
     whole = precision - scale
     digits = [whole % _GROUP, *[_GROUP] * (whole // _GROUP), *[_GROUP] * (scale // _GROUP), scale % _GROUP]
     return [(_GROUP_BYTES[count], 10**count) for count in digits if count]
 
 
-def _refuse(row: int) -> None:
+def _require_no_invalid(row: int) -> None:
+    """Raise Damaged if a kernel has found an invalid decimal: in `row`, if this is not −1."""
     if row >= 0:
         raise Damaged(f"an invalid decimal in row {row}")
 
 
-def _integers(values: Values, width: int, *, signed: bool) -> np.ndarray:
+def _as_int64(values: Values, width: int, *, signed: bool) -> np.ndarray:
+    """Numbers of `width` bytes as int64, 0 for NULL."""
     numbers = np.empty(len(values), np.int64)
     _read_integers(values.data, values.start, width, int(signed), numbers)
     return numbers
@@ -150,8 +154,8 @@ def _integers(values: Values, width: int, *, signed: bool) -> np.ndarray:
 
 @kernel
 def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int, numbers: np.ndarray) -> None:
-    """Fill `numbers` with the value of each row, 0 for NULL."""
-    unused = (8 - width) * 8 if signed else 0
+    """Fill `numbers` with the value of each row, 0 for NULL; `signed` is 0 or 1."""
+    unused = (8 - width) * 8 if signed else 0  # a shift by these bits, to the left and back, extends the sign
     for row in range(len(start)):
         if start[row] < 0:
             numbers[row] = 0
@@ -161,29 +165,33 @@ def _read_integers(data: np.ndarray, start: np.ndarray, width: int, signed: int,
 
 @step
 def times_plus(low: int, high: int, power: int, part: int) -> tuple[int, int]:
-    """A 128-bit number (low and high half) times `power` plus `part`, which both have less than 31 bits."""
+    """The 128-bit number `low, high` (its halves) times `power` plus `part`, which have at most 30 bits each."""
     first = (low & _LOW) * power + part
     second = (low >> 32 & _LOW) * power + (first >> 32)
     return first & _LOW | second << 32, high * power + (second >> 32)
 
 
 @step
-def _put(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> None:
+def _write_wide(wide: np.ndarray, row: int, low: int, high: int, negative: bool) -> None:
+    """Write a number of 128 bits to a row of `wide`, as its two halves; with `negative`, write minus the number."""
     if negative:
-        low, high = -low, ~high + (low == 0)
+        low, high = -low, ~high + (low == 0)  # the two's complement
     wide[row, 0], wide[row, 1] = low, high
 
 
 @kernel
-def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
-    """Fill `wide` (rows × low and high half). Returns the first row with an invalid decimal, or −1."""
+def _read_packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wide: np.ndarray) -> int:
+    """Fill `wide` (rows × low and high half) from packed decimals; `groups` are their `_groups`.
+
+    Returns the first row with an invalid decimal, or −1.
+    """
     for row in range(len(start)):
         at = int64(start[row])
         low = high = int64(0)
         negative = False
         if at >= 0:
             negative = data[at] & 0x80 == 0
-            sign = int64(0x80)  # the first bit is set for numbers that are not negative
+            sign = int64(0x80)  # in the first group: its first bit is inverted
             for group in range(len(groups)):
                 size, power = groups[group, 0], groups[group, 1]
                 mask = (int64(1) << (8 * size)) - 1
@@ -195,15 +203,15 @@ def _packed_decimals(data: np.ndarray, start: np.ndarray, groups: np.ndarray, wi
                 low, high = times_plus(low, high, power, part)
                 sign = int64(0)
                 at += size
-        _put(wide, row, low, high, negative)
+        _write_wide(wide, row, low, high, negative)
     return -1
 
 
 @kernel
-def _decimal_texts(
+def _read_decimal_texts(
     data: np.ndarray, start: np.ndarray, size: np.ndarray, whole: int, scale: int, wide: np.ndarray
 ) -> int:
-    """Fill `wide` from texts, as `_packed_decimals` does. Returns the first row with an invalid decimal, or −1."""
+    """Fill `wide` from texts, as `_read_packed_decimals` does. Returns the first row with an invalid decimal, or −1."""
     for row in range(len(start)):
         at = int64(start[row])
         end = at + size[row]
@@ -212,7 +220,7 @@ def _decimal_texts(
         if at >= 0:
             negative = data[at] == _MINUS
             at += negative
-            whole_digits = end - at - (scale + 1 if scale else 0)  # at least one
+            whole_digits = end - at - (scale + 1 if scale else 0)  # at least one, also if the type has none
             if whole_digits < 1 or whole_digits > max(whole, 1) or (whole == 0 and data[at] != _ZERO):
                 return row
             if scale and data[end - scale - 1] != _POINT:
@@ -230,5 +238,5 @@ def _decimal_texts(
                 if digits == _GROUP or at == end:
                     low, high = times_plus(low, high, _POWERS[digits], part)
                     part, digits = int64(0), 0
-        _put(wide, row, low, high, negative)
+        _write_wide(wide, row, low, high, negative)
     return -1

@@ -12,6 +12,8 @@ from lakeingest.mysql.wire.events import Damaged, Event
 
 
 class _Field(enum.IntEnum):
+    """The fields of the event's own header."""
+
     END = 0  # the events follow
     SIZE = 1
     COMPRESSION = 2
@@ -22,23 +24,26 @@ _ZSTD, _PLAIN = 0, 255
 
 
 def open_payload(event: Event) -> Any:
-    """A stream of the bytes of the events in a TRANSACTION_PAYLOAD event. Raises Damaged for an unknown compression."""
+    """A stream of the bytes of the events in a TRANSACTION_PAYLOAD event.
+
+    Raises Damaged for a wrong size or an unknown compression.
+    """
     body = event.body
     fields: dict[int, int] = {}
     while (field := body.packed()) != _Field.END:
-        body.packed()  # the size of the value, which is redundant
+        body.packed()  # the size of the packed number that follows: the number's first byte has it, too
         fields[field] = body.packed()
     size, compression = fields.get(_Field.SIZE), fields.get(_Field.COMPRESSION)
     if size != body.left or compression not in {_ZSTD, _PLAIN}:
         raise Damaged(f"a TRANSACTION_PAYLOAD event of {body.left} bytes, not {size}, with compression {compression}")
-    packed = pa.BufferReader(pa.py_buffer(event.data).slice(len(event.data) - body.left))  # not copied: it may be large
-    return pa.CompressedInputStream(packed, "zstd") if compression == _ZSTD else packed
+    sent = pa.BufferReader(pa.py_buffer(event.data).slice(len(event.data) - body.left))  # a view: the bytes may be many
+    return pa.CompressedInputStream(sent, "zstd") if compression == _ZSTD else sent
 
 
 def read_payload(stream: Any, room: memoryview) -> int:
-    """Read the next bytes of a payload into `room`; return their number, 0 at the end.
+    """Read the next bytes of a stream of events into `room`. Returns their number, 0 at the stream's end.
 
-    Raises Damaged for invalid bytes.
+    Raises Damaged for bytes that cannot be unpacked.
     """
     try:
         return int(stream.readinto(room))

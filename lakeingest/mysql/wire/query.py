@@ -1,7 +1,7 @@
-"""Reads QUERY events: a statement, and the settings by which its session read it. Pure.
+"""Reads QUERY events: a statement, and the session's settings by which the server parsed the statement. Pure.
 
-The status variables are those that MySQL 8.0 to 9.7 and MariaDB 10.11 to 12.3 write. Sources: MySQL's source,
-"statement_events.cpp"; MariaDB's source, "log_event.cc" and "lex_charset.h".
+The settings are status variables of the event. `_Status` has those that MySQL 8.0 to 9.7 and MariaDB 10.11 to 12.3
+write. Sources: MySQL's source, "statement_events.cpp"; MariaDB's source, "log_event.cc" and "lex_charset.h".
 """
 
 import enum
@@ -12,7 +12,7 @@ from lakeingest.mysql.wire.events import Event
 
 
 class _Status(enum.IntEnum):
-    """The status variables; those from 128 on are MariaDB's."""
+    """The numbers of the status variables; MariaDB's own begin at 128."""
 
     FLAGS = 0
     SQL_MODE = 1
@@ -40,6 +40,7 @@ class _Status(enum.IntEnum):
     COLLATIONS = 131
 
 
+# Status variable → the number of bytes of its value; `_SIZES` has the variables whose values differ in size
 _BYTES: dict[int, int] = {
     _Status.FLAGS: 4,
     _Status.SQL_MODE: 8,
@@ -59,19 +60,19 @@ _BYTES: dict[int, int] = {
     _Status.SECOND_PART: 3,
     _Status.XID: 8,
 }
-_CLIENT_BYTES = 2  # the client's collation is the first of three
-_DATABASES_MAX = 16  # a greater number means that the server did not list the databases
-_ALTER_ENDS = 4 | 8  # of the GTID flags: a sequence number follows
+_CLIENT_BYTES = 2  # of CHARSET: the client's collation, the first of three
+_DATABASES_MAX = 16  # of DATABASES: a greater count means that the server did not list the databases
+_ALTER_ENDS = 4 | 8  # of GTID_FLAGS: with one of these flags, a sequence number of eight bytes follows
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A statement with its default database; bytes that are not UTF-8 become lone surrogates in both.
+    """A statement (`text`) with its default database; bytes that are not UTF-8 become lone surrogates in both.
 
-    `sql_mode` is the session's, `collation` its client's; each is None if the event does not have it. `databases` are
-    the databases of all tables that the statement has opened, as MySQL writes them for its parallel replicas. They are
-    None on MariaDB, and if MySQL did not list them, as for the parents of foreign keys. `unknown` is the first status
-    variable of the event that is not known or is cut: the settings after it are not read.
+    `sql_mode` is the session's, `collation` the id of its client's collation; each is None if the event does not have
+    it. `databases` are the databases of all tables that the statement has opened, as MySQL writes them for its parallel
+    replicas. They are None on MariaDB, and if MySQL did not list them, as for the parents of foreign keys. `unknown` is
+    the first status variable that is not known or is cut, None if there is none: settings after it are not read.
     """
 
     database: str
@@ -106,7 +107,10 @@ def read_query(event: Event, *, is_mariadb: bool = False) -> Query:
 
 
 def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
-    """The values of the status variables up to one that is cut or unknown; and the number of that one, or None."""
+    """The values of the status variables, by number, up to the first one that is cut or unknown.
+
+    Also the number of the cut or unknown variable; None if all variables were read.
+    """
     values: dict[int, bytes] = {}
     at = 0
     while at < len(data):
@@ -119,21 +123,24 @@ def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
 
 
 def _size(variable: int, data: bytes) -> int | None:
-    """The number of bytes that the value of a status variable takes from the start of `data`; None if unknown."""
-    size = _SIZES.get(variable)
-    if size is None:
+    """The number of bytes of a status variable's value, which begins `data`; None if the variable is unknown.
+
+    The number is greater than the size of `data` if the value is cut.
+    """
+    measure = _SIZES.get(variable)
+    if measure is None:
         return _BYTES.get(variable)
-    return size(data) if data else 1
+    return measure(data) if data else 1
 
 
-def _invoker(data: bytes) -> int:
-    """The size of a user and a host, each with its length in front."""
-    host = 1 + data[0]
-    return host + 1 + (data[host] if host < len(data) else 0)
+def _invoker_size(data: bytes) -> int:
+    """The size of a user and a host; one byte before each has its length."""
+    host_at = 1 + data[0]
+    return host_at + 1 + (data[host_at] if host_at < len(data) else 0)
 
 
-def _named_databases(data: bytes) -> int:
-    """The size of a count and so many names, each with a NUL at its end; more than `data` has if a name is cut."""
+def _databases_size(data: bytes) -> int:
+    """The size of a count, and of as many names, each ending with a NUL; more than the size of `data` if one is cut."""
     if data[0] > _DATABASES_MAX:
         return 1
     end = 0
@@ -144,18 +151,20 @@ def _named_databases(data: bytes) -> int:
     return end + 1
 
 
+# Status variable → the function that reads the size of its value from the value's beginning
 _SIZES: dict[int, Callable[[bytes], int]] = {
     _Status.ENDED_CATALOG: lambda data: data[0] + 2,
     _Status.TIME_ZONE: lambda data: data[0] + 1,
     _Status.CATALOG: lambda data: data[0] + 1,
-    _Status.INVOKER: _invoker,
-    _Status.DATABASES: _named_databases,
+    _Status.INVOKER: _invoker_size,
+    _Status.DATABASES: _databases_size,
     _Status.GTID_FLAGS: lambda data: 9 if data[0] & _ALTER_ENDS else 1,
     _Status.COLLATIONS: lambda data: 4 * data[0] + 1,
 }
 
 
 def _databases(data: bytes) -> frozenset[str] | None:
+    """The names in the status variable DATABASES; None if the event does not have it, or it lists none."""
     if not data or not 0 < data[0] <= _DATABASES_MAX:
         return None
     return frozenset(name.decode(errors="surrogateescape") for name in data[1:-1].split(b"\0"))

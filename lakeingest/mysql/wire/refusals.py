@@ -1,6 +1,6 @@
-"""The errors for values that cannot be copied. Each names the column and says what to do.
+"""The errors for values that cannot be copied. Each error names the column and says what to do.
 
-A value that its Arrow type cannot hold exactly is refused by its column's name, never rounded or replaced.
+A value that the column's Arrow type cannot hold exactly is refused. It is never rounded or replaced.
 """
 
 from lakeingest.core.schema import Column, Kind
@@ -8,7 +8,7 @@ from lakeingest.errors import UnsupportedValue
 
 
 def no_day(column: Column, value: object) -> UnsupportedValue:
-    """The error for a date that the lake cannot hold exactly."""
+    """The error for an impossible date, which the lake cannot hold."""
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}) holds {value!r}, which is no day of the calendar; correct the"
         " row, or choose zero_dates in tables.options → types, or leave the table out with tables.exclude"
@@ -16,7 +16,7 @@ def no_day(column: Column, value: object) -> UnsupportedValue:
 
 
 def unholdable(column: Column, why: ValueError) -> UnsupportedValue:
-    """The error for a value that the column's type in the lake cannot hold exactly."""
+    """The error for a value that the column's type in the lake cannot hold exactly; `why` is the reader's error."""
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}): {why}; correct the row and copy the table again, or leave it"
         " out with tables.exclude"
@@ -24,7 +24,7 @@ def unholdable(column: Column, why: ValueError) -> UnsupportedValue:
 
 
 def beyond_reference(column: Column) -> UnsupportedValue:
-    """The error for a column that only the fast decoders read exactly."""
+    """The error for a column that only the fast decoders read exactly, if LAKEINGEST_WIRE=reference is set."""
     return UnsupportedValue(
         f"column {column.name} ({column.source_type}): LAKEINGEST_WIRE=reference cannot read it exactly; "
         "unset that variable, or exclude the table with tables.exclude"
@@ -32,6 +32,6 @@ def beyond_reference(column: Column) -> UnsupportedValue:
 
 
 def is_chosen(column: Column) -> bool:
-    """Whether the user chose another mapping than the default. Only the fast decoders know such mappings."""
+    """Whether the user chose a mapping for the column. Only the fast decoders can carry out such choices."""
     is_flag = column.kind is Kind.BOOLEAN and column.source_type.name == "tinyint"
     return is_flag or bool(column.choice) or column.kind in {Kind.MOMENT, Kind.MICROS}

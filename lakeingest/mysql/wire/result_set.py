@@ -1,4 +1,4 @@
-"""Decodes a result set of the binary protocol, from its first row packet on, to Arrow batches. Pure: no socket is read.
+"""Decodes a result set of the binary protocol, from the first row packet on, to Arrow batches. Pure: no socket.
 
 Source: MySQL's protocol documentation, "COM_STMT_EXECUTE Response".
 """
@@ -13,7 +13,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.errors import ProtocolBroken, SchemaChanged, UnsupportedValue
 from lakeingest.mysql.wire.buffer import Buffer
 from lakeingest.mysql.wire.collations import charset_of
-from lakeingest.mysql.wire.encodings import Encoding, FieldType, Mismatch, Sent, of_result
+from lakeingest.mysql.wire.encodings import Encoding, FieldType, Mismatch, Sent, result_encoding
 from lakeingest.mysql.wire.events import Cursor, Damaged
 from lakeingest.mysql.wire.framing import DAMAGES, Status, payload_at
 from lakeingest.mysql.wire.refusals import no_day, unholdable
@@ -40,7 +40,7 @@ def read_definition(payload: bytes) -> Sent:
     except ValueError as error:
         raise Damaged(f"a column of the unknown type {number}") from error
     unsigned = bool(flags & _UNSIGNED)
-    # the length of a decimal is the length of its text, with a point and a sign
+    # the length of a decimal is that of its longest text: with a point if it has decimals, with a sign if it is signed
     precision = 0
     if type_ is FieldType.NEWDECIMAL:
         precision = length - (1 if decimals else 0) - (0 if unsigned else 1)
@@ -59,7 +59,7 @@ class ResultSet:
         self._types = table_schema(schema)
         try:
             self._encodings = [
-                of_result(column, sent, is_key=column.name in schema.key)
+                result_encoding(column, sent, is_key=column.name in schema.key)
                 for column, sent in zip(schema.columns, definitions, strict=True)
             ]
         except Mismatch as error:
@@ -67,19 +67,19 @@ class ResultSet:
         self._widths = np.array([encoding.width for encoding in self._encodings], np.int64)
         self._start = np.empty((len(self._widths), _ROWS), np.int32)
         self._size = np.empty_like(self._start)
-        self._rows = 0  # in `_start` and `_size`
+        self._rows = 0  # the number of rows whose values are in `_start` and `_size`
         self._buffer = Buffer(_BUFFER_BYTES)
         self._sequence = sequence
-        self.nulled = 0  # values that are NULL only because the user chose so
+        self.nulled = 0  # the number of values that are NULL only because the user chose so
         self.is_done = False
-        self.error: bytes | None = None  # the payload of the error packet, if the server sent it
+        self.error: bytes | None = None  # the payload of the ERR packet, if the server sent one
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """The free space for the next bytes from the server."""
-        return self._buffer.room()
+        return self._buffer.free_space()
 
     def take(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Use the next `count` bytes, which are in `room`; yield the batches that they complete.
+        """Use the next `count` bytes, which are in `free_space`; yield the batches that they complete.
 
         Raises ProtocolBroken for bytes that break the protocol, UnsupportedValue for a value that cannot be copied.
         """
@@ -101,6 +101,7 @@ class ResultSet:
                 return
 
     def _make_room(self) -> None:
+        """Make room for more bytes if the buffer is full. Raises ProtocolBroken if a packet is too large for it."""
         try:
             if self._buffer.is_full:
                 self._buffer.make_room()
@@ -108,7 +109,7 @@ class ResultSet:
             raise ProtocolBroken(f"{self._schema.table}: the source sends {damage}") from damage
 
     def _batch(self) -> pa.RecordBatch:
-        """The batch of the rows whose values the walk has found."""
+        """The batch of the rows whose values the walk has found; the next walk begins with no rows."""
         rows, self._rows = self._rows, 0
         arrays = [
             self._array(encoding, Values(self._buffer.data, start[:rows], size[:rows]))
@@ -125,6 +126,6 @@ class ResultSet:
             raise UnsupportedValue(f"{self._schema.table}: {no_day(column, str(error))}") from error
         except ValueError as error:
             raise UnsupportedValue(f"{self._schema.table}: {unholdable(column, error)}") from error
-        if encoding.may_null:
-            self.nulled += int(encoding.nulled(values, array).sum())
+        if encoding.nulls_dates:
+            self.nulled += int(encoding.nulled_rows(values, array).sum())
         return array

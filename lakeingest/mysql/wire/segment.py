@@ -1,8 +1,8 @@
 """Decodes a segment of the binlog, from the bytes of a dump to Arrow batches. Pure: it reads no socket.
 
-`framing` finds the events. `follow` handles the usual ones and leaves all others to this class. Row events are
-buffered, and decoded when the buffer is full. MySQL's GTID event tells the length of its transaction. So the place of a
-transaction, its end, is known from its beginning, and proved at its end. MariaDB's place is the beginning: no length.
+`framing` finds the events. `follow` handles the usual events, and `SegmentDecoder` all others. Row events are buffered,
+and decoded when the buffer is full. The place of a MySQL transaction is its end: known from the length in its GTID
+event, and proved at the end. MariaDB's GTID event has no length, so a MariaDB transaction's place is its beginning.
 """
 
 from collections import Counter
@@ -28,20 +28,21 @@ from lakeingest.mysql.wire.maps import Maps
 from lakeingest.mysql.wire.payload import open_payload, read_payload
 from lakeingest.rows import Part
 
-_BUFFER_BYTES, _MOST = 4 << 20, (SENT_MAX, UNPACKED_MAX, UNPACKED_MAX)  # bytes of each buffer: at first, at most
+_BUFFER_BYTES = 4 << 20  # of each buffer at first
+_BUFFER_BYTES_MAX = (SENT_MAX, UNPACKED_MAX, UNPACKED_MAX)  # a dump; a compressed, a prepared transaction
 _EVENTS = 16_384  # that are framed at a time
-_FAR = int(np.iinfo(np.int64).max)
+_NO_STOP = int(np.iinfo(np.int64).max)  # in a file before the file of the stop
 
 
 class SegmentDecoder:
     """Decodes the bytes of a dump from `begin` on, as they arrive, to batches in binlog order.
 
-    `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
-    Rows of the tables in `waiting` are not decoded, but their DDL is refused, too. With `gtids`, a transaction without
-    a GTID is refused. `reach` judges statements. Rows count only when the segment `is_done`.
+    `begin` is the segment's start, or an earlier position in the same file: events that end at or before the start are
+    skipped. Rows of tables in `schemas` are decoded. DDL of tables in `schemas` and in `waiting` is refused. With
+    `gtids`, a transaction without a GTID is refused. `reach` judges statements. Rows are valid only once `is_done`.
 
-    `replay` reads a prepared transaction's rows when the segment commits it; without it XA is refused, unless there are
-    no schemas. With `stamp`, the segment itself is a prepared transaction: its rows belong to the transaction `stamp`.
+    `replay` reads the rows of a prepared transaction when the segment commits the transaction. Without `replay`, XA is
+    refused if there are `schemas`. With `stamp`, the segment is one prepared transaction, and its rows get the `stamp`.
     """
 
     def __init__(
@@ -57,22 +58,22 @@ class SegmentDecoder:
         reach: Reach = grammar.not_asked,
     ) -> None:
         self._segment, self._schemas, self._watched = segment, schemas, grammar.Watched(schemas, waiting, reach)
-        self._replay, self._is_committed = replay if schemas else None, stamp is not None
+        self._replay, self._is_committed_xa = replay if schemas else None, stamp is not None
         self.xa, self.reader = xa.Preparing(self._replay, schemas), np.zeros(len(ReaderState), np.int64)
         self.reader[ReaderState.GTIDS] = gtids
-        self._began: int | None = None  # the second in which the file was begun, from its FORMAT_DESCRIPTION event
+        self._file_began: int | None = None  # the second of the file's FORMAT_DESCRIPTION event
         self._last: Committed | None = None
-        self._event_before: LastEvent | None = None
-        self._enter(begin)
+        self._event_at_stop: LastEvent | None = None
+        self._enter_file(begin)
         self._checksums = True  # as requested from the server; then as each file says
-        self._is_doubted = False  # the file says that it has no checksums, and no event has proved it yet
-        self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES, most) for most in _MOST)
-        self._read_from = self._outer  # the buffer that the offsets of the row events refer to
+        self._must_prove_no_checksums = False  # at the next event, if the file says that it has no checksums
+        self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES, most) for most in _BUFFER_BYTES_MAX)
+        self._row_buffer = self._outer  # the buffer that the offsets of the row events refer to
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
         self.maps, self._events = Maps(), EventBuffer(segment, schemas.values(), stamp)
         self.is_done = False
-        self.error: bytes | None = None  # the payload of the error packet, if the server sent it
+        self.error: bytes | None = None  # the payload of the ERR packet, if the server sent one
 
     @property
     def nulled(self) -> Counter[TableId]:
@@ -82,23 +83,23 @@ class SegmentDecoder:
     @property
     def history(self) -> History:
         """The evidence of the binlog's history at the stop; complete when the decoder `is_done`."""
-        return History(self._began, self._event_before, self._last)
+        return History(self._file_began, self._event_at_stop, self._last)
 
     @property
     def at(self) -> FilePosition:
         """The end of the last event."""
         return FilePosition(self._file.file, int(self.reader[ReaderState.POS]))
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """The free space for the next bytes from the server."""
-        return self._outer.room()
+        return self._outer.free_space()
 
     def take(self, count: int) -> Iterator[Part]:
-        """Use the next `count` bytes, which are in `room`; yield the batches that they complete.
+        """Use the next `count` bytes, which are in `free_space`; yield the batches that they complete.
 
         Raises:
             BinlogGone: no transaction ends at the segment's stop.
-            UnsupportedEvent, UnsupportedValue, SchemaChanged: something cannot be replayed exactly.
+            UnsupportedEvent, UnsupportedValue, SchemaChanged: an event or a value cannot be replayed exactly.
             SourceAway: the server ends the dump before the stop.
 
         """
@@ -128,10 +129,10 @@ class SegmentDecoder:
             raise grammar.damaged(damage, self.at) from damage
 
     def _follow(self, buffer: Buffer, offset: np.ndarray, size: np.ndarray, framed: int) -> Iterator[Part]:
-        """Handle the events that were framed in `buffer`; `framed` is their number."""
-        if self._is_doubted and framed:
-            self._is_doubted = False
-            if events.is_proved(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
+        """Handle the first `framed` events of `offset` and `size`, which were framed in `buffer`."""
+        if self._must_prove_no_checksums and framed:
+            self._must_prove_no_checksums = False
+            if events.ends_with_checksum(buffer.data[offset[0] : offset[0] + size[0]].tobytes()):
                 raise Damaged("a file whose events have checksums although it says that they have none")
         checksum = framing.CHECKSUM_BYTES if self._checksums and buffer is self._outer else 0
         done = 0
@@ -145,10 +146,10 @@ class SegmentDecoder:
                 checksum,
                 int(buffer is not self._outer),
                 self.reader,
-                self.maps.places,
+                self.maps.entries,
                 self.maps.data,
                 self._events.prefixes.table,
-                self._events.rows[: self._room_for_rows(buffer)],
+                self._events.rows[: self._rows_max(buffer)],
                 self._events.transactions,
             )
             if done == framed:
@@ -156,106 +157,103 @@ class SegmentDecoder:
             start = int(offset[done])
             raw = buffer.data[start : start + int(size[done])].tobytes()
             if buffer is self._outer:
-                yield from self._event(raw, start)
+                yield from self._handle_event(raw, start)
             else:
                 yield from self._act(Event.from_data(raw), buffer, start)
             done += 1
 
-    def _room_for_rows(self, buffer: Buffer) -> int:
-        """The number of row events that the array may hold now. All of them must be in one buffer."""
+    def _rows_max(self, buffer: Buffer) -> int:
+        """The number of row events that the array can hold; no further ones while it has events of another buffer."""
         if not self.reader[ReaderState.ROWS]:
-            self._read_from = buffer
-        return len(self._events.rows) if self._read_from is buffer else int(self.reader[ReaderState.ROWS])
+            self._row_buffer = buffer
+        return len(self._events.rows) if self._row_buffer is buffer else int(self.reader[ReaderState.ROWS])
 
-    def _event(self, raw: bytes, start: int) -> Iterator[Part]:
-        """Handle an event of the binlog, or one that the server made up. Only after that does the position move."""
+    def _handle_event(self, raw: bytes, start: int) -> Iterator[Part]:
+        """Handle an event of the binlog, then move the position to its end; or handle an event that is in no file."""
         event = Event.parse(raw, checksums=self._checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             self._checksums = events.has_checksums(raw)
-            self._is_doubted = not self._checksums
-            self._began = event.seconds
+            self._must_prove_no_checksums = not self._checksums
+            self._file_began = event.seconds
             grammar.prove_file(self._segment, self._file.file, event.seconds)
         is_inside = self._is_inside(event)
         if event.is_made_up and not is_inside:
-            yield from self._announced(event)
+            yield from self._handle_made_up(event)
             return
         end = int(self.reader[ReaderState.POS]) + event.size
-        if end & 0xFFFFFFFF != event.end and not is_inside:  # four bytes only: a file may be longer
+        if end & 0xFFFFFFFF != event.end and not is_inside:  # a header has only 32 bits of the end
             raise Damaged(f"an event that should end at {end} says {event.end}")
         state_before, begins = self._state, int(self.reader[ReaderState.POS])
         if end > self.reader[ReaderState.START]:
-            yield from self._act(event, self._outer, start)  # the position is still the event's beginning
+            yield from self._act(event, self._outer, start)
         if begins < self.reader[ReaderState.START] <= end:
             grammar.prove_start(self._segment, LastEvent(begins, events.digest(raw)), end)
         self.reader[ReaderState.POS] = end
         if state_before is not State.OUTSIDE:
-            self._prove(end)
+            self._prove_end(end)
         if end >= self.reader[ReaderState.STOP]:
-            self._event_before = LastEvent(begins, events.digest(raw))
-            self._stop(end)
+            self._event_at_stop = LastEvent(begins, events.digest(raw))
+            self._end_segment(end)
 
     def _is_inside(self, event: Event) -> bool:
-        """Whether the event is in the file although it does not say where it ends.
-
-        In MariaDB 11 only the last event of a transaction says where it ends, which proves the events before it.
-        """
+        """Whether an event without an end position is in the file: in MariaDB 11 only a transaction's last has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
         is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]
         return is_skipped or (self._state in {State.OPEN, State.PREPARING} and not self.reader[ReaderState.ENDS])
 
-    def _announced(self, event: Event) -> Iterator[Part]:
-        """Handle an event that the server made up: it is in no file and moves no position."""
+    def _handle_made_up(self, event: Event) -> Iterator[Part]:
+        """Handle an event that the server made up for the reader: it moves no position, but a ROTATE names a file."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
-            raise grammar.refusal(*events.refusal(event.type), self.at)
+            raise grammar.refusal(*events.name_and_fix(event.type), self.at)
         file = FilePosition(*events.read_rotate(event))
         if file == self.at:  # the first event of a dump
             return
         if file.number != self._file.number + 1 or self._state is not State.OUTSIDE:
             raise grammar.gap(self.at, file)
         yield from self._flush()
-        self._enter(file)
+        self._enter_file(file)
         if file.pos >= self.reader[ReaderState.STOP]:
-            self._stop(file.pos)
+            self._end_segment(file.pos)
 
-    def _enter(self, file: FilePosition) -> None:
-        """Continue in this file."""
+    def _enter_file(self, file: FilePosition) -> None:
+        """Read on in a file, from the position `file`."""
         start, stop = self._segment.start, self._segment.stop
-        self._file, self._began, self.reader[ReaderState.POS] = file, None, file.pos
+        self._file, self._file_began, self.reader[ReaderState.POS] = file, None, file.pos
         self.reader[ReaderState.START] = start.pos if file.number == start.number else 0
-        beyond = _FAR if file.number < stop.number else 0
-        self.reader[ReaderState.STOP] = stop.pos if file.number == stop.number else beyond
+        other_stop = _NO_STOP if file.number < stop.number else 0  # 0: each event is beyond the stop
+        self.reader[ReaderState.STOP] = stop.pos if file.number == stop.number else other_stop
 
     def _act(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
-        """Act on an event, which begins at `start` in the buffer. The position `at` is still the event's beginning."""
+        """Act on an event, which begins at `start` in the buffer. Meanwhile `self.at` is the event's beginning."""
         if self._state is State.PASSING:
             return
         match ACTIONS.get(event.type):
             case None if self._watched.schemas or self._watched.waiting:
-                raise grammar.refusal(*events.refusal(event.type), self.at)
+                raise grammar.refusal(*events.name_and_fix(event.type), self.at)
             case Action.GTID | Action.PAYLOAD if buffer is not self._outer:
                 raise grammar.misplaced(f"an event of type {event.type} in a TRANSACTION_PAYLOAD event", self.at)
             case None | Action.PASS:
                 pass
             case Action.FILE:
-                self._move(Sign.FILE, event)
+                self._move_state(Sign.FILE, event)
             case Action.GTID:
-                yield from self._begin(event)
+                yield from self._begin_transaction(event)
             case Action.TABLE | Action.ROWS if self._state is State.PREPARING:
-                self._move(Sign.ROWS, event)
+                self._move_state(Sign.ROWS, event)
                 self.xa.add(event)
             case Action.TABLE:
                 self._add_map(event)
             case Action.ROWS:
                 yield from self._add_rows(event, buffer, start)
             case Action.QUERY:
-                yield from self._query(event)
+                yield from self._handle_query(event)
             case Action.COMMIT:
-                self._move(Sign.COMMIT, event)
+                self._move_state(Sign.COMMIT, event)
             case Action.PREPARE:
-                yield from self._prepare(event)
+                yield from self._handle_prepare(event)
             case Action.PAYLOAD:
                 yield from self._unpack(event)
 
@@ -263,85 +261,86 @@ class SegmentDecoder:
     def _state(self) -> State:
         return State(self.reader[ReaderState.STATE])
 
-    def _query(self, event: Event) -> Iterator[Part]:
+    def _handle_query(self, event: Event) -> Iterator[Part]:
         is_mariadb, has_rows = not self.reader[ReaderState.ENDS], bool(self.reader[ReaderState.HAS_ROWS])
-        begun = self._begun if self._state is State.BEGUN else None
+        begun = self._transaction_begins if self._state is State.BEGUN else None
         sign = grammar.sign_of(event, self._watched, self.at, has_rows=has_rows, begun=begun, is_mariadb=is_mariadb)
-        yield from self._rows_of(self.xa.state(event, sign, self._begun))
-        self._move(sign, event)
+        yield from self._prepared_rows(self.xa.handle(event, sign, self._transaction_begins))
+        self._move_state(sign, event)
 
-    def _prepare(self, event: Event) -> Iterator[Part]:
+    def _handle_prepare(self, event: Event) -> Iterator[Part]:
         stop = replace(self.at, pos=int(self.reader[ReaderState.ENDS]) or self.at.pos + event.size)
-        yield from self._rows_of(self.xa.prepare(event, self._begun, stop))
-        self._move(Sign.XA_PREPARE, event)
+        yield from self._prepared_rows(self.xa.prepare(event, self._transaction_begins, stop))
+        self._move_state(Sign.XA_PREPARE, event)
 
-    def _rows_of(self, committed: xa.Committed | None) -> Iterator[Part]:
+    def _prepared_rows(self, committed: xa.Committed | None) -> Iterator[Part]:
         """Yield the rows of a prepared transaction as rows of the open transaction, which commits it."""
-        if committed and committed.events is not None:  # its events were kept in memory
+        if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
             outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
-            yield from self._read(self._again, pa.BufferReader(committed.events))
+            yield from self._read_events(self._again, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
         elif committed and self._replay:
             yield from self._flush()
-            stamp = self._events.stamp(int(self.reader[ReaderState.TRANSACTIONS]), self._file)
-            yield from self._replay.rows(committed.found, self._begun, stamp)
+            stamp = self._events.stamp_of_last(int(self.reader[ReaderState.TRANSACTIONS]), self._file)
+            yield from self._replay.rows(committed.prepared, self._transaction_begins, stamp)
 
     @property
-    def _begun(self) -> FilePosition:
-        """The place where the open transaction begins."""
+    def _transaction_begins(self) -> FilePosition:
+        """The position at which the open transaction begins."""
         return FilePosition(self._file.file, int(self.reader[ReaderState.BEGUN]))
 
-    def _move(self, sign: Sign, event: Event) -> None:
-        if self._is_committed:
+    def _move_state(self, sign: Sign, event: Event) -> None:
+        """Move the state by a sign. Raises UnsupportedEvent if the sign is not allowed here, or XA is refused."""
+        if self._is_committed_xa:
             sign = grammar.ONCE_COMMITTED.get(sign, sign)
         elif sign in grammar.XA and self._schemas and self._replay is None:
             raise grammar.refusal(*grammar.NO_XA, self.at)
         if ACTIONS.get(event.type) is Action.ROWS:
-            self.reader[ReaderState.UNMARKED] |= not events.logs_cascades(event)
-        self.reader[ReaderState.STATE] = grammar.after(self._state, sign, event.type, self.at)
+            self.reader[ReaderState.LACKS_CASCADES] |= not events.logs_cascades(event)
+        self.reader[ReaderState.STATE] = grammar.state_after(self._state, sign, event.type, self.at)
 
-    def _begin(self, event: Event) -> Iterator[Part]:
+    def _begin_transaction(self, event: Event) -> Iterator[Part]:
         """Begin a transaction at its GTID event, or begin to skip it."""
         beginning, reader = events.read_gtid(event), self.reader
         gtid, is_mariadb = beginning.gtid, event.type == Type.DOMAIN_GTID
         grammar.require_known(beginning, self.at, gtids=bool(reader[ReaderState.GTIDS]), has_length=not is_mariadb)
         if reader[ReaderState.TRANSACTIONS] == len(self._events.transactions):
             yield from self._flush()
-        self._move(Sign.GTID, event)
+        self._move_state(Sign.GTID, event)
         reader[ReaderState.ENDS] = 0 if is_mariadb else reader[ReaderState.POS] + beginning.length
-        prefix, number = (-1, 0) if gtid is None else (self._events.prefixes.number(gtid), gtid.number)
+        prefix, number = (-1, 0) if gtid is None else (self._events.prefixes.index_of(gtid), gtid.number)
         if isinstance(gtid, Gtid) and gtid in self._segment.skip:
             reader[ReaderState.STATE] = State.PASSING
             return
         if (sign := grammar.begun_with(beginning)) is not None:
             self.xa.begin()
-            self._move(sign, event)
-        place = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1
-        self._events.transactions[reader[ReaderState.TRANSACTIONS]] = (prefix, number, place, beginning.committed_at)
+            self._move_state(sign, event)
+        pos = reader[ReaderState.ENDS] or reader[ReaderState.POS] + 1  # see `Transaction.POS`
+        self._events.transactions[reader[ReaderState.TRANSACTIONS]] = (prefix, number, pos, beginning.committed_at)
         reader[ReaderState.TRANSACTIONS] += 1
         reader[ReaderState.COUNT] += 1
         reader[ReaderState.HAS_ROWS] = 0
         reader[ReaderState.BEGUN] = reader[ReaderState.POS]
 
     def _add_map(self, event: Event) -> None:
-        self._move(Sign.ROWS, event)
-        schema = self._schemas.get(self.maps.met_by(event))
-        is_mariadb = not self.reader[ReaderState.ENDS]
+        self._move_state(Sign.ROWS, event)
+        schema = self._schemas.get(self.maps.meet(event))
+        is_mariadb = not self.reader[ReaderState.ENDS]  # only MySQL's GTID event has the length of its transaction
         table = -1 if schema is None else self._events.add_table(schema, event, self.at, is_mariadb=is_mariadb)
         self.maps.add(events.read_table_id(event), event.payload, table, int(self.reader[ReaderState.COUNT]))
 
     def _add_rows(self, event: Event, buffer: Buffer, start: int) -> Iterator[Part]:
         """Buffer a row event, if its table is copied."""
-        self._move(Sign.ROWS, event)
+        self._move_state(Sign.ROWS, event)
         reader, buffered = self.reader, self._events
         table = self.maps.table(events.read_table_id(event), int(reader[ReaderState.COUNT]))
         if table is None:
             raise Damaged("a row event without a TABLE_MAP event")
         if table < 0:
             return
-        if reader[ReaderState.ROWS] == self._room_for_rows(buffer):
+        if reader[ReaderState.ROWS] == self._rows_max(buffer):
             yield from self._flush()
-            self._read_from = buffer
+            self._row_buffer = buffer
         row = start, start + len(event.data), table, reader[ReaderState.TRANSACTIONS] - 1, reader[ReaderState.POS]
         buffered.rows[reader[ReaderState.ROWS]] = row
         reader[ReaderState.ROWS] += 1
@@ -351,19 +350,19 @@ class SegmentDecoder:
         """Handle the events of a compressed transaction."""
         if self._state is not State.BEGUN:
             raise grammar.misplaced(f"a TRANSACTION_PAYLOAD event {self._state.in_words}", self.at)
-        yield from self._read(self._inner, open_payload(event))
+        yield from self._read_events(self._inner, open_payload(event))
         if self.reader[ReaderState.STATE] != State.OUTSIDE:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
-    def _read(self, inner: Buffer, stream: Any) -> Iterator[Part]:
-        """Handle the events of a compressed or of a prepared transaction, which are read into `inner`."""
+    def _read_events(self, inner: Buffer, stream: Any) -> Iterator[Part]:
+        """Handle the events of a compressed or a prepared transaction: `stream` has their bytes, read into `inner`."""
         count = 1
         offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
         while count:
             if inner.is_full:
                 yield from self._flush()
                 inner.make_room()
-            count = read_payload(stream, inner.room())
+            count = read_payload(stream, inner.free_space())
             inner.end += count
             status = int(framing.Status.FULL)
             while status == framing.Status.FULL:
@@ -373,8 +372,8 @@ class SegmentDecoder:
         if inner.at != inner.end:
             raise Damaged("a TRANSACTION_PAYLOAD event that ends within its transaction")
 
-    def _prove(self, end: int) -> None:
-        """Prove that the transaction ends where its GTID event says."""
+    def _prove_end(self, end: int) -> None:
+        """Prove that the transaction ends where its GTID event says; `end` is the end of the last event."""
         ends = int(self.reader[ReaderState.ENDS])
         if not ends:
             return
@@ -383,18 +382,19 @@ class SegmentDecoder:
         if end > ends or (end == ends) != (self._state is State.OUTSIDE):
             raise Damaged(f"a transaction that should end at {ends}, and is {self._state.in_words} at {end}")
 
-    def _stop(self, end: int) -> None:
+    def _end_segment(self, end: int) -> None:
+        """End the segment at `end`. Raises BinlogGone if `end` is beyond the stop, or within a transaction."""
         if end > self.reader[ReaderState.STOP] or self._state is not State.OUTSIDE:
             raise grammar.no_end(self._segment.stop)
         self.is_done = True
 
     def _flush(self) -> Iterator[Part]:
-        """Decode the row events in the arrays, and empty these. After that, the bytes in the buffer may be replaced."""
+        """Decode the row events in the arrays, and empty the arrays. Then the bytes in the buffer are not needed."""
         reader = self.reader
         is_open = self._state in {State.BEGUN, State.OPEN, State.PREPARING}
         rows, transactions = int(reader[ReaderState.ROWS]), int(reader[ReaderState.TRANSACTIONS])
         if transactions and not is_open:
-            gtid, committed_at = self._events.last(transactions)
+            gtid, committed_at = self._events.gtid_and_time_of_last(transactions)
             self._last = Committed(self._file.file, int(reader[ReaderState.BEGUN]), gtid, committed_at)
-        yield from self._events.parts(self._read_from.data, rows, transactions, self._file, is_open=is_open)
+        yield from self._events.parts(self._row_buffer.data, rows, transactions, self._file, is_open=is_open)
         reader[ReaderState.ROWS], reader[ReaderState.TRANSACTIONS] = 0, int(is_open)

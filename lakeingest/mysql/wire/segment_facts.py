@@ -12,10 +12,11 @@ from lakeingest.core.schema import TableId
 class SegmentFacts:
     """Facts of a segment as a whole.
 
-    `nulled` counts the values of new rows that are NULL only because the user chose so. `history` is the evidence of
-    the binlog's history at the segment's stop. `pending` has the XA transactions that are prepared at the stop, and
-    those that ended in the segment. `met` are the tables with rows in the segment. `lacks_cascades`: the source could
-    log changes by foreign keys, and did not.
+    `nulled` counts, by table, the values of new rows that are NULL only because the user chose so. `history` is the
+    evidence of the binlog's history at the segment's stop; None if it was not read. `pending` has the XA transactions
+    that are prepared at the stop, and those that ended in the segment. `met` are all tables with row events in the
+    segment, also tables that are not copied. `lacks_cascades`: True if a row event does not have the flag which says
+    that changes by foreign keys are row events, too.
     """
 
     nulled: Counter[TableId] = field(default_factory=Counter)

@@ -1,6 +1,7 @@
 """Recognises the kind of a statement in the binlog by its beginning. Pure.
 
-Fail closed: a statement whose beginning is not in the table is UNKNOWN. `wire.ddl` says which tables DDL changes.
+Fail closed: a statement whose beginning is not in the table `_BEGINNINGS` is UNKNOWN. `wire.ddl` says which tables DDL
+may change.
 """
 
 import enum
@@ -11,7 +12,7 @@ from lakeingest.mysql.wire.tokens import Sort, Token, Unclear, readings
 
 
 class Statement(enum.Enum):
-    """The kinds of statements that matter for the replay of rows."""
+    """The kinds of statements that the replay of rows distinguishes."""
 
     BEGIN = enum.auto()
     COMMIT = enum.auto()
@@ -25,7 +26,7 @@ class Statement(enum.Enum):
     HARMLESS = enum.auto()  # changes no row and no column of any base table
     CREATE_TABLE = enum.auto()
     DDL = enum.auto()
-    DML = enum.auto()  # rows changed without row events
+    DML = enum.auto()  # a change in statement format
     UNKNOWN = enum.auto()
 
 
@@ -36,8 +37,8 @@ REFUSED: dict[Statement, tuple[str, str]] = {
 }
 
 _COMMENT = re.compile(r"/\*(?!M?!)|--[ \t][^\n]*|#[^\n]*")  # the start of a comment, or a comment up to the line's end
-_MARIADB_COMMENT = re.compile(r"/\*M!")  # to MySQL it is a comment
-_EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # the marks around text that the server executes
+_MARIADB_COMMENT = re.compile(r"/\*M!")  # a comment that MariaDB executes, and MySQL does not
+_EXECUTED = re.compile(r"/\*M?!\d*|\*/")  # the beginning and the end of a comment that the server executes
 _SETTINGS = re.compile(r"set\s+statement\b", re.IGNORECASE)
 _NAME = r"(?:`(?:[^`]|``)*`|[\w$]+)"
 _USER = r"""(?:`[^`]*`|'[^']*'|"[^"]*"|[\w$.%-]+)"""
@@ -77,45 +78,48 @@ _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for begin
 
 
 def classify(query: Query) -> Statement:
-    """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog."""
-    plain = _plain(query.text if query.is_mariadb else _without(_MARIADB_COMMENT, query.text))
+    """The kind of a statement by its beginning, read by the rules of the server that wrote it to the binlog.
+
+    With MariaDB's `SET STATEMENT … FOR`, it is the kind of the statement after the FOR; UNKNOWN if that is unclear.
+    """
+    plain = _text_without_comments(query.text if query.is_mariadb else _without_comments(_MARIADB_COMMENT, query.text))
     if not (query.is_mariadb and _SETTINGS.match(plain)):
-        return _of(plain)
+        return _kind_of(plain)
     try:
-        kinds = {_of(" ".join(map(_written, tokens))) for tokens in readings(query)}
+        kinds = {_kind_of(" ".join(map(_as_text, tokens))) for tokens in readings(query)}
     except Unclear:
         return Statement.UNKNOWN
     return kinds.pop() if len(kinds) == 1 else Statement.UNKNOWN
 
 
-def _of(beginning: str) -> Statement:
-    return next((meaning for pattern, meaning in _TABLE if pattern.match(beginning)), Statement.UNKNOWN)
+def _kind_of(text: str) -> Statement:
+    return next((meaning for pattern, meaning in _TABLE if pattern.match(text)), Statement.UNKNOWN)
 
 
-def _plain(text: str) -> str:
-    """The text without comments. Comments are also cut out of strings, so only the beginning of it is reliable."""
-    return _EXECUTED.sub(" ", _without(_COMMENT, text)).strip().removesuffix(";")
+def _text_without_comments(text: str) -> str:
+    """The text without comments. Because comments in string literals are removed, too, only its beginning is exact."""
+    return _EXECUTED.sub(" ", _without_comments(_COMMENT, text)).strip().removesuffix(";")
 
 
-def _without(comment: re.Pattern[str], text: str) -> str:
-    """The text with a blank for each comment. A comment without an end is kept as text.
+def _without_comments(comment: re.Pattern[str], text: str) -> str:
+    """The text with a blank for each comment that begins as `comment` says. A comment without an end is kept as text.
 
-    The time is linear in the length of the text: behind the last `*/`, no end is searched for any beginning.
+    The time is linear in the length of the text, because no end is searched behind the last `*/`.
     """
     kept, begin, at, last_end = [], 0, 0, text.rfind("*/")
-    while beginning := comment.search(text, at):
-        at = beginning.end()
-        if beginning[0].startswith("/*"):
+    while opened := comment.search(text, at):
+        at = opened.end()
+        if opened[0].startswith("/*"):  # else a comment up to the line's end, which the pattern has matched completely
             if at > last_end:
                 continue
             at = text.index("*/", at) + 2
-        kept.append(text[begin : beginning.start()])
+        kept.append(text[begin : opened.start()])
         begin = at
     return " ".join((*kept, text[begin:]))
 
 
-def _written(token: Token) -> str:
-    """A token as it stands in a statement. A text loses the quotes inside it: only a statement's beginning counts."""
+def _as_text(token: Token) -> str:
+    """A token as part of a statement. A text loses the quotes in it, which does not matter for a statement's kind."""
     match token.sort:
         case Sort.NAME:
             return f"`{token.text.replace('`', '``')}`"

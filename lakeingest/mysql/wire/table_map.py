@@ -15,7 +15,7 @@ from lakeingest.mysql.wire.values import Values
 
 
 class _Field(enum.IntEnum):
-    """The optional metadata that the decoder reads."""
+    """The optional metadata fields that the decoder reads."""
 
     SIGNEDNESS = 1
     DEFAULT_CHARSET = 2
@@ -41,8 +41,8 @@ _NUMERIC = {
 _CHARACTER = {FieldType.STRING, FieldType.VAR_STRING, FieldType.VARCHAR, FieldType.BLOB, FieldType.VECTOR}
 _WITH_MEMBERS = {FieldType.ENUM, FieldType.SET}
 _ONE_BYTE_MAX = 255
-_LENGTHS = frozenset(range(1, 5))
-# type → the possible sizes of its values, or of the lengths before them
+_LENGTHS = frozenset(range(1, 5))  # the possible sizes of the length before a value
+# type → the possible sizes in bytes of its values, or of the lengths before its values
 _SIZES = {
     **dict.fromkeys((FieldType.BLOB, FieldType.JSON, FieldType.GEOMETRY, FieldType.VECTOR), _LENGTHS),
     FieldType.ENUM: frozenset({1, 2}),
@@ -54,10 +54,10 @@ _PRECISION_MAX, _FRACTION_MAX = 65, 6
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """The content of a TABLE_MAP event. Without FULL metadata `names` is empty, and members are not known.
+    """The content of a TABLE_MAP event. Without binlog_row_metadata=FULL, `names` and all members are empty.
 
-    `has_signs`: the event says which numbers are unsigned. `has_charsets`: the event has the charset of each text, but
-    without FULL metadata not those of ENUM and SET.
+    `has_signs`: the event says which numbers are unsigned. `has_charsets`: the event has the charset of each text. It
+    has the charsets of ENUM and SET only with FULL.
     """
 
     id: int
@@ -69,9 +69,10 @@ class TableMap:
 
 
 def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
-    """Read a TABLE_MAP event. With `is_mariadb`, geometries have a charset, too, and `fraction_counts` for a TIMESTAMP.
+    """Read a TABLE_MAP event.
 
-    Raises Damaged if the event is cut or has an unknown type, UnknownCharset for an unknown charset.
+    With `is_mariadb`, the event has charsets of geometries, too, and each TIMESTAMP gets `fraction_counts`. Raises
+    Damaged if the event is cut, or has an unknown type or impossible metadata; UnknownCharset for an unknown charset.
     """
     body = event.body
     table_id = body.number(6)
@@ -81,7 +82,7 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     count = body.packed()
     types = body.take(count)
     metadata = Cursor(body.take(body.packed()))
-    columns = [_validated(_column(type_, metadata)) for type_ in types]
+    columns = [_checked(_read_column(type_, metadata)) for type_ in types]
     if is_mariadb:
         columns = [
             replace(column, fraction_counts=True) if column.type is FieldType.TIMESTAMP2 else column
@@ -92,13 +93,13 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     while body.left:
         field = body.number(1)
         fields[field] = body.take(body.packed())
-    names = _names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
+    names = _read_names(Cursor(fields.get(_Field.COLUMN_NAME, b"")))
     if len(names) not in {0, count}:
         raise Damaged(f"a TABLE_MAP event with {len(names)} names for {count} columns")
     has_signs = _Field.SIGNEDNESS in fields
     has_charsets = not fields.keys().isdisjoint((_Field.DEFAULT_CHARSET, _Field.COLUMN_CHARSET))
     if names or has_signs:
-        _sign(columns, fields)
+        _set_signs(columns, fields)
     if names or has_charsets:
         character = _CHARACTER | {FieldType.GEOMETRY} if is_mariadb else _CHARACTER
         _set_charsets(columns, character, fields.get(_Field.DEFAULT_CHARSET), fields.get(_Field.COLUMN_CHARSET))
@@ -107,7 +108,7 @@ def read_table_map(event: Event, *, is_mariadb: bool = False) -> TableMap:
     return TableMap(table_id, read_table_name(event), names, tuple(columns), has_signs, has_charsets)
 
 
-def _column(type_: int, metadata: Cursor) -> Sent:
+def _read_column(type_: int, metadata: Cursor) -> Sent:
     """The description of a column, from its type and the type's metadata."""
     try:
         field_type = FieldType(type_)
@@ -127,7 +128,7 @@ def _column(type_: int, metadata: Cursor) -> Sent:
             first, second = metadata.number(1), metadata.number(1)
             if first in _WITH_MEMBERS:
                 return Sent(FieldType(first), size=second)
-            # two more bits of the length are stored inverted in the type
+            # the first byte is the type, in which two more bits of the greatest length are stored inverted
             return Sent(field_type, size=_length_bytes((first & 0x30 ^ 0x30) << 4 | second))
         case FieldType.BIT:
             bits, size = metadata.number(1), metadata.number(1)
@@ -140,8 +141,8 @@ def _column(type_: int, metadata: Cursor) -> Sent:
             return Sent(field_type)
 
 
-def _validated(sent: Sent) -> Sent:
-    """The column itself. Raises Damaged for impossible sizes and digits, because the walk and the readers use them."""
+def _checked(sent: Sent) -> Sent:
+    """The same column. Raises Damaged for an impossible size or number of digits, on which walk and readers rely."""
     sizes = _SIZES.get(sent.type)
     least = int(sent.type is FieldType.NEWDECIMAL)
     if (
@@ -153,12 +154,12 @@ def _validated(sent: Sent) -> Sent:
     return sent
 
 
-def _length_bytes(most: int) -> int:
-    return 1 if most <= _ONE_BYTE_MAX else 2
+def _length_bytes(value_bytes_max: int) -> int:
+    return 1 if value_bytes_max <= _ONE_BYTE_MAX else 2
 
 
-def _sign(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
-    """Complete the columns of numbers: mark the unsigned ones."""
+def _set_signs(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
+    """Set `unsigned` of the columns of numbers."""
     signs = fields.get(_Field.SIGNEDNESS, b"")
     for order, i in enumerate(i for i, column in enumerate(columns) if column.type in _NUMERIC):
         if order // 8 >= len(signs):
@@ -167,14 +168,14 @@ def _sign(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
 
 
 def _set_charsets(columns: list[Sent], types: Container[FieldType], default: bytes | None, each: bytes | None) -> None:
-    """Complete the columns of these types with their charsets."""
-    places = [i for i, column in enumerate(columns) if column.type in types]
-    for i, collation in zip(places, _collations(len(places), default, each), strict=True):
+    """Set the charset of the columns of these types; `default` and `each` are metadata fields (`_read_collations`)."""
+    indexes = [i for i, column in enumerate(columns) if column.type in types]
+    for i, collation in zip(indexes, _read_collations(len(indexes), default, each), strict=True):
         columns[i] = replace(columns[i], charset=charsets.charset_of(collation))
 
 
 def _add_members(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
-    """Complete ENUM and SET with their charsets and members."""
+    """Set the charset and the members of each ENUM and SET."""
     default, each = fields.get(_Field.MEMBERS_DEFAULT_CHARSET), fields.get(_Field.MEMBERS_COLUMN_CHARSET)
     _set_charsets(columns, _WITH_MEMBERS, default, each)
     for type_, field in ((FieldType.ENUM, _Field.ENUM_MEMBERS), (FieldType.SET, _Field.SET_MEMBERS)):
@@ -183,11 +184,15 @@ def _add_members(columns: list[Sent], fields: Mapping[int, bytes]) -> None:
             if column.type is type_:
                 count = members.packed()
                 raw = [members.take(members.packed()) for _ in range(count)]
-                columns[i] = replace(column, members=_decoded(raw, column.charset))
+                columns[i] = replace(column, members=_decode_members(raw, column.charset))
 
 
-def _collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:
-    """The collation of each character column."""
+def _read_collations(count: int, default: bytes | None, each: bytes | None) -> list[int]:
+    """The ids of the collations of `count` columns, in order.
+
+    The field `default` has a collation for all columns, and the exceptions. Without it, the field `each` has the
+    collation of each column.
+    """
     if default is not None:
         body = Cursor(default)
         collations = [body.packed()] * count
@@ -201,7 +206,7 @@ def _collations(count: int, default: bytes | None, each: bytes | None) -> list[i
     return [body.packed() for _ in range(count)]
 
 
-def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
+def _decode_members(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
     """The members of an ENUM or SET as texts. Raises Damaged for a member that is no text."""
     try:
         return tuple(charsets.texts(Values.of(raw), charset).to_pylist())
@@ -211,7 +216,7 @@ def _decoded(raw: Sequence[bytes], charset: str) -> tuple[str, ...]:
         raise Damaged(f"a member that is not text: {error}") from error
 
 
-def _names(body: Cursor) -> tuple[str, ...]:
+def _read_names(body: Cursor) -> tuple[str, ...]:
     names = []
     while body.left:
         names.append(body.text(body.packed()))

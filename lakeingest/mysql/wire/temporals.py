@@ -1,9 +1,9 @@
 """Decodes dates and times of result sets and row images.
 
 Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
-Protocol Value" (result sets). Both store fields, which may be an impossible date: zero and partial dates, and the 30th
-of February under ALLOW_INVALID_DATES. These dates, and the year 0, which some readers do not know, are refused, unless
-the user chose that they become NULL, or that all dates are texts.
+Protocol Value" (result sets). Both store year, month and day, so a date can be impossible: zero and partial dates, and
+the 30th of February under ALLOW_INVALID_DATES. Impossible dates are refused, unless the user chose that they become
+NULL, or that all dates of the column are texts. So are dates in the year 0, which some readers of the lake do not know.
 """
 
 import struct
@@ -22,16 +22,16 @@ INSTANT = pa.timestamp("us", "UTC")
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _TIME_BYTES_MAX = 17  # -838:59:59.000000
-_MICROSECONDS = np.array([1, 10_000, 100, 1], np.int64)  # per unit of the fraction, by its number of bytes
+_MICROSECONDS = np.array([1, 10_000, 100, 1], np.int64)  # of one unit of the fraction, by the fraction's size in bytes
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
-_IMPOSSIBLE = np.iinfo(np.int64).min  # the result for fields that are not a date or time
-_DAY_LETTERS, _SECOND_LETTERS = 10, 19  # of a text, without a fraction
+_IMPOSSIBLE = np.iinfo(np.int64).min  # stands for a date or time that does not exist
+_DATE_LETTERS, _DATETIME_LETTERS = 10, 19  # of the text of a date, and of a datetime without a fraction
 _ZERO = "0000-00-00 00:00:00.000000"
-_BINARY, _BINARY_SIZES = struct.Struct("<HBBBBBI"), (0, 4, 7, 11)
+_BINARY, _BINARY_SIZES = struct.Struct("<HBBBBBI"), (0, 4, 7, 11)  # of a date and time in a result set
 
 
 class NotADay(ValueError):
-    """A date that Arrow cannot hold, in row `row`; the message is the date."""
+    """An impossible date, in row `row`, which Arrow cannot hold; the message is the date as MySQL writes it."""
 
     def __init__(self, row: int, date: str) -> None:
         super().__init__(date)
@@ -39,7 +39,7 @@ class NotADay(ValueError):
 
 
 def fraction_bytes(digits: int) -> int:
-    """The size, in a row image, of a fraction of a second with so many digits."""
+    """The number of bytes that a fraction of a second with `digits` digits takes in a row image."""
     return (digits + 1) // 2
 
 
@@ -47,51 +47,54 @@ def dates(values: Values, column: Column) -> pa.Array:
     """DATE in a row image: day, month and year in three bytes."""
     instants = np.empty(len(values), np.int64)
     _read_dates(values.data, values.start, instants)
-    return _days(values, instants, column, _date_text)
+    return _date_column(values, instants, column, _date_text)
 
 
 def datetimes(values: Values, digits: int, column: Column) -> pa.Array:
-    """DATETIME in a row image: 40 bits of fields, and the fraction."""
+    """DATETIME in a row image: 40 bits from year to second, and the fraction of a second."""
     instants = np.empty(len(values), np.int64)
     _read_datetimes(values.data, values.start, fraction_bytes(digits), instants)
-    return _days(values, instants, column, _datetime_text)
+    return _date_column(values, instants, column, _datetime_text)
 
 
 def timestamps(values: Values, digits: int, column: Column, *, fraction_counts: bool) -> pa.Array:
-    """TIMESTAMP in a row image: seconds since 1970, and the fraction; 0 is the zero date.
+    """TIMESTAMP in a row image: seconds since 1970, and the fraction of a second.
 
-    `fraction_counts`: 0 seconds and a fraction are not the zero date.
+    0 seconds are the zero date; with `fraction_counts`, only if the fraction is 0, too.
     """
     instants = np.empty(len(values), np.int64)
     _read_timestamps(values.data, values.start, fraction_bytes(digits), fraction_counts, instants)
-    return _days(values, instants, column, lambda _: _ZERO)
+    return _date_column(values, instants, column, lambda _: _ZERO)
 
 
 def binary_days(values: Values, column: Column) -> pa.Array:
-    """DATE, DATETIME or TIMESTAMP (of a session in UTC) in a result set."""
+    """DATE, DATETIME or TIMESTAMP in a result set. The session must be in UTC."""
     instants = np.empty(len(values), np.int64)
     _read_binary_datetimes(values.data, values.start, values.size, instants)
     if not np.isin(values.size[instants == _IMPOSSIBLE], _BINARY_SIZES).all():
         raise Damaged("a date of an impossible length")
-    return _days(values, instants, column, _binary_text)
+    return _date_column(values, instants, column, _binary_text)
 
 
 def times(values: Values, digits: int, column: Column) -> pa.Array:
     """TIME in a row image."""
     durations = np.empty(len(values), np.int64)
     _read_times(values.data, values.start, fraction_bytes(digits), durations)
-    return _durations(values, durations, column)
+    return _duration_column(values, durations, column)
 
 
 def binary_times(values: Values, column: Column) -> pa.Array:
     """TIME in a result set."""
     durations = np.empty(len(values), np.int64)
     _read_binary_times(values.data, values.start, values.size, durations)
-    return _durations(values, durations, column)
+    return _duration_column(values, durations, column)
 
 
-def _durations(values: Values, durations: np.ndarray, column: Column) -> pa.Array:
-    """Durations, in microseconds, as a column of numbers or of MySQL's texts, as the column's kind says."""
+def _duration_column(values: Values, durations: np.ndarray, column: Column) -> pa.Array:
+    """Durations, in microseconds, as a column: numbers for the kind MICROS, else MySQL's texts.
+
+    Raises Damaged for an impossible duration.
+    """
     if len(durations) and int(durations.min()) == _IMPOSSIBLE:
         raise Damaged(f"an invalid TIME in row {int(durations.argmin())}")
     if column.kind is Kind.MICROS:
@@ -102,76 +105,81 @@ def _durations(values: Values, durations: np.ndarray, column: Column) -> pa.Arra
     return values.column(pa.string(), offsets, text[: offsets[-1]])
 
 
-Text = Callable[[bytes], str]  # the text of an impossible date, with its fields as MySQL writes them and microseconds
+DateText = Callable[[bytes], str]  # MySQL's text of a date, from the value's bytes: with a time and six digits
 
 
-def _days(values: Values, instants: np.ndarray, column: Column, text: Text) -> pa.Array:
-    """Instants, in microseconds since 1970, as a column.
+def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
+    """Instants, in microseconds since 1970, as a column. An impossible date is NULL or a text, if the user chose so.
 
-    Raises NotADay for an impossible date, unless the user chose NULL or texts.
+    Raises NotADay for another impossible date.
     """
-    impossible = instants == _IMPOSSIBLE
+    is_impossible = instants == _IMPOSSIBLE
     if column.kind is Kind.MOMENT:
-        return _moments(values, np.where(impossible, 0, instants), np.flatnonzero(impossible), column, text)
-    if impossible.any():
+        return _as_texts(values, np.where(is_impossible, 0, instants), np.flatnonzero(is_impossible), column, text_of)
+    if is_impossible.any():
         if column.choice != NULL_DATES:
-            row = int(impossible.argmax())
-            raise NotADay(row, text(_raw(values, row)).partition(" ")[0])
-        values = values.without(impossible)
+            row = int(is_impossible.argmax())
+            raise NotADay(row, text_of(_bytes_of(values, row)).partition(" ")[0])
+        values = values.with_nulls(is_impossible)
     if column.kind is Kind.DATE:
         return values.column(pa.date32(), (instants // _DAY).astype(np.int32))
     return values.column(INSTANT if column.kind is Kind.TIMESTAMP else pa.timestamp("us"), instants)
 
 
-def _moments(values: Values, instants: np.ndarray, impossible: np.ndarray, column: Column, text: Text) -> pa.Array:
-    """MySQL's own text of each date; `impossible` are the rows whose dates do not exist."""
-    letters = _DAY_LETTERS if column.source_type.name == "date" else _SECOND_LETTERS
+def _as_texts(
+    values: Values, instants: np.ndarray, impossible_rows: np.ndarray, column: Column, text_of: DateText
+) -> pa.Array:
+    """MySQL's own text of each date: from its instant, or for an impossible date from its bytes, by `text_of`."""
+    letters = _DATE_LETTERS if column.source_type.name == "date" else _DATETIME_LETTERS
     if column.fraction:
         letters += 1 + column.fraction
     texts = pc.utf8_slice_codeunits(values.column(pa.timestamp("us"), instants).cast(pa.string()), 0, letters)
-    if not len(impossible):
+    if not len(impossible_rows):
         return texts
     written = texts.to_pylist()
-    for row in impossible.tolist():
-        written[row] = text(_raw(values, row))[:letters]
+    for row in impossible_rows.tolist():
+        written[row] = text_of(_bytes_of(values, row))[:letters]
     return pa.array(written, pa.string())
 
 
-def _raw(values: Values, row: int) -> bytes:
+def _bytes_of(values: Values, row: int) -> bytes:
     start, size = int(values.start[row]), int(values.size[row])
     return values.data[start : start + size].tobytes()
 
 
 def _date_text(raw: bytes) -> str:
     packed = int.from_bytes(raw, "little")
-    return _text(packed >> 9, packed >> 5 & 15, packed & 31)
+    return _format_datetime(packed >> 9, packed >> 5 & 15, packed & 31)
 
 
 def _datetime_text(raw: bytes) -> str:
-    fields = int.from_bytes(raw[:5]) - 0x8000000000
+    fields = int.from_bytes(raw[:5]) - 0x8000000000  # MySQL adds this number
     months, micros = fields >> 22, int.from_bytes(raw[5:]) * int(_MICROSECONDS[len(raw) - 5])
     day = months // 13, months % 13, fields >> 17 & 31
-    return _text(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
+    return _format_datetime(*day, fields >> 12 & 31, fields >> 6 & 63, fields & 63, micros)
 
 
 def _binary_text(raw: bytes) -> str:
     whole = raw.ljust(_BINARY.size, b"\0")
-    return _text(*_BINARY.unpack(whole))
+    return _format_datetime(*_BINARY.unpack(whole))
 
 
-def _text(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, micros: int = 0) -> str:
+def _format_datetime(
+    year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0, micros: int = 0
+) -> str:
     return f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}"
 
 
 @step
 def _microseconds(year: int, month: int, day: int, hour: int, minute: int, second: int, micros: int) -> int:
-    """Microseconds since 1970 in the proleptic Gregorian calendar; _IMPOSSIBLE for a time that does not exist."""
+    """Microseconds from 1970 to a date and time of the Gregorian calendar; _IMPOSSIBLE if it does not exist."""
     if not (1 <= year <= 9999 and 1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and micros < _SECOND):
         return _IMPOSSIBLE
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= day <= _MONTH_DAYS[month] + (leap and month == 2):
         return _IMPOSSIBLE
-    # years begin in March here, so that the leap day is the last one of its year
+    # count in years that begin in March, so that the leap day is the last day of a year; 719,468 days lie between
+    # the first of March of the year 0 and 1970
     march = year - (month <= 2)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     days = march * 365 + march // 4 - march // 100 + march // 400 + day_of_year - 719_468
@@ -179,13 +187,13 @@ def _microseconds(year: int, month: int, day: int, hour: int, minute: int, secon
 
 
 @step
-def _fraction(data: np.ndarray, at: int, size: int) -> int:
+def _read_fraction(data: np.ndarray, at: int, size: int) -> int:
     return int64(big_number(data, at, size) * _MICROSECONDS[size])
 
 
 @kernel
 def _read_dates(data: np.ndarray, start: np.ndarray, instants: np.ndarray) -> None:
-    """Fill `instants` from DATEs in row images, 0 for NULL."""
+    """Fill `instants` (in µs since 1970) from DATEs in row images, 0 for NULL."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
@@ -195,11 +203,11 @@ def _read_dates(data: np.ndarray, start: np.ndarray, instants: np.ndarray) -> No
 
 @kernel
 def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants: np.ndarray) -> None:
-    """Fill `instants` from DATETIMEs in row images, 0 for NULL."""
+    """Fill `instants` from DATETIMEs in row images, 0 for NULL; `fraction` is the size of their fraction in bytes."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
-            fields = big_number(data, start[row], 5) - 0x8000000000
+            fields = big_number(data, start[row], 5) - 0x8000000000  # MySQL adds this number
             months = fields >> 22
             instants[row] = _microseconds(
                 months // 13,
@@ -208,7 +216,7 @@ def _read_datetimes(data: np.ndarray, start: np.ndarray, fraction: int, instants
                 fields >> 12 & 31,
                 fields >> 6 & 63,
                 fields & 63,
-                _fraction(data, start[row] + 5, fraction),
+                _read_fraction(data, start[row] + 5, fraction),
             )
 
 
@@ -220,19 +228,22 @@ def _read_timestamps(
     fraction_counts: bool,
     instants: np.ndarray,
 ) -> None:
-    """Fill `instants` from TIMESTAMPs in row images, 0 for NULL."""
+    """Fill `instants` from TIMESTAMPs in row images, 0 for NULL; `fraction` is the size of their fraction in bytes."""
     for row in range(len(start)):
         instants[row] = 0
         if start[row] >= 0:
             seconds = big_number(data, start[row], 4)
-            micros = _fraction(data, start[row] + 4, fraction)
+            micros = _read_fraction(data, start[row] + 4, fraction)
             is_moment = seconds or (fraction_counts and micros)
             instants[row] = seconds * _SECOND + micros if is_moment and micros < _SECOND else _IMPOSSIBLE
 
 
 @kernel
 def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, instants: np.ndarray) -> None:
-    """Fill `instants` from a result set, 0 for NULL; a value without a time has 4 bytes, one without a fraction 7."""
+    """Fill `instants` from dates and times in a result set, 0 for NULL.
+
+    A value has 11 bytes, 7 without a fraction, 4 without a time. A value of another size is impossible, as a zero date.
+    """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
         instants[row] = 0
@@ -251,6 +262,7 @@ def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray
 
 @step
 def _duration(hours: int, minutes: int, seconds: int, micros: int) -> int:
+    """A TIME without its sign, in microseconds; _IMPOSSIBLE for a TIME that MySQL does not have."""
     if hours > 838 or minutes > 59 or seconds > 59 or micros >= _SECOND:
         return _IMPOSSIBLE
     return ((hours * 60 + minutes) * 60 + seconds) * _SECOND + micros
@@ -258,12 +270,12 @@ def _duration(hours: int, minutes: int, seconds: int, micros: int) -> int:
 
 @kernel
 def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: np.ndarray) -> None:
-    """Fill `durations` from TIMEs in row images, 0 for NULL."""
+    """Fill `durations` (µs) from TIMEs in row images, 0 for NULL; `fraction` is the size of their fraction in bytes."""
     for row in range(len(start)):
         durations[row] = 0
         if start[row] >= 0:
             bits = 8 * fraction
-            fields = big_number(data, start[row], 3 + fraction) - (int64(0x800000) << bits)
+            fields = big_number(data, start[row], 3 + fraction) - (int64(0x800000) << bits)  # MySQL adds this number
             negative = fields < 0
             if negative:
                 fields = -fields
@@ -275,7 +287,10 @@ def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: n
 
 @kernel
 def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, durations: np.ndarray) -> None:
-    """Fill `durations` from a result set, 0 for NULL; a value without a fraction has 8 bytes, a zero time none."""
+    """Fill `durations` from TIMEs in a result set, 0 for NULL.
+
+    A value has 12 bytes, 8 without a fraction; a TIME of zero has none. A value of another size is impossible.
+    """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
         durations[row] = 0
@@ -291,7 +306,11 @@ def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, du
 
 @kernel
 def _write_times(start: np.ndarray, durations: np.ndarray, digits: int, offsets: np.ndarray, text: np.ndarray) -> None:
-    """Write durations as MySQL's texts, `[-]HH:MM:SS[.fraction]`, with `digits` digits of the fraction."""
+    """Write durations as MySQL's texts, `[-]HH:MM:SS[.fraction]`, with `digits` digits of the fraction.
+
+    Fills `text`, and `offsets` from index 1 on with the end of each row's text. In ASCII, 45 is minus, 46 is a point,
+    48 is zero, and 58 is a colon.
+    """
     at = int64(0)
     for row in range(len(start)):
         if start[row] >= 0:

@@ -1,8 +1,8 @@
 """Splits a statement in the binlog into tokens: words, quoted names, texts and signs, without comments. Pure.
 
 Sources: MySQL manual, "Schema Object Names", "Comments", "String Literals"; MariaDB documentation, "Comment Syntax".
-A version comment (`/*!50000 … */`) in the binlog was executed: the server rewrites a version comment that it does not
-execute to a plain one. MariaDB's own version comments (`/*M!100300 … */`) are plain comments to MySQL.
+A version comment (`/*!50000 … */`) in the binlog was executed, because the server rewrites one that it does not execute
+to a plain comment. MariaDB's own version comments (`/*M!100300 … */`) are plain comments to MySQL.
 """
 
 import enum
@@ -24,12 +24,12 @@ class Unclear(ValueError):
 
 
 class Sort(enum.Enum):
-    """The kinds of tokens."""
+    """The sorts of tokens."""
 
     WORD = enum.auto()  # a keyword, a number, or a name without quotes
-    NAME = enum.auto()  # a name between quotes
-    TEXT = enum.auto()
-    SIGN = enum.auto()
+    NAME = enum.auto()  # a name in quotes
+    TEXT = enum.auto()  # a string literal
+    SIGN = enum.auto()  # a single punctuation character
 
 
 class Token(NamedTuple):
@@ -39,7 +39,8 @@ class Token(NamedTuple):
     text: str
 
 
-_PLAIN = r"""
+# A token or what separates tokens. The three %s: the beginnings of executed comments, the characters between ' and "
+_PATTERN = r"""
     (?P<blank>[ \t\n\v\f\r]+ | \#[^\n]* | --(?=[\x00-\x20])[^\n]* | --\Z | /\*(?!%s).*?\*/)
     |(?P<opened>/\*M?!(?:\d{5,6})?)
     |(?P<closed>\*/)
@@ -49,17 +50,18 @@ _PLAIN = r"""
     |"(?P<quoted>(?:%s)*)"
     |(?P<SIGN>(?!/\*)[!%%&()*+,\-./:;<=>?@\[\]^{|}~])
 """
+# A character between ' or ", with backslash escapes or (PLAIN) without
 _SINGLE, _DOUBLE = r"[^'\\]|''|\\.", r"""[^"\\]|""|\\."""
 _SINGLE_PLAIN, _DOUBLE_PLAIN = r"[^']|''", r'[^"]|""'
 
 
 def readings(query: Query) -> Iterator[list[Token]]:
-    """Yield the tokens of a statement, for each way in which the server may have read it.
+    """Yield the tokens of a statement, once for each charset in which the server may have read it.
 
-    The ways differ by the session's charset. `SET STATEMENT … FOR` is left out before a statement of MariaDB. Raises
-    Unclear if the way is unknown.
+    MariaDB's `SET STATEMENT … FOR` before a statement is left out. Raises Unclear if the charset or the sql_mode of the
+    session decides about the tokens and is not known.
     """
-    for text in _texts(query):
+    for text in _possible_texts(query):
         tokens = list(_tokens(text, query.sql_mode, is_mariadb=query.is_mariadb))
         yield _without_settings(tokens, text) if query.is_mariadb else tokens
 
@@ -76,8 +78,8 @@ def is_in_utf8(query: Query) -> bool:
 def _without_settings(tokens: list[Token], text: str) -> list[Token]:
     """The tokens after MariaDB's `SET STATEMENT … FOR`, which has settings for this statement only.
 
-    The event has the sql_mode that these settings set. Then the session's own sql_mode, by which the server read the
-    text, is unknown.
+    If it sets the sql_mode, the event has this sql_mode. But the server has read the text by the session's own
+    sql_mode, which is unknown then. Raises Unclear if the tokens depend on it.
     """
     begin = 0
     while _words(tokens[begin : begin + 2]) == ["SET", "STATEMENT"]:
@@ -92,9 +94,9 @@ def _words(tokens: list[Token]) -> list[str]:
 
 
 def _end_of_settings(tokens: list[Token], begin: int) -> int:
-    """The index at which the statement begins: after the FOR, outside of parentheses, that ends the settings.
+    """The index of the first token after the settings that begin at `begin`.
 
-    The settings begin at `begin`. Raises Unclear if there is no such FOR.
+    A FOR that is not in parentheses ends the settings. Raises Unclear if there is no such FOR.
     """
     depth = 0
     for at in range(begin, len(tokens)):
@@ -106,8 +108,12 @@ def _end_of_settings(tokens: list[Token], begin: int) -> int:
     raise Unclear("it has settings, and no statement after them")
 
 
-def _texts(query: Query) -> set[str]:
-    """The text in the session's charset, and in UTF-8, which the server uses for statements that it generates."""
+def _possible_texts(query: Query) -> set[str]:
+    """The statement's text in the charset of the session's client, and in UTF-8 if it is valid UTF-8.
+
+    The server uses UTF-8 for statements that it generates. Raises Unclear if the charset is not known, or the text is
+    not valid in it.
+    """
     raw = query.text.encode(errors="surrogateescape")
     if raw.isascii():
         return {query.text}
@@ -126,25 +132,28 @@ def _texts(query: Query) -> set[str]:
 
 
 def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[Token]:
-    """The tokens of a text under a sql_mode; None: it is unknown. Raises Unclear if the tokens depend on it."""
+    """The tokens of a text, read by a sql_mode; None if the sql_mode is unknown.
+
+    Raises Unclear if the tokens depend on an unknown sql_mode, or the text cannot be split into tokens.
+    """
     if sql_mode is None and ('"' in text or "\\" in text):
         raise Unclear("its sql_mode, which says how to read quotes, is unknown")
     mode = sql_mode or 0
     has_ansi_quotes, has_escapes = bool(mode & _ANSI_QUOTES), not mode & _NO_BACKSLASH_ESCAPES
     single = _SINGLE if has_escapes else _SINGLE_PLAIN
     double = _DOUBLE if has_escapes and not has_ansi_quotes else _DOUBLE_PLAIN
-    pattern = re.compile(_PLAIN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
-    at, is_inside = 0, False
+    pattern = re.compile(_PATTERN % ("M?!" if is_mariadb else "!", single, double), re.VERBOSE | re.DOTALL)
+    at, is_in_comment = 0, False  # in a comment that the server executes: its tokens belong to the statement
     while at < len(text):
         part = pattern.match(text, at)
         if part is None:
             raise Unclear("it has an unknown sign")
         at = part.end()
         match part.lastgroup:
-            case "opened" | "closed" as border:
-                if is_inside == (border == "opened"):
+            case "opened" | "closed" as bracket:
+                if is_in_comment == (bracket == "opened"):
                     raise Unclear("it has a comment within a comment")
-                is_inside = not is_inside
+                is_in_comment = not is_in_comment
             case "quoted":
                 sort = Sort.NAME if has_ansi_quotes else Sort.TEXT
                 yield Token(sort, part["quoted"].replace('""', '"'))
@@ -152,5 +161,5 @@ def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[To
                 yield Token(Sort.NAME, part["NAME"].replace("``", "`"))
             case "WORD" | "TEXT" | "SIGN" as sort_:
                 yield Token(Sort[sort_], part[sort_])
-    if is_inside:
+    if is_in_comment:
         raise Unclear("it has a comment that does not end")

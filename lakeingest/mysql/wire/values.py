@@ -14,8 +14,8 @@ from lakeingest.mysql.wire.compiled import SLACK
 class Values:
     """The values of a column in some rows, still in MySQL's bytes.
 
-    `data` are all bytes (uint8), with `compiled.SLACK` bytes after the last value. `start` (int32) has the offset of
-    each row's value, −1 for NULL; `size` (int32) has its number of bytes, 0 for NULL.
+    `data` (uint8) has the values' bytes among others, and `compiled.SLACK` bytes after the last value. `start` (int32)
+    has the offset of each row's value, −1 for NULL. `size` (int32) has each value's number of bytes, 0 for NULL.
     """
 
     data: np.ndarray
@@ -24,7 +24,7 @@ class Values:
 
     @classmethod
     def of(cls, raw: Sequence[bytes]) -> Self:
-        """Values with these bytes."""
+        """The values that have these bytes; none is NULL."""
         size = np.array([len(value) for value in raw], np.int32)
         start = (np.cumsum(size) - size).astype(np.int32)
         return cls(np.frombuffer(bytearray(b"".join(raw) + bytes(SLACK)), np.uint8), start, size)
@@ -46,16 +46,16 @@ class Values:
         )
 
     def raw(self) -> Iterator[bytes | None]:
-        """Yield the bytes of each value, None for NULL; for rare types that are decoded in Python."""
+        """Yield the bytes of each value, None for NULL. It is slow, and for types that are decoded in Python."""
         for start, size in zip(self.start.tolist(), self.size.tolist(), strict=True):
             yield None if start < 0 else self.data[start : start + size].tobytes()
 
-    def without(self, rows: np.ndarray) -> "Values":
-        """The values with NULL also in the rows for which `rows` is True."""
-        return Values(self.data, np.where(rows, np.int32(-1), self.start), np.where(rows, np.int32(0), self.size))
+    def with_nulls(self, is_null: np.ndarray) -> "Values":
+        """The values, with NULL also in the rows for which `is_null` is True."""
+        return Values(self.data, np.where(is_null, np.int32(-1), self.start), np.where(is_null, np.int32(0), self.size))
 
-    def without_first(self, count: int) -> "Values":
-        """The values without their first `count` bytes; each value has at least so many."""
+    def without_first_bytes(self, count: int) -> "Values":
+        """The values without their first `count` bytes. Each value must have at least so many bytes."""
         present = self.start >= 0
         return Values(
             self.data,

@@ -1,4 +1,4 @@
-"""The walk: it finds each value of each row, and proves that the value lies within its packet or event.
+"""The walk: finds each value of each row, and proves that the value lies within its packet or event.
 
 Rows of a result set in the binary protocol and row images of the binlog have the same form: a bitmap of NULLs, then the
 values that are not NULL, column by column. The `width` of a column says how many bytes its values take; `encodings` has
@@ -10,13 +10,14 @@ import numpy as np
 from lakeingest.mysql.wire.compiled import int64, kernel, number, step
 from lakeingest.mysql.wire.framing import Status, next_packet, payload_kind
 
-# A width of 0 or more is the size of each value; −1 to −4: a length of 1 to 4 bytes precedes each value; or:
-PACKED = -9  # a length-encoded number of 1 to 9 bytes precedes each value
+# A width of 0 or more is the number of bytes of each value. A width of −1 to −4 says that a length of 1 to 4 bytes
+# precedes each value. The width PACKED says that a length-encoded number of 1 to 9 bytes precedes each value.
+PACKED = -9
 
 _FULL, _MORE, _MALFORMED = int(Status.FULL), int(Status.MORE), int(Status.MALFORMED)
 _TWO, _THREE, _EIGHT, _INVALID = 0xFC, 0xFD, 0xFE, 0xFF  # the first byte of a packed length
-_NULL = 0xFB  # in the text protocol only
-_RESERVED_BITS = 2  # of the bitmap, before the bits of a result set's columns
+_NULL = 0xFB  # a NULL of the text protocol; the numbers below it are packed lengths of one byte
+_RESERVED_BITS = 2  # unused bits at the start of the bitmap of a result set's row
 
 
 @step
@@ -32,11 +33,13 @@ def walk_row(
     size: np.ndarray,
     row: int,
 ) -> int:
-    """Find the values of a row that begins at `at` with its bitmap. Returns the row's end, or −1 if it is cut.
+    """Find the values of a row, which begins at `at` with its bitmap of NULLs. Returns the row's end, −1 if it is cut.
 
-    `first_bit` is the bit of the first column in the bitmap. The row has values for `columns` columns: those whose bits
-    are set in the bitmap at `present`, or all if `present` is −1. Fills `start` and `size` (columns × rows) with the
-    offset of each value and its number of bytes: −1 and 0 for NULL, and for columns that the row lacks.
+    `first_bit` is the first column's bit in this bitmap. The row has `columns` columns. They are those whose bits are
+    set in another bitmap, at `present`; if `present` is −1, they are all columns of the table.
+
+    Fills column `row` of `start` and `size` (table columns × rows) with the offset of each value and its number of
+    bytes. They are −1 and 0 for NULL, and for a column that the row does not have.
     """
     nulls = at
     at += (columns + first_bit + 7) >> 3
@@ -70,7 +73,7 @@ def walk_row(
 
 @step
 def packed(data: np.ndarray, at: int) -> tuple[int, int]:
-    """The size of a length-encoded number, 1 to 9 bytes, and the number, or −1 if it is invalid."""
+    """Read a length-encoded number: how many bytes it takes, 1 to 9, and the number, or −1 if it is invalid."""
     first = int64(data[at])
     if first < _NULL:
         return 1, first
@@ -84,10 +87,10 @@ def packed(data: np.ndarray, at: int) -> tuple[int, int]:
 
 
 @step
-def _is_row(
+def _walk_result_row(
     data: np.ndarray, at: int, end: int, widths: np.ndarray, start: np.ndarray, size: np.ndarray, row: int
 ) -> bool:
-    """Find the values of a row of a result set. Returns whether the row ends at `end`."""
+    """Find the values of a row of a result set. False if the row does not end at `end`."""
     return walk_row(data, at, end, _RESERVED_BITS, len(widths), -1, widths, start, size, row) == end
 
 
@@ -102,18 +105,19 @@ def walk_result(
     size: np.ndarray,
     row: int,
 ) -> tuple[int, int, int, int]:
-    """Find the values of the rows of a result set, each the payload of a packet, as many as the arrays have room for.
+    """Find the values of the rows of a result set, as many as fit into the arrays. A row is a packet's payload.
 
-    The first row gets the number `row`. Returns a status, the begin of the next packet, its number, and the next row.
+    The packet at `at` has the number `sequence`, and its row gets the index `row` in the arrays. Returns a status, and
+    these three numbers for the packet next_at the last row that was found.
     """
     while row < start.shape[1]:
-        status, begin, stop, after, packets = next_packet(data, at, end, sequence)
+        status, begin, stop, next_at, packets = next_packet(data, at, end, sequence)
         if status == _FULL:
             status = payload_kind(data, begin, stop)
-        if status == _FULL and not _is_row(data, begin + 1, stop, widths, start, size, row):
+        if status == _FULL and not _walk_result_row(data, begin + 1, stop, widths, start, size, row):
             status = _MALFORMED
         if status != _FULL:
             return status, at, sequence, row
-        at, sequence = after, sequence + packets
+        at, sequence = next_at, sequence + packets
         row += 1
     return _FULL, at, sequence, row

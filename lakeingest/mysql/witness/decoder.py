@@ -22,7 +22,6 @@ from lakeingest.mysql.wire.grammar import (
     Sign,
     State,
     Watched,
-    after,
     damaged,
     gap,
     no_end,
@@ -33,6 +32,7 @@ from lakeingest.mysql.wire.grammar import (
     refusal,
     require_known,
     sign_of,
+    state_after,
 )
 from lakeingest.mysql.wire.segment_facts import SegmentFacts
 from lakeingest.mysql.witness.change_batches import ChangeBatches
@@ -170,7 +170,7 @@ class _Decoder:
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
-            raise refusal(*events.refusal(event.type), self.at)
+            raise refusal(*events.name_and_fix(event.type), self.at)
         file = FilePosition(*events.read_rotate(event))
         if file == self.at:  # the first event of a dump
             return
@@ -191,7 +191,7 @@ class _Decoder:
             return
         match None if event.type in BEYOND else ACTIONS.get(event.type):
             case None:
-                raise refusal(*(BEYOND.get(event.type) or events.refusal(event.type)), begins)
+                raise refusal(*(BEYOND.get(event.type) or events.name_and_fix(event.type)), begins)
             case Action.PASS:
                 pass
             case Action.FILE:
@@ -213,7 +213,7 @@ class _Decoder:
                 yield from self._may_end(Sign.COMMIT, event, begins)
 
     def _move(self, sign: Sign, event: Event, begins: FilePosition) -> None:
-        self._state = after(self._state, sign, event.type, begins)
+        self._state = state_after(self._state, sign, event.type, begins)
 
     def _begin(self, event: Event, begins: FilePosition) -> None:
         """Begin a transaction at its GTID event, or begin to skip it."""

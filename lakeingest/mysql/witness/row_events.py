@@ -17,10 +17,10 @@ from pymysqlreplication.packet import BinLogPacketWrapper
 from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Kind, TableId, TableSchema
 from lakeingest.errors import SchemaChanged, UnsupportedEvent, UnsupportedValue
-from lakeingest.mysql.wire.binding import bound
+from lakeingest.mysql.wire.binding import bind_columns
 from lakeingest.mysql.wire.encodings import FieldType, Sent
 from lakeingest.mysql.wire.events import Event, read_table_id
-from lakeingest.mysql.wire.images import missing, not_full
+from lakeingest.mysql.wire.images import missing_columns, not_full_message
 from lakeingest.mysql.wire.refusals import no_day
 from lakeingest.mysql.wire.table_map import TableMap, read_table_map
 from lakeingest.mysql.witness.values import PYTHON, require_readable
@@ -92,7 +92,7 @@ class RowEvents:
         schema = self._schemas[table_map.table]
         where = f"{schema.table} {where}"
         is_named = bool(table_map.names)
-        table_map, places = bound(table_map, schema, where)
+        table_map, places = bind_columns(table_map, schema, where)
         _require_readable([table_map.columns[place] for place in places], schema, where)
         table = self._library(event, where).table_obj
         if not is_named:
@@ -118,9 +118,9 @@ class RowEvents:
     def _halves(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[Half]:
         """Yield the row halves of a row event."""
         rows = self._library(event, where)
-        lacking = missing(event.data, table_map.names)
+        lacking = missing_columns(event.data, table_map.names)
         if rows.number_of_columns != len(table_map.names) or not lacking <= set(schema.skipped):
-            raise UnsupportedEvent(f"{where}: {not_full(schema, lacking)}")
+            raise UnsupportedEvent(f"{where}: {not_full_message(schema, lacking)}")
         parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _HALVES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
             for kind, values, sources in parts:

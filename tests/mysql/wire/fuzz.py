@@ -279,7 +279,7 @@ class Fuzz:
         self.offset[0], self.size[0] = 0, len(raw)
         rows = np.zeros((4, len(Row)), np.int64)
         last = follow(
-            data, self.offset, self.size, 0, 1, 0, 0, reader, maps.places, maps.data, prefixes, rows, transactions
+            data, self.offset, self.size, 0, 1, 0, 0, reader, maps.entries, maps.data, prefixes, rows, transactions
         )
         return last == 1
 

@@ -155,7 +155,7 @@ def _listening(reader: type[Any]) -> Iterator[list[bytes]]:
     take: Callable[[Any, int], Iterator[Any]] = reader.take
 
     def listen(self: Any, count: int) -> Iterator[Any]:
-        heard.append(bytes(self.room()[:count]))
+        heard.append(bytes(self.free_space()[:count]))
         return take(self, count)
 
     with mock.patch.object(reader, "take", listen):

@@ -210,7 +210,7 @@ class Reader(Protocol[Given_co]):
     is_done: bool
     error: bytes | None
 
-    def room(self) -> memoryview:
+    def free_space(self) -> memoryview:
         """Where the next bytes go."""
         ...
 
@@ -242,7 +242,7 @@ def feed(reader: Reader[Given_co], data: bytes, cut: random.Random | None = None
     """Give the bytes to a reader until it is done, with `cut` in pieces of any size; what it gives out."""
     at = 0
     while at < len(data) and not reader.is_done and reader.error is None:
-        room = reader.room()
+        room = reader.free_space()
         most = len(data) if cut is None else cut.choice((1, 9, 100, 3000, 100_000))
         piece = data[at : at + min(most, len(room))]
         room[: len(piece)] = piece

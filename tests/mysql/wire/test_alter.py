@@ -6,7 +6,7 @@ import pytest
 
 from lakeingest.core.alteration import FIRST, Act, Alteration, Change
 from lakeingest.core.schema import TableId, TableSchema
-from lakeingest.mysql.wire.alter import alteration_of, names_in
+from lakeingest.mysql.wire.alter import alteration_of, name_changes_of
 from lakeingest.mysql.wire.ddl import may_change
 from tests.mysql.wire.test_ddl import COPIED, query
 
@@ -162,4 +162,4 @@ def test_a_statement_may_compute_a_column_anew_that_is_bound_to_a_session(text: 
 )
 def test_the_names_are_read_of_a_statement_that_does_more(text: str, changes: list[Change]) -> None:
     """All of them or none."""
-    assert list(names_in(query(text), SCHEMA)) == changes
+    assert list(name_changes_of(query(text), SCHEMA)) == changes

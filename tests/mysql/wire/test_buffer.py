@@ -14,7 +14,7 @@ def test_unused_bytes_stay_in_order() -> None:
     found = Buffer(100)
     arrived = used = 0
     while used < len(sent):
-        room = found.room()
+        room = found.free_space()
         size = min(chance.randint(0, len(room)), len(sent) - arrived)
         room[:size] = sent[arrived : arrived + size]
         found.end += size
@@ -25,7 +25,7 @@ def test_unused_bytes_stay_in_order() -> None:
         used += size
         if found.is_full:
             found.make_room()
-            assert len(found.room()) > 0
+            assert len(found.free_space()) > 0
             assert found.data[found.at : found.end].tobytes() == sent[used:arrived]
     assert len(found.data) - SLACK <= 1000
 
@@ -45,7 +45,7 @@ def test_the_buffer_grows_only_when_most_of_it_is_unused() -> None:
 def test_slack_always_follows_the_received_bytes() -> None:
     """The free space never includes the bytes that kernels may read beyond the end."""
     found = Buffer(10)
-    assert len(found.room()) == 10
+    assert len(found.free_space()) == 10
     found.end = 10
     assert found.is_full
     assert len(found.data) == 10 + SLACK
@@ -56,7 +56,7 @@ def test_a_buffer_above_its_limit_is_an_error() -> None:
     found = Buffer(100, most=150)
     found.end = 100
     found.make_room()
-    assert len(found.room()) == 50
+    assert len(found.free_space()) == 50
     found.end = 150
     with pytest.raises(Damaged, match="more than 150 bytes"):
         found.make_room()

@@ -57,7 +57,7 @@ def test_an_unknown_event_type_is_fatal(event_type: int, *, inside: bool) -> Non
         stream.begin()
     at = stream.pos
     stream.add(event_type, bytes(40))
-    name, fix = events.refusal(event_type)
+    name, fix = events.name_and_fix(event_type)
     with pytest.raises(UnsupportedEvent) as stopped:
         stream.read(stop=stream.pos + 1)
     assert name in str(stopped.value)
@@ -93,7 +93,7 @@ def test_a_made_up_event_of_another_type_is_fatal(event_type: int) -> None:
 )
 def test_the_message_of_a_refused_type_has_its_name(event_type: int, name: str) -> None:
     """For types that are known but not supported."""
-    assert name in (BEYOND.get(event_type) or events.refusal(event_type))[0]
+    assert name in (BEYOND.get(event_type) or events.name_and_fix(event_type))[0]
 
 
 @given(st.data())

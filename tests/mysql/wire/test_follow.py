@@ -134,8 +134,8 @@ def kernel_after(state: State, raw: bytes, surroundings: Surroundings) -> State 
     inner, ends, gtids = surroundings
     maps, prefixes = Maps(), GtidPrefixes(GtidSet.parse(_SKIP))
     maps.add(_KNOWN, table_map_body(_KNOWN, "shop", "orders"), 0, _TRANSACTION)
-    prefixes.number(Gtid(SOURCE, 1))
-    prefixes.number(DomainGtid(0, 1, 1))
+    prefixes.index_of(Gtid(SOURCE, 1))
+    prefixes.index_of(DomainGtid(0, 1, 1))
     reader = np.zeros(len(ReaderState), np.int64)
     reader[ReaderState.STATE], reader[ReaderState.POS], reader[ReaderState.ENDS] = state, START.pos, ends
     reader[ReaderState.STOP], reader[ReaderState.GTIDS], reader[ReaderState.COUNT] = 1 << 40, gtids, _TRANSACTION
@@ -150,7 +150,7 @@ def kernel_after(state: State, raw: bytes, surroundings: Surroundings) -> State 
         0 if inner else CHECKSUM_BYTES,
         int(inner),
         reader,
-        maps.places,
+        maps.entries,
         maps.data,
         prefixes.table,
         np.zeros((4, len(Row)), np.int64),

@@ -16,9 +16,9 @@ from lakeingest.core.schema import Column, Kind
 from lakeingest.mysql.key_choice import NoKey, choose_key
 from lakeingest.mysql.source_types import source_type
 from lakeingest.mysql.wire.charsets import key_texts, texts
-from lakeingest.mysql.wire.codes import CODECS, SIZE_AT, has_one_code_each, table
+from lakeingest.mysql.wire.codes import CODECS, SIZE_AT, code_table, has_one_code_each
 from lakeingest.mysql.wire.collations import CHARSETS
-from lakeingest.mysql.wire.encodings import FieldType, Sent, of_event, of_result
+from lakeingest.mysql.wire.encodings import FieldType, Sent, event_encoding, result_encoding
 from lakeingest.mysql.wire.values import Values
 
 SEVERAL = {"armscii8": 6, "cp932": 396, "eucjpms": 23, "sjis": 1, "ujis": 2}  # characters with more than one code
@@ -32,7 +32,7 @@ OTHERS = {
 @functools.cache
 def codes(charset: str) -> tuple[bytes, ...]:
     """Every code of a charset that is a character to us."""
-    found = np.flatnonzero(table(charset) >> SIZE_AT).tolist()
+    found = np.flatnonzero(code_table(charset) >> SIZE_AT).tolist()
     whole = (code if code < 0x10000 else 0x8F0000 | code & 0xFFFF for code in found)
     return tuple(code.to_bytes(max(1, (code.bit_length() + 7) // 8)) for code in whole)
 
@@ -107,12 +107,12 @@ def test_the_message_of_a_refused_key_has_its_bytes_and_the_fix() -> None:
     assert key_texts(Values.of([b"a", b"\x81\xbe"]), "cp932").to_pylist() == ["a", "\u222a"]
 
 
-@pytest.mark.parametrize("of", [of_event, of_result])
+@pytest.mark.parametrize("of", [event_encoding, result_encoding])
 def test_a_second_code_is_refused_only_in_key_columns(of: Callable[..., object]) -> None:
     """On both paths."""
     column, sent = Column("c", Kind.STRING, source_type("varchar(9)")), Sent(FieldType.VARCHAR, size=1, charset="sjis")
     values = Values.of([b"\x5c", b"\x81\x5f"])
-    assert of_event(column, sent).array(values).to_pylist() == ["\\", "\\"]
+    assert event_encoding(column, sent).array(values).to_pylist() == ["\\", "\\"]
     with pytest.raises(ValueError, match="second code"):
         of(column, sent, is_key=True).array(values)  # type: ignore[attr-defined]
 
@@ -147,7 +147,7 @@ def test_every_number_of_a_set_has_a_different_text(count: int) -> None:
     """Including 0."""
     names = tuple("abcd"[:count])
     column = Column("k", Kind.STRING, source_type(f"set({','.join(map(repr, names))})"))
-    encoding = of_event(column, Sent(FieldType.SET, size=1, members=names), is_key=True)
+    encoding = event_encoding(column, Sent(FieldType.SET, size=1, members=names), is_key=True)
     found = encoding.array(Values.of([bytes([number]) for number in range(2**count)])).to_pylist()
     assert len({*found}) == 2**count
 
@@ -253,7 +253,7 @@ TYPES = {
 def test_different_row_images_of_a_key_are_different_values(name: str, data: st.DataObject) -> None:
     """For each type in each form: random images, and images that differ in few bits."""
     chosen = TYPES[name]
-    encoding = of_event(chosen.column, chosen.sent, is_key=True)
+    encoding = event_encoding(chosen.column, chosen.sent, is_key=True)
     taken: dict[bytes, object] = {}
     for raw in {*data.draw(st.lists(chosen.raw, max_size=20))}:
         try:

@@ -4,13 +4,13 @@ import pytest
 
 from lakeingest.mysql.wire import maps
 from lakeingest.mysql.wire.compiled import SLACK
-from lakeingest.mysql.wire.follow import Map, map_place
+from lakeingest.mysql.wire.follow import Map, map_index
 from lakeingest.mysql.wire.maps import Maps
 
 
 def known(found: Maps, table_id: int) -> bytes | None:
     """The bytes that are remembered of an id."""
-    entry = found.places[map_place(found.places, table_id)]
+    entry = found.entries[map_index(found.entries, table_id)]
     start = int(entry[Map.START])
     return found.data[start : start + int(entry[Map.SIZE])].tobytes() if entry[Map.SIZE] else None
 
@@ -46,7 +46,7 @@ def test_old_table_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         found.add(2 * number + 1, b"%d" % number * 60, 1, number)
         assert (found.table(2 * number, number), found.table(2 * number + 1, number)) == (0, 1)
         assert known(found, 2 * number + 1) == b"%d" % number * 60
-    assert len(found.places) == 1 << 10
+    assert len(found.entries) == 1 << 10
     assert len(found.data) <= (1 << 16) + SLACK
 
 

@@ -72,8 +72,8 @@ SMALLEST = {
     (segment, "_EVENTS"): (1, 2, 7),
     (event_buffer, "_ROW_EVENTS"): (1, 2, 5),
     (event_buffer, "_TRANSACTIONS"): (1, 2, 3),
-    (row_events, "_CELLS"): (122, 200, 1000),
-    (row_events, "_ROWS_MAX"): (2, 3, 4),
+    (row_events, "_VALUES_MAX"): (122, 200, 1000),
+    (row_events, "_IMAGES_MAX"): (2, 3, 4),
 }
 
 

@@ -23,8 +23,8 @@ def test_a_null_has_no_bytes_and_is_not_valid() -> None:
     found.validate(full=True)
 
 
-def test_without_first_removes_the_first_bytes_of_each_value() -> None:
+def test_without_first_bytes_removes_the_first_bytes_of_each_value() -> None:
     """NULL stays NULL."""
     values = Values.of([b"abcde", b"", b"fghi"])
     values.start[1] = -1
-    assert list(values.without_first(4).raw()) == [b"e", None, b""]
+    assert list(values.without_first_bytes(4).raw()) == [b"e", None, b""]

@@ -88,16 +88,16 @@ def test_what_is_prepared_is_committed_from_memory() -> None:
     seen, at_once = prepared(Elsewhere())
     assert at_once is None
     assert seen.pending == Pending({X: Prepared(AT, STOP, frozenset({ORDERS}))})
-    committed = seen.state(COMMIT, Sign.XA_COMMIT, AT)
+    committed = seen.handle(COMMIT, Sign.XA_COMMIT, AT)
     assert committed is not None
-    assert committed.found == Prepared(AT, STOP, frozenset({ORDERS}))
+    assert committed.prepared == Prepared(AT, STOP, frozenset({ORDERS}))
     assert committed.events is not None
     assert [len(committed.events)] == [int.from_bytes(committed.events[9:13], "little") + 19 + 1]
     assert seen.pending == Pending()
     seen, _ = prepared(Elsewhere())
-    assert seen.state(ROLLBACK, Sign.XA_ROLLBACK, AT) is None
+    assert seen.handle(ROLLBACK, Sign.XA_ROLLBACK, AT) is None
     assert seen.pending == Pending()
-    assert seen.state(ROLLBACK, Sign.XA_ROLLBACK, AT) is None
+    assert seen.handle(ROLLBACK, Sign.XA_ROLLBACK, AT) is None
     assert seen.pending == Pending({}, {X})
     _, at_once = prepared(Elsewhere(), one_phase=True)
     assert at_once is not None
@@ -107,7 +107,7 @@ def test_what_is_prepared_is_committed_from_memory() -> None:
 def test_a_large_transaction_is_not_kept_in_memory() -> None:
     """Nor are more than so many bytes of all that are prepared."""
     seen, _ = prepared(Elsewhere(), 1 << 21)
-    committed = seen.state(COMMIT, Sign.XA_COMMIT, AT)
+    committed = seen.handle(COMMIT, Sign.XA_COMMIT, AT)
     assert committed is not None
     assert committed.events is None
     seen = Preparing(Elsewhere(), {ORDERS})
@@ -117,7 +117,7 @@ def test_a_large_transaction_is_not_kept_in_memory() -> None:
         seen.add(Event.from_data(event(Type.WRITE_ROWS, bytes(1_000_000), 1)[:-4]))
         seen.prepare(Event.from_data(event(Type.XA_PREPARE, prepare(Xid(b"", b"", number)), 1)[:-4]), AT, STOP)
     for number in range(40):
-        committed = seen.state(statement(f"XA COMMIT X'',X'',{number}"), Sign.XA_COMMIT, AT)
+        committed = seen.handle(statement(f"XA COMMIT X'',X'',{number}"), Sign.XA_COMMIT, AT)
         assert committed is not None
         kept.append(committed.events is not None)
     assert kept == [True] * 16 + [False] * 24
@@ -126,17 +126,17 @@ def test_a_large_transaction_is_not_kept_in_memory() -> None:
 def test_what_changes_no_table_that_is_read_is_not_read_again() -> None:
     """Where it was prepared before the segment, too; with a change that was passed over, nobody knows."""
     seen = Preparing(Elsewhere(OTHER), {ORDERS})
-    assert seen.state(COMMIT, Sign.XA_COMMIT, AT) is None
+    assert seen.handle(COMMIT, Sign.XA_COMMIT, AT) is None
     there = Elsewhere(ORDERS)
-    assert Preparing(there, {ORDERS}).state(COMMIT, Sign.XA_COMMIT, AT) == Committed(there.found, None)
+    assert Preparing(there, {ORDERS}).handle(COMMIT, Sign.XA_COMMIT, AT) == Committed(there.found, None)
     seen, change = Preparing(None, set()), statement("INSERT INTO shop.orders VALUES (1)")
     for sign in (Sign.XA_START, Sign.PASSED, Sign.XA_END):
-        assert seen.state(change, sign, AT) is None
+        assert seen.handle(change, sign, AT) is None
     raw = Event.from_data(event(Type.XA_PREPARE, prepare(X), 1)[:-4])
     assert seen.prepare(raw, AT, STOP) is None
     assert seen.pending.prepared == {X: Prepared(AT, STOP, None)}
-    assert seen.state(COMMIT, Sign.XA_COMMIT, AT) is None
-    seen.state(change, Sign.XA_START, AT)
+    assert seen.handle(COMMIT, Sign.XA_COMMIT, AT) is None
+    seen.handle(change, Sign.XA_START, AT)
     seen.prepare(raw, AT, STOP)
     assert seen.pending.prepared == {X: Prepared(AT, STOP, frozenset())}
 
