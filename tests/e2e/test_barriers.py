@@ -149,8 +149,16 @@ def test_numbers_that_ddl_cuts_without_naming_them_are_read_again(
         "CREATE TABLE cut (id INT PRIMARY KEY, f FLOAT, d DOUBLE, n INT)", "INSERT INTO cut VALUES (1, 2e9, 2e9, 1)"
     )
     pipe.run()
-    for action in ("MODIFY f FLOAT(12,4), MODIFY d DOUBLE(12,4)", "MODIFY n BIGINT", "FORCE, ALGORITHM = COPY"):
-        pipe.sql("SET SESSION sql_mode = ''", f"ALTER TABLE cut {action}")
+    by_copy = ["SET SESSION alter_algorithm = COPY"] if any_server.flavor.is_mariadb else []
+    for statements in (
+        ["ALTER TABLE cut MODIFY f FLOAT(12,4), MODIFY d DOUBLE(12,4)"],
+        ["ALTER TABLE cut MODIFY n BIGINT"],
+        ["ALTER TABLE cut FORCE, ALGORITHM = COPY"],
+        ["ALTER TABLE cut MODIFY f FLOAT, MODIFY d DOUBLE", "UPDATE cut SET f = 2e9, d = 2e9"],
+        ["ALTER TABLE cut MODIFY f FLOAT(12,4), MODIFY d DOUBLE(12,4)"],
+        [*by_copy, "OPTIMIZE TABLE cut"],
+    ):
+        pipe.sql("SET SESSION sql_mode = ''", *statements)
         assert pipe.run().stopped == ()
         pipe.assert_equal("cut")
 

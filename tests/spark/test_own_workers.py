@@ -120,6 +120,7 @@ def test_errors_come_back_as_they_were(workers: OwnWorkers) -> None:
 
 def test_cancelled_work_begins_no_more_tasks(workers: OwnWorkers) -> None:
     """The tasks that run are waited for; the workers then do other work."""
+    scatter(workers, abs, [1], 2)  # the workers have started
     job = BackgroundJob(workers, prepare(workers, wait_and_tell, [0.5] * 100, 2))
     job.cancel()
     assert job.is_done

@@ -68,10 +68,10 @@ class DdlReader:
             case "TRUNCATE":
                 self._skip("TABLE")
                 return bool(self._read_tables())
-            case "REPAIR":
+            case "REPAIR" | "OPTIMIZE" as word:
                 self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
                 self._expect("TABLE", "TABLES")
-                return self._read_table_list()
+                return any(word == "REPAIR" or schema.bound for schema in self._read_table_list())
         raise Unclear("it is not DDL of a table")
 
     def _read_create(self) -> bool:
@@ -112,7 +112,7 @@ class DdlReader:
             return any(schema.bound or _may_be_key(schema, name) for schema in self._read_tables())
         self._expect("TABLE", "TABLES")
         self._skip_all("IF", "EXISTS")
-        changes = self._read_table_list()
+        changes = bool(self._read_table_list())
         if not self._is_over and self._read_word() not in _IGNORED_ENDINGS:
             raise Unclear("it has more than a list of tables to drop")
         return changes
@@ -143,22 +143,22 @@ class DdlReader:
         self._skip_all("IF", "EXISTS")
         altered = self._read_tables()
         self._skip_wait()
+        if altered and (ignores or any(schema.bound for schema in altered)):
+            return True
         if Action(self._tokens[self._at :], self._database, self._copied).is_partition_maintenance():
             return False
         actions = [Action(tokens, self._database, self._copied) for tokens in split_at_commas(self._tokens[self._at :])]
         if not altered:  # the altered table is not copied, but an action may name a copied table
             return any(action.may_change_another() for action in actions)
-        if ignores or any(schema.bound for schema in altered):
-            return True
         return not all(action.is_harmless(schema) for action in actions for schema in altered)
 
-    def _read_table_list(self) -> bool:
-        """Read a list of tables. Returns whether one of them is a copied table."""
-        changes = bool(self._read_tables())
+    def _read_table_list(self) -> list[TableSchema]:
+        """Read a list of tables. Returns the copied tables among them."""
+        tables = self._read_tables()
         while self._is_sign(","):
             self._at += 1
-            changes |= bool(self._read_tables())
-        return changes
+            tables += self._read_tables()
+        return tables
 
     def _read_tables(self) -> list[TableSchema]:
         """Read a table's name. Returns the copied tables that may have this name: case and accents are ignored."""

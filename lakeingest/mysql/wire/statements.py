@@ -65,13 +65,13 @@ _BEGINNINGS: tuple[tuple[str, Statement], ...] = (
     (r"create\s+(?:database|schema)\b", Statement.HARMLESS),
     (r"(?:grant|revoke|flush|install|uninstall|alter\s+instance)\b", Statement.HARMLESS),
     # in MariaDB, ANALYZE before a change executes the change
-    (r"(?:analyze|optimize|check)\s+(?:no_write_to_binlog\s+|local\s+)?tables?\b", Statement.HARMLESS),
+    (r"(?:analyze|check)\s+(?:no_write_to_binlog\s+|local\s+)?tables?\b", Statement.HARMLESS),
     (r"set\s+(?:password|default\s+role)\b", Statement.HARMLESS),
     (r"create\s+table\b", Statement.CREATE_TABLE),
     (r"create\s+(?:or\s+replace\s+)?(?:unique\s+|fulltext\s+|spatial\s+|vector\s+)?index\b", Statement.DDL),
     (r"alter\s+(?:(?:online\s+)?(?:ignore\s+)?table|database|schema)\b", Statement.DDL),
     (r"drop\s+(?:tables?|index|database|schema)\b", Statement.DDL),
-    (r"(?:rename\s+tables?|truncate|repair)\b", Statement.DDL),
+    (r"(?:rename\s+tables?|truncate|repair|optimize)\b", Statement.DDL),
     (r"(?:insert|update|delete|replace|load|call|with|select|values|table|do)\b", Statement.DML),
 )
 _TABLE = [(re.compile(beginning, re.IGNORECASE | re.VERBOSE), meaning) for beginning, meaning in _BEGINNINGS]

@@ -63,7 +63,7 @@ from lakeingest.mysql.wire.statements import Statement, classify
         ("SET GLOBAL x = 1", Statement.UNKNOWN),
         ("ANALYZE LOCAL TABLE t", Statement.HARMLESS),
         ("analyze no_write_to_binlog tables t, u", Statement.HARMLESS),
-        ("OPTIMIZE TABLE t", Statement.HARMLESS),
+        ("OPTIMIZE TABLE t", Statement.DDL),
         ("CHECK TABLE t FOR UPGRADE", Statement.HARMLESS),
         ("ANALYZE UPDATE t SET c = 1", Statement.UNKNOWN),
         ("ANALYZE FORMAT=JSON DELETE FROM t", Statement.UNKNOWN),
