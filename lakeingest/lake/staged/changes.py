@@ -35,7 +35,7 @@ def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
     return pa.concat_tables((read_rows(file) for file in staged_files), promote_options="default")
 
 
-def in_groups(staged_files: Iterable[File], size: int) -> list[list[File]]:
+def groups_of_size(staged_files: Iterable[File], size: int) -> list[list[File]]:
     """The files in groups of about `size` bytes."""
     groups: list[list[File]] = []
     filled = size

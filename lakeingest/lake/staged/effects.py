@@ -33,8 +33,8 @@ def effects_of(
     # Step 1: the changed keys that the files of rows have
     is_present = np.zeros(changed.num_rows, bool)
     key_schema = numbered.schema.remove(len(key))
-    for keys in _in_groups((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
-        numbers = _matching(keys, numbered, key)[_NUMBER].to_numpy()
+    for keys in _in_larger_tables((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
+        numbers = _rows_with_changes(keys, numbered, key)[_NUMBER].to_numpy()
         if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
             raise StateUnreadable(
                 f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
@@ -43,7 +43,7 @@ def effects_of(
     # Step 2: earlier merges, in their order, add and delete some of them
     for merge in merges:
         for file in merge:
-            matches = _matching(read_rows(file, [*key, DELETED]), numbered, key)
+            matches = _rows_with_changes(read_rows(file, [*key, DELETED]), numbered, key)
             is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
     is_deleted = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
     inserted, updated, deleted = ~is_deleted & ~is_present, ~is_deleted & is_present, is_deleted & is_present
@@ -55,7 +55,7 @@ def rows_in(data_files: Iterable[File]) -> int:
     return sum(files.parquet_metadata(file).num_rows for file in data_files)
 
 
-def _in_groups(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
+def _in_larger_tables(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
     """Concatenate small tables until each has `least` rows, because a join costs as much as its larger side."""
     group: list[pa.Table] = []
     for table in tables:
@@ -67,6 +67,6 @@ def _in_groups(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(group)
 
 
-def _matching(rows: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
+def _rows_with_changes(rows: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows that have one of the keys, with the number of its change."""
     return rows.join(numbered, keys=list(key), join_type="inner")

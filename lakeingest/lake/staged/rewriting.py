@@ -15,7 +15,7 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.lift import Lift
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
-from lakeingest.lake.staged.changes import in_groups, last_changes, read_all_rows
+from lakeingest.lake.staged.changes import groups_of_size, last_changes, read_all_rows
 from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Written
 from lakeingest.rows import constants, lake_schema
@@ -41,12 +41,12 @@ class StagedRewriter:
             changes = last_changes(self.merges, self.lift.before.key)
             if self.files:
                 rows = read_all_rows(self.files)
-                rows = rows if changes is None else _without(rows, changes, self.lift.before.key)
+                rows = rows if changes is None else _rows_without_changes(rows, changes, self.lift.before.key)
             elif changes is None:
                 rows = lake_schema(self.lift.before).empty_table()
             else:
                 rows = changes if self.lift.before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
-            name = self.folder.write(lifted(rows, self.lift, self.added, keeps_dropped=self.keeps_dropped))
+            name = self.folder.write(lifted_rows(rows, self.lift, self.added, keeps_dropped=self.keeps_dropped))
         return Written(name.encode())
 
 
@@ -61,13 +61,13 @@ def rewriters(
 ) -> list[StagedRewriter]:
     """Rewriters that together write the rows of these files with the changes of these merges; at least one."""
     changes = tuple(map(tuple, merges))
-    groups: list[Sequence[File]] = [*in_groups(rows, _BYTES)]
+    groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
     if changes or not groups:
         groups.append(())
     return [StagedRewriter(folder, lift, tuple(group), changes, added, keeps_dropped) for group in groups]
 
 
-def lifted(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
+def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
     """These rows with the columns of the next definition, and without the format's own columns, `added`.
 
     A dropped column goes. With `keeps_dropped` it stays, NULL in all rows, until its name is used.
@@ -88,7 +88,7 @@ def lifted(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: 
     return pa.table(columns)
 
 
-def _without(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
+def _rows_without_changes(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose key has no change."""
     fields = [changes.schema.field(name) for name in key]
     numbered = rows.select(list(key)).cast(pa.schema(fields)).append_column(_NUMBER, pa.array(np.arange(len(rows))))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def rows_with(
+def rows_after_commits(
     visible: "Callable[[], DataFrame] | None", staging: File, commits: Sequence[StagingCommit], spark: "SparkSession"
 ) -> "DataFrame":
     """The rows that readers see, `visible`, after these commits of staging.
@@ -29,10 +29,10 @@ def rows_with(
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
     changes = last_changes(staging, merges, commits[-1].key, spark)
-    return rows if changes is None else changed(rows, changes, commits[-1].key)
+    return rows if changes is None else rows_after_changes(rows, changes, commits[-1].key)
 
 
-def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
+def rows_after_changes(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
     """The rows after the changes, as a merge will leave them."""
     unchanged = rows.join(changes.select(*map(quote, key)), on=list(key), how="left_anti")
     if DELETED not in rows.columns:

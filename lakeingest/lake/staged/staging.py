@@ -30,7 +30,7 @@ from lakeingest.files.local import Local
 from lakeingest.lake.refusals import stale
 
 _COMPARED_SECONDS = 3_600  # how long rows to compare are kept
-_GONE = "=gone"  # a part of the names of dropped folders; no table's folder has it
+_DROPPED = "=gone"  # a part of the names of dropped folders; no table's folder has it
 _AT_ONCE = 16  # how many files are looked at at the same time
 
 
@@ -156,7 +156,7 @@ class StagingFolder:
         key = tuple(key or last.key)
         return self._create(StagingCommit(number, _new_version(), base, progress, key, *files, restarts, added))
 
-    def cut(self, last: int, version: int) -> None:
+    def remove_commits_after(self, last: int, version: int) -> None:
         """Remove the commits after a version, the `last` one first.
 
         Raises StaleWriter where another one is the last.
@@ -195,7 +195,7 @@ class StagingFolder:
         """A new name of a file in the folder."""
         return f"data/{uuid.uuid4().hex}{suffix}"
 
-    def new_compared(self) -> File:
+    def new_compared_folder(self) -> File:
         """A new folder for rows to compare, which Spark writes.
 
         It outlives a publish that comes before they are read.
@@ -205,7 +205,7 @@ class StagingFolder:
     def drop(self) -> None:
         """Remove the commits and the files. Without its first commit the folder counts as dropped."""
         if isinstance(self.path, Local):
-            dropped = self.path.with_name(f"{self.path.name}{_GONE}{uuid.uuid4().hex}")
+            dropped = self.path.with_name(f"{self.path.name}{_DROPPED}{uuid.uuid4().hex}")
             try:
                 self.path.rename(dropped)
             except FileNotFoundError as error:
@@ -229,7 +229,7 @@ class StagingFolder:
 
         Rows to compare are removed after an hour.
         """
-        if compared := self._groups("compared").values():
+        if compared := self._files_by_name("compared").values():
             oldest = self.path.now() - _COMPARED_SECONDS
             for group in compared:
                 if all(file.changed() < oldest for file in group):
@@ -238,18 +238,18 @@ class StagingFolder:
         if not later:
             return
         earlier = (file for file in self.path.listed("*.json") if int(file.stem) < later[0].number)
-        files.delete_all([*earlier, *(file for group in self._unneeded(later[1:]) for file in group)])
+        files.delete_all([*earlier, *(file for group in self._unneeded_files(later[1:]) for file in group)])
 
     def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
         """Delete files that are older than `age` and that no commit names.
 
         Returns how many files, and how many bytes.
         """
-        groups = [*self._unneeded(self.commits()), *self._groups("compared").values()]
+        groups = [*self._unneeded_files(self.commits()), *self._files_by_name("compared").values()]
         groups += [[file] for file in self.path.listed("*.*.*")]
         groups += [[file] for file in self.path.listed("*.new")]
         if isinstance(self.path, Local):
-            groups += [list[File](path.whole()) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+            groups += [list[File](path.whole()) for path in self.path.parent.glob(f"{self.path.name}{_DROPPED}*")]
         oldest, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
             if all(file.changed() < oldest for file in group):
@@ -260,15 +260,15 @@ class StagingFolder:
                 files.delete_all(group)
         return removed, freed
 
-    def _unneeded(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
+    def _unneeded_files(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
         """The files that none of these commits names, in groups.
 
         The files of a folder, which Spark has written, are one group.
         """
         needed = {name for commit in commits for name in (*commit.rows, *commit.changes)}
-        yield from (group for name, group in self._groups("data").items() if f"data/{name}" not in needed)
+        yield from (group for name, group in self._files_by_name("data").items() if f"data/{name}" not in needed)
 
-    def _groups(self, part: str) -> dict[str, list[File]]:
+    def _files_by_name(self, part: str) -> dict[str, list[File]]:
         """The files in one part of the folder, by their names.
 
         All files of a folder in it are one group, under its name.
@@ -302,7 +302,7 @@ class StagingFolder:
 def tables_in(staging: File) -> Iterator[TableId]:
     """The tables that have a folder of staged commits here. A shortened name is looked up in a commit."""
     for name in staging.subfolders():
-        if _GONE in name:
+        if _DROPPED in name:
             continue
         if not is_cut(name):
             yield TableId.parse(unquote(name))

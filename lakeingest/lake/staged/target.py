@@ -22,7 +22,7 @@ from lakeingest.lake.errors import names_storage_errors
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.staged.effects import effects_of, rows_in
 from lakeingest.lake.staged.rewriting import StagedRewriter, rewriters
-from lakeingest.lake.staged.rows import rows_with
+from lakeingest.lake.staged.rows import rows_after_commits
 from lakeingest.lake.staged.staging import StagingFolder, since_restart
 from lakeingest.lake.staged.writer import StagedMerger, StagedRows, StagedWriter
 from lakeingest.lake.target import Bounds, Capabilities, Effects, OpenSpark, Staged, Target, Written
@@ -125,7 +125,7 @@ class StagedTarget(Target, Generic[Seen]):
         """The same reader for all bounds, of files into which Spark has written the columns."""
         table = staged.progress.table
         rows, folder = self.read(table, staged.version), self._staging(table)
-        return [[StagedRows.written(rows, names, bounds, folder.new_compared())]] * len(bounds)
+        return [[StagedRows.written(rows, names, bounds, folder.new_compared_folder())]] * len(bounds)
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
@@ -146,7 +146,7 @@ class StagedTarget(Target, Generic[Seen]):
 
         An interruption leaves one of the removed commits as the last.
         """
-        self._staging(progress.table).cut(staged.version, version)
+        self._staging(progress.table).remove_commits_after(staged.version, version)
         return self._commit(replace(staged, version=version), progress)
 
     @names_storage_errors
@@ -185,7 +185,7 @@ class StagedTarget(Target, Generic[Seen]):
         else:
             visible = partial(self._visible_rows, table, seen, spark)
         staging = self._staging(table)
-        return rows_with(visible, staging.path, staging.between(_version(seen), version), spark)
+        return rows_after_commits(visible, staging.path, staging.between(_version(seen), version), spark)
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
