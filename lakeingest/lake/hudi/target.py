@@ -201,11 +201,11 @@ class HudiTarget(StagedTarget[Instant]):
         """The commit that readers see; after an interrupted first publish, the commit that they will see."""
         return self._folder_of(table).published()
 
-    def _visible_files(self, table: TableId, seen: Instant) -> list[File]:
-        return visible_files(self._folder_of(table).current, seen.time)
+    def _visible_files(self, table: TableId, published: Instant) -> list[File]:
+        return visible_files(self._folder_of(table).current, published.time)
 
-    def _visible_rows(self, table: TableId, seen: Instant, spark: "SparkSession") -> "DataFrame":
-        return rows_at(self._folder_of(table).current, seen.time, spark)
+    def _visible_rows(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
+        return rows_at(self._folder_of(table).current, published.time, spark)
 
     def _write_commit(
         self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
