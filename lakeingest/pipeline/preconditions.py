@@ -21,7 +21,7 @@ from lakeingest.mysql.preflight.replica import replica_conditions
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
-from lakeingest.spark.session import lacking
+from lakeingest.spark.session import spark_finding
 from lakeingest.state.folder import privacy_finding, space_finding, write_finding
 
 if TYPE_CHECKING:
@@ -227,4 +227,4 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
 
 def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
     """Whether a session can be started, or the given session has all settings that lakeingest needs."""
-    return Checked("Java and PySpark", lacking(config, session))
+    return Checked("Java and PySpark", spark_finding(config, session))

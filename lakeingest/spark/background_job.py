@@ -1,4 +1,4 @@
-"""Background work, on the executors or in this process, while the driver does other work."""
+"""Work in a background thread, on the executors or in this process, while the driver does other work."""
 
 import threading
 import time
@@ -17,17 +17,17 @@ _CANCEL_SECONDS = 5.0
 
 
 class BackgroundJob(Generic[Result]):
-    """A thread that runs `work`. With a session, `work` may start jobs of it, which `cancel` ends."""
+    """A thread that runs `work`. With a session, `work` can start Spark jobs, which `cancel` ends."""
 
     def __init__(self, spark: "SparkSession | None", work: Callable[[], Result]) -> None:
         self._context, self._tag = None if spark is None else spark.sparkContext, str(uuid.uuid4())
         self._outcome: Future[Result] = Future()
-        self._thread = _kind_of_thread(spark)(target=self._run, args=(work,), daemon=True)
+        self._thread = _thread_class(spark)(target=self._run, args=(work,), daemon=True)
         self._thread.start()
 
     @property
     def is_done(self) -> bool:
-        """Whether `result` returns, or raises, without waiting."""
+        """Whether the work has ended, so that `result` does not wait."""
         return self._outcome.done()
 
     def result(self) -> Result:
@@ -35,14 +35,18 @@ class BackgroundJob(Generic[Result]):
         return self._outcome.result()
 
     def cancel(self) -> None:
-        """End the jobs of the work, also one that begins in the next seconds. Its result is not needed any more."""
-        if self._context is None:  # work in this process ends by itself
+        """End the Spark jobs of the work, whose result is not needed any more. Work without Spark is not interrupted.
+
+        Waits for a few seconds until the thread has ended.
+        """
+        if self._context is None:
             self._thread.join(_CANCEL_SECONDS)
             return
         from py4j.protocol import Py4JError
 
         deadline = time.monotonic() + _CANCEL_SECONDS
-        with suppress(OSError, Py4JError):  # without Spark no job is left
+        with suppress(OSError, Py4JError):  # if Spark has ended, no job is left
+            # repeated, because the thread may start another job after a cancel
             while self._thread.is_alive() and time.monotonic() < deadline:
                 self._context.cancelJobsWithTag(self._tag)
                 self._thread.join(0.05)
@@ -56,8 +60,8 @@ class BackgroundJob(Generic[Result]):
             self._outcome.set_exception(error)
 
 
-def _kind_of_thread(spark: "SparkSession | None") -> type[threading.Thread]:
-    """The class of the thread: PySpark's own if the work has a session, because Spark tags jobs by thread."""
+def _thread_class(spark: "SparkSession | None") -> type[threading.Thread]:
+    """The class of the thread. With a session it is PySpark's own, because Spark tags the jobs of a thread."""
     if spark is None:
         return threading.Thread
     from pyspark import InheritableThread
