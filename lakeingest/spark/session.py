@@ -67,7 +67,7 @@ def active_session() -> "SparkSession | None":
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is None:  # noqa: SLF001 - `SparkSession.active` also returns a stopped session
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - `SparkSession.active` returns a stopped session
         return None
     try:
         return SparkSession.active()

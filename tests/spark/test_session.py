@@ -290,7 +290,7 @@ def test_extensions_that_the_file_adds_are_wanted_too(lake_config: Config, spark
 
 def test_a_session_that_we_start_waits_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here and on a cluster; but a submitted program that starts none is a failed one."""
-    monkeypatch.setattr("lakeingest.spark.session.active", lambda: None)
+    monkeypatch.setattr("lakeingest.spark.session.active_session", lambda: None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert not is_session_due()
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
