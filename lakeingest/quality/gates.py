@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The result of a gate: its outcomes, and the same as a result document of Great Expectations."""
+    """The result of a gate: the outcomes, and as `document` the same results in the form of Great Expectations."""
 
     outcomes: tuple[Outcome, ...]
     document: Mapping[str, Any]

@@ -61,7 +61,7 @@ class BackgroundJob(Generic[Result]):
 
 
 def _thread_class(spark: "SparkSession | None") -> type[threading.Thread]:
-    """The class of the thread. With a session it is PySpark's own, because Spark tags the jobs of a thread."""
+    """The class of the thread. With a session it is PySpark's own, so that a tag is only for this thread's jobs."""
     if spark is None:
         return threading.Thread
     from pyspark import InheritableThread

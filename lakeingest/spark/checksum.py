@@ -91,10 +91,7 @@ def double_text(value: float | None, most: int) -> str | None:
 
 
 def unsigned_double_text(value: float | None, most: int) -> str | None:
-    """The text of a DOUBLE as `double_text`, but a minus sign does not count for `most`.
-
-    So the source writes the values of an expression.
-    """
+    """The text of a DOUBLE as the source writes the value of an expression: a minus sign does not count for `most`."""
     if value is None or math.copysign(1, value) > 0:
         return double_text(value, most)
     return f"-{double_text(-value, most)}"
@@ -117,9 +114,9 @@ def _halves(schema: TableSchema, widths: Widths) -> Sequence["Column"]:
 
 
 def _parts(columns: Sequence[TableColumn], widths: Widths) -> Sequence["Column"]:
-    """For each column, the length in bytes and the text of its value, or `N` for NULL. The length divides the texts.
+    """For each column, the length in bytes and the text of the value; or `N` for NULL.
 
-    So different rows have different concatenated texts.
+    The lengths make sure that different rows have different concatenated texts.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,4 +1,4 @@
-"""The digest of lakeingest's sources. By it, executors assert that they have the same sources as the driver."""
+"""The digest of lakeingest's sources, by which executors assert that they have the same sources as the driver."""
 
 import hashlib
 from functools import cache

@@ -233,8 +233,8 @@ def spark_finding(config: Config, session: "SparkSession | None" = None) -> str 
 def java_home() -> Path | None:
     """The home of a Java 17: that of JAVA_HOME, or else of the Java that is installed with lakeingest.
 
-    None: JAVA_HOME has no Java 17, and PATH has one. JAVA_HOME is removed then. Raises OperatorNeeded if no Java 17 is
-    found.
+    None: JAVA_HOME has no Java 17, but PATH has one; JAVA_HOME is removed in this case. Raises OperatorNeeded if no
+    Java 17 is found.
     """
     home = os.environ.get("JAVA_HOME")
     if home and _version(Path(home) / "bin" / "java") == JAVA:

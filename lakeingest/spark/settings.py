@@ -59,9 +59,10 @@ def public_settings(config: Config, session_settings: Mapping[str, str]) -> dict
 
 
 def runs_here(config: Config, master: str | None = None) -> bool:
-    """Whether the session's tasks run on this machine. `master`: that of a running session, else `config` names it.
+    """Whether the session's tasks run on this machine.
 
-    Without any master, the tasks run on this machine unless this run is a submitted job.
+    `master` is the master of a running session; None: the one that `config` names. If no master is known, the tasks run
+    on this machine, unless this run is a submitted job.
     """
     master = master or config.spark.master
     return is_on_this_machine(master) if master is not None else SUBMITTED not in os.environ
@@ -105,10 +106,10 @@ def _settings_of_executors(config: Config) -> dict[str, str]:
 
 
 def executors_python(config: Config) -> str:
-    """The Python program that runs the tasks, if pipeline.yml or else the environment sets it.
+    """The Python program that runs the tasks: the one that pipeline.yml, or else the environment, sets.
 
-    Otherwise, tasks on this machine use the driver's program. On other machines, they use the program of the driver's
-    version on PATH, such as `python3.12`.
+    If neither sets it, tasks on this machine use the driver's program. Tasks on other machines use the program of the
+    driver's version on PATH, such as `python3.12`.
     """
     configured = config.spark.conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON")
     if configured:
@@ -119,7 +120,7 @@ def executors_python(config: Config) -> str:
 def work_folder(config: Config) -> Path:
     """The folder of Spark's files on this machine: the state folder, or a folder in the user's cache.
 
-    The latter is for a state in an object store. If the cache is lost, only Spark's log is lost for good.
+    If the state is in an object store, the folder is in the cache. If the cache is lost, only Spark's log is lost.
     """
     if config.state.scheme is None:
         return config.state.path

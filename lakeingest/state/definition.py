@@ -157,8 +157,8 @@ def _table_of(state: File, file: File) -> TableId:
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
     """Store a table's definition if it is not stored yet, and return the document that is stored then.
 
-    A definition among the `earlier` ones counts as stored, unless the copy `is_new`. For a new copy, the document of an
-    old copy with the same definition loses what belongs to the old rows. A damaged document is replaced.
+    A definition among the `earlier` ones counts as stored, unless the copy `is_new`. For a new copy, a suspect stored
+    definition, or one with another layout, is replaced as well. A damaged document is replaced.
     """
     stored = _stored_or_none(state, schema.table)
     if stored is None or schema not in {stored.schema, *(() if is_new else stored.earlier)}:

@@ -38,9 +38,9 @@ def failure(state: File) -> str:
 
 
 def of_job(state: File, token: str) -> Mapping[str, Any] | None:
-    """The outcome that the job with this token has stored; None if the last stored outcome is not of this job.
+    """The outcome that the job with this token has stored. Errors of the storage are raised.
 
-    None also means that the document is damaged. Errors of the storage are raised.
+    None: no outcome is stored, the last one is of another job, or the document is damaged.
     """
     try:
         last = store.read(state / NAME)

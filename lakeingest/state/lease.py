@@ -72,9 +72,9 @@ class Owner:
 
     @property
     def has_ended(self) -> bool:
-        """True if the process is known to have ended. False if it runs, or if this process cannot know.
+        """True if the process is known to have ended. False if it runs, or if that is not known.
 
-        A process can know that only of processes on the same machine, in the same container.
+        It is known only of processes on this machine, in this container.
         """
         if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
             return False
@@ -190,7 +190,7 @@ def held(folder: File) -> Iterator[Lease]:
 
 
 def is_held(folder: File) -> bool:
-    """Whether a run holds the lease of the pipeline at this moment. It may have changed when the caller looks at it."""
+    """Whether a run holds the lease of the pipeline at this moment. A run can take or release it right afterwards."""
     path = folder / "lease.json"
     with store.storage_errors(path, "read"), suppress(FileNotFoundError):
         if isinstance(path, Stored):
@@ -203,7 +203,7 @@ def is_held(folder: File) -> bool:
 def _is_valid(path: Local, owner: Owner | None) -> bool:
     """Whether a lease on a disk has not expired.
 
-    It has expired, too, if its last renewal is more than 30 s in the future, because a clock was set back then.
+    A lease has also expired if its last renewal is more than 30 s in the future, by a clock that was set back later.
     """
     return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.has_ended)
 
@@ -257,7 +257,10 @@ def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
 
 
 def _owner(path: File) -> Owner | None:
-    """The holder of the lease; None if there is no lease.json, or if it is damaged: then only its age counts."""
+    """The holder of the lease; None if there is no lease.json, or if it is damaged.
+
+    Of a damaged lease, only the age counts.
+    """
     try:
         return _owner_of(_parsed(path.read()))
     except FileNotFoundError:
@@ -297,8 +300,8 @@ def _now(path: Path) -> float:
 def _locked(path: Path) -> Iterator[None]:
     """Let no other run read or replace lease.json within the block.
 
-    Without the lock, two runs could both find an expired lease. The later of them could replace the fresh lease of the
-    other one.
+    Without the lock, two runs could both find an expired lease, and the later run could replace the fresh lease of the
+    other.
     """
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
 """Publishes all rows of a table: one commit writes a file for each bucket that has rows.
 
 The first publish of a table is such a commit, and has the result of Hudi's own bulk insert. A later one replaces all
-rows of a copy that was read again or lifted to other columns. This process writes the files of a small table, tasks of
-Spark those of a large one.
+rows of a copy that was read again or lifted to other columns. This process writes the files of a small table, and tasks
+of Spark write those of a large one.
 """
 
 import json
@@ -60,7 +60,7 @@ class AllRows:
     count: int
 
     def publish(self, properties: Mapping[str, str], spark: "SparkSession | None" = None) -> bool:
-        """Commit the rows with these properties. Without `spark`, this process writes the files, else tasks of Spark.
+        """Commit the rows with these properties. Tasks of `spark` write the files; if it is None, this process does.
 
         Returns False, and readers see no difference, if the rows are too many for this process, if only Hudi can write
         them, or if the number of written rows is wrong. Raises StaleWriter if another run has rolled back the commit.

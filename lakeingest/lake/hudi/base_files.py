@@ -74,7 +74,7 @@ class Contents:
             return cls(opened.read(), opened.metadata.metadata or {})
 
     def without_rows(self) -> "Contents":
-        """The same schema and footer without rows, to which the first file of a new group adds its rows."""
+        """Contents with the same columns and footer, and no rows: `previous` for the first file of another group."""
         return Contents(self.rows.slice(0, 0), self.footer)
 
 
@@ -165,7 +165,7 @@ def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, 
 
 
 def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
-    """The footer of a file with these record keys: the previous entries, but the least and greatest key are new."""
+    """The entries of the previous footer, but the least and the greatest record key are those of `keys`."""
     entries = {name: value for name, value in previous.items() if name not in _BLOOM_FILTER_ENTRIES}
     extremes = pc.min_max(keys).as_py() if len(keys) else {}
     key_entries = {f"hoodie_{name}_record_key".encode(): key.encode() for name, key in extremes.items()}

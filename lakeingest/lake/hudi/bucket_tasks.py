@@ -42,7 +42,7 @@ def write_in_tasks(
     changes_task, pass_length = len(rows), len(passes[0])  # the tasks before `changes_task` read rows
 
     def divide(number: int) -> Iterator[tuple[int, _Part | Exception]]:
-        """Read the rows, or the changes, of the task `number`, and yield them for each pass."""
+        """Read the rows, or the changes, of the task `number`. Yield the number of each pass, with its part of them."""
         try:
             with storage_errors(str(writer.commit.folder)):
                 table = last_changes(merges, writer.key) if number == changes_task else read_all_rows(rows[number])

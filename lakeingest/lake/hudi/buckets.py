@@ -1,4 +1,7 @@
-"""The bucket of a record key, as Hudi's bucket index computes it (`BucketIdentifier`): its file group has the row."""
+"""The bucket of a record key, as Hudi's bucket index computes it (`BucketIdentifier`).
+
+The file group of the bucket has the row with this key.
+"""
 
 from collections.abc import Sequence
 

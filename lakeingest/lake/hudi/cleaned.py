@@ -1,7 +1,7 @@
 """Cleanings in the timeline: by them, Hudi refuses new queries on commits whose files were deleted.
 
-Without a cleaning, Hudi would answer such a query (`as.of.instant`) with the rows of the remaining files, a part of the
-rows. Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas
+Without a cleaning, Hudi would answer such a query (`as.of.instant`) with the rows of the remaining files, which are not
+all rows. Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas
 `HoodieCleanerPlan` and `HoodieCleanMetadata`.
 """
 

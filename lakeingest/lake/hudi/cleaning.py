@@ -1,7 +1,7 @@
 """Deletes the data files that only archived commits of a Hudi table need, when queries on these commits have ended.
 
-Hudi archives old commits, and does not delete their files (`hoodie.clean.automatic`). It could keep files only as long
-as it keeps the commits, and a timeline of thousands of commits makes each write slow. So lakeingest lets the files wait
+Hudi archives old commits, and does not delete their files (`hoodie.clean.automatic`). Hudi could keep files only as
+long as their commits, and a timeline of thousands of commits makes each write slow. So lakeingest lets the files wait
 (`lake.waiting`), and deletes them later.
 
 A removal that waits names the first commit of the timeline. The files to delete are those that this commit or an older

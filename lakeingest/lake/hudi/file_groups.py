@@ -35,8 +35,8 @@ def assert_whole(table: TableId, folder: File) -> None:
 def visible_files(folder: File, instant: str) -> list[File]:
     """The data files with the rows of the table as of the commit `instant`.
 
-    The folder can have thousands of older files, so this process lists it only once. Afterwards it knows the files of
-    one commit, and takes from the later commits which files they wrote in place of these.
+    The folder can have thousands of older files, so this process lists the folder only once, and remembers the files of
+    one commit. Later commits of the timeline say which of these files they have replaced.
     """
     commits = {begun: file for _, begun, file in sorted(writes(folder))}
     known_instant, groups = _known_files.get(str(folder), ("", {}))
@@ -59,7 +59,7 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
     """The file of each file group that a reader of the commit `instant` reads, found by listing the folder.
 
     A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. The file counts if
-    that commit is completed in the active timeline, or archived. It is archived if it is older than the first write of
+    that commit is completed in the active timeline, or archived. An archived commit is older than the first write of
     the active timeline. Cleanings, rollbacks, savepoints and restores are not writes: they can be older than archived
     commits.
     """

@@ -148,7 +148,7 @@ class TableFolder:
             declare_record_key(self.current, published.names(RECORD_KEY_COLUMNS))
 
     def finish(self, published: Instant) -> None:
-        """Do the steps that an interrupted publish of this commit has left."""
+        """Complete the publish of this commit, if it was interrupted after the commit."""
         if not self._has_final_name():
             self.give_name()
         elif isinstance(self.final, Stored):
@@ -171,9 +171,10 @@ class TableFolder:
         sync_changed([*with_checksums, self.final, self.final.parent], since - CLOCK_SECONDS)
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
-        """Delete the folder `building`, unless another table is in it. This table must not be in it any more.
+        """Delete the folder `building`, unless the copy of another table is in it.
 
-        An object store can have objects that stand for folders. Only Hadoop deletes them, so without Spark they stay.
+        Callers know that readers need no commit of this table in it. An object store can have objects that stand for
+        folders; only Hadoop deletes such objects, so they stay without Spark.
         """
         if is_table(self.building):
             try:

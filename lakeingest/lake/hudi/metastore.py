@@ -51,7 +51,7 @@ class Metastore:
         return not self.is_configured or self._parameters(table).get(_LAST_COMMIT) == instant
 
     def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
-        """Register the table in the metastore, with the columns and the last commit that it has in `folder`."""
+        """Register the table in `folder` in the metastore, with its present columns and its last commit."""
         if not self.is_configured:
             return
         self.assert_ours(table)

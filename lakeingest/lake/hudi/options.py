@@ -31,7 +31,7 @@ OPTIONS = {
 
 
 def buckets_for(size: int) -> str:
-    """The number of buckets of a new table. `size` is the size of its staged files in bytes. The number never changes.
+    """The number of buckets of a new table, which never changes. `size` is the size of the staged files in bytes.
 
     Each bucket has one file. A merge rewrites the files with its keys, and has a small cost for each other file. So the
     number and the size of the files both grow with the square root of `size`: 160 files of 0.6 MB, or 1,600 of 6 MB.
@@ -62,8 +62,8 @@ def publish_properties(
 def write_options(buckets: str, retained: int, properties: Mapping[str, str]) -> dict[str, str]:
     """The settings of a write by Hudi. The commit gets the `properties`.
 
-    `retained` is the number of commits that stay in the timeline. Hudi archives older commits. It does not delete their
-    files, because `cleaning` does.
+    `retained` is the number of commits that stay in the timeline. Hudi archives older commits, and does not delete
+    their files, because `cleaning` deletes them.
     """
     return {
         **OPTIONS,

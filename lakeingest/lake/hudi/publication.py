@@ -60,14 +60,13 @@ class Publication:
         if self._replaces_all_files:
             return self._write_all_files()
         if self.published is None or self.way_of_merging == "statement":
-            return False
+            return False  # the user wants statements
         path, (_, merges), added = self.folder.current, self._rows_and_merges, self._added_rows
         if added is None or not merges:
-            return False
-        # only Hudi archives commits; while the clock is behind, Hudi cannot write, so the archiving waits
+            return False  # the result could not be checked, or the publish has only new properties
         is_archiving_due = len(writes(path)) >= most_commits(self._retained)
         if is_archiving_due and not clock_lag(path):
-            return False
+            return False  # only Hudi archives; while the clock is behind, Hudi cannot write, so it archives later
         key, buckets = self.commits[-1].key, int(self._buckets)
         return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
 
@@ -75,8 +74,8 @@ class Publication:
         """Publish with Spark: tasks write all files of the table, or Hudi writes. `rows` returns the rows to publish.
 
         Hudi makes the first commit by a bulk insert, and each later one by a MERGE INTO. The statement merges the
-        changes of `commits`. If the copy was started over, it upserts all rows, and deletes the rows whose key is only
-        in the old copy.
+        changes of `commits`. If the copy was started over, the statement upserts all rows, and deletes the rows whose
+        key is only in the old copy.
 
         Raises SchemaChanged if such a copy has other columns or another key, which the statement cannot give it.
         """
@@ -127,7 +126,7 @@ class Publication:
 
     @property
     def _added_rows(self) -> int | None:
-        """The number of rows that the changes add; None if a commit of an earlier version did not count them."""
+        """The number of rows that the changes add; None if an earlier version of lakeingest did not count them."""
         added = [commit.added for commit in since_restart(self.commits) if commit.changes]
         return None if None in added else sum(filter(None, added))
 

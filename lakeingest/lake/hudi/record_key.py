@@ -1,9 +1,9 @@
 """The record key of a Hudi table: the columns of the primary key, or our column RECORD_KEY.
 
-Hudi makes a text of the record key. For integers, different keys have different texts. For other types they need not:
-two composite keys can have the same text, Hudi treats '' and `__null__` as special values, and it takes the part
-between `:` and `,` for the bucket. So a table with a column of another type in its key has the column RECORD_KEY. It
-has one text of the whole key, and readers do not need it.
+Hudi makes a text of the record key. Only for integers, different keys always have different texts. For other types, two
+composite keys can have the same text, Hudi treats '' and `__null__` as special values, and Hudi takes the part between
+`:` and `,` for the bucket. So a table with a column of another type in its key has the column RECORD_KEY: one text of
+the whole key, which readers do not need.
 """
 
 from collections.abc import Sequence

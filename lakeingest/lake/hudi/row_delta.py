@@ -84,7 +84,7 @@ class RowDelta:
         return True
 
     def _assert_same_record_keys(self, rows: pa.Table, bucket: int, record_key: Sequence[str]) -> None:
-        """Raises Unfit unless the first rows of a file have the record keys and the bucket that we would give them."""
+        """Raises Unfit unless the first rows of a file have the record keys and the bucket that lakeingest computes."""
         sample = rows.slice(0, _CHECKED_ROWS)
         texts = record_texts(sample, self.key, record_key)
         buckets = buckets_of(texts.parts, self.buckets)

@@ -1,7 +1,7 @@
 """A publish by Hudi: the MERGE INTO that Spark runs, and the changes that the statement merges.
 
-The column DELETED marks the changes that delete their row (`lake.staged.rows`). If all rows of a copy are replaced, the
-column GONE marks them, because the copy may have rows that are DELETED and stay.
+The column DELETED is true for the changes that delete their row (`lake.staged.rows`). If all rows of a copy are
+replaced, the column GONE has that meaning instead of DELETED: the copy may keep rows that are DELETED.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ def empty_changes(rows: "DataFrame") -> "DataFrame":
 def changes_between(old_rows: "DataFrame", new_rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
     """The changes that turn the old rows into the new ones: all new rows, and as GONE each old row without a new one.
 
-    Both have the same columns.
+    The old and the new rows have the same columns.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -72,7 +72,7 @@ def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], 
 def merge_folder(
     folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", deleted: str = DELETED
 ) -> None:
-    """Merge the changes into the Hudi table in the folder. The column `deleted` marks changes that delete their row.
+    """Merge the changes into the Hudi table in the folder. `deleted` is true for the changes that delete their row.
 
     MERGE INTO needs the name of a table. So the table gets a name in Spark's catalog until the statement has ended.
     """

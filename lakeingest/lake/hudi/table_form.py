@@ -46,7 +46,7 @@ _KNOWN = {"commit", "clean", "rollback", "savepoint", "restore"}  # actions that
 
 
 class Unfit(Exception):
-    """lakeingest cannot write this commit as Hudi would write it, so Hudi has to."""
+    """lakeingest cannot write this commit as Hudi would write it, so Hudi has to write it."""
 
 
 def record_key_of(folder: File) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def read_rows(file: File, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
-    """The rows of all these files of staging. A file without a column that other files have gets it with NULL.
+    """The rows of all these files of staging. If only some of the files have a column, it is NULL in the others' rows.
 
     The source has dropped such a column.
     """

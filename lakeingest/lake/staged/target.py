@@ -143,9 +143,9 @@ class StagedTarget(Target, Generic[Published]):
 
     @names_storage_errors
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Remove the commits after `version`, and make a new one on it.
+        """Remove the commits after `version`, and make a new commit on this version.
 
-        If this is interrupted, `version` or one of the commits after it is the last commit.
+        If the call is interrupted, the last commit is `version`, or a later commit that is not removed yet.
         """
         self._staging(progress.table).remove_commits_after(version, last=staged.version)
         return self._commit(replace(staged, version=version), progress)
