@@ -70,11 +70,11 @@ class Definition:
             first = None if doc["first"] is None else Position.from_json(doc["first"])
             before = None if doc.get("before") is None else int(doc["before"])
             earlier = tuple(map(schema_from_json, doc.get("earlier", ())))
-            found = doc.get("found")
-            found = found and (schema_from_json(found["schema"]), FilePosition.parse(found["at"]))
-            schema, suspect, first_at = schema_from_json(doc["schema"]), doc.get("suspect") is True, doc.get("first_at")
+            found_doc = doc.get("found")
+            found = found_doc and (schema_from_json(found_doc["schema"]), FilePosition.parse(found_doc["at"]))
+            schema, suspect = schema_from_json(doc["schema"]), doc.get("suspect") is True
             restarted = doc.get("restarted") and Place.parse(doc["restarted"])
-            first_at = None if first_at is None else int(first_at)
+            first_at = None if doc.get("first_at") is None else int(doc["first_at"])
             return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
         except DAMAGED as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error

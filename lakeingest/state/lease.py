@@ -112,10 +112,10 @@ class Lease:
     def renew_until(self, stop: threading.Event) -> None:
         """Renew the lease until `stop` is set, or until the lease has expired, even if no other run took it."""
         while not stop.wait(RENEW_SECONDS) and not self._is_expired:
-            now = time.monotonic()
+            before_request = time.monotonic()
             with suppress(OSError, LakeIngestError):  # the next try may succeed; otherwise the lease expires
                 if self._renew():
-                    self._renewed = now
+                    self._renewed = before_request
 
     def release(self) -> None:
         """Give the lease back, so that the next run can begin at once. A lease that another run took stays."""
