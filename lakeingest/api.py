@@ -35,9 +35,9 @@ class Pipeline:
         self._given = spark
         self._started: SparkSession | None = None
         if spark is not None:
-            from lakeingest.spark.session import fitted
+            from lakeingest.spark.session import fit_session
 
-            fitted(spark, config)
+            fit_session(spark, config)
 
     @classmethod
     def from_yaml(cls, path: str | Path, spark: "SparkSession | None" = None) -> Self:
@@ -50,9 +50,9 @@ class Pipeline:
         With `parity`, rows that were changed lately are read on the snapshot path and on the binlog path, and compared.
         """
         from lakeingest.commands.check import check
-        from lakeingest.spark.session import active
+        from lakeingest.spark.session import active_session
 
-        return check(self.config, self._given or active(), parity=parity)
+        return check(self.config, self._given or active_session(), parity=parity)
 
     def plan(self, *tables: str) -> "Plans":
         """Plan what a run would do with each table. One chunk of each table is read, and nothing is changed."""
@@ -222,9 +222,9 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop the session that this pipeline has started. Later calls start a new session if they need one."""
-        from lakeingest.spark.session import active
+        from lakeingest.spark.session import active_session
 
-        started, running = self._started, active()
+        started, running = self._started, active_session()
         self._started = None
         if started is not None and running is not None and running.sparkContext is started.sparkContext:
             running.stop()
@@ -238,11 +238,11 @@ class Pipeline:
     @contextmanager
     def _session(self) -> Iterator["SparkSession | None"]:
         """The given session, or None. If the block starts a session, `close` will stop it."""
-        from lakeingest.spark.session import active
+        from lakeingest.spark.session import active_session
 
-        running = self._given or active()
+        running = self._given or active_session()
         try:
             yield self._given
         finally:
             if running is None:
-                self._started = active()
+                self._started = active_session()

@@ -134,7 +134,15 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 COMMITS = {"create", "start_over", "commit_wave", "mark", "lift", "go_back", "discard", "maintain"}  # of a target
 DOCUMENT_WRITERS = {
-    *("keep_definition", "keep_suspect", "keep_found", "keep_layout", "keep_next", "keep_first", "begin_again")
+    *(
+        "keep_definition",
+        "keep_suspect",
+        "keep_found",
+        "keep_layout",
+        "keep_next",
+        "keep_first_position",
+        "keep_restart",
+    )
 }
 
 
@@ -290,11 +298,13 @@ def test_an_assignment_from_outside_is_found() -> None:
 def test_a_commit_without_the_lease_is_found() -> None:
     """One that is guarded is right, and so is what commits nothing."""
     source = "edges.target.mark(a, b)\nself._edges.target.lift(a)\nedges.committing.mark(a, b)\nedges.target.read(a)\n"
-    source += "keep_first(edges.state, a)\nkeep_first(edges.writing, a)\ndefinition_of(edges.state, a)\n"
+    source += (
+        "keep_first_position(edges.state, a)\nkeep_first_position(edges.writing, a)\ndefinition_of(edges.state, a)\n"
+    )
     assert unguarded("a", source) == [
         "a: edges.target.mark",
         "a: self._edges.target.lift",
-        "a: keep_first(edges.state, a)",
+        "a: keep_first_position(edges.state, a)",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The common part of AWS's services that run jobs."""
+"""The base class for AWS's services that run jobs."""
 
 import gzip
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from lakeingest.config import amazon
 from lakeingest.errors import Retryable
 from lakeingest.files.stored import Stored
 
-# The interpreter on Amazon Linux 2023; EMR has it beside its own 3.9 since 7.1.
+# The path of this Python on Amazon Linux 2023. EMR 7.1 and later have it, besides the Python 3.9 that EMR itself uses
 INTERPRETER = f"/usr/bin/python{PYTHON}"
 
 
@@ -34,8 +34,11 @@ class AmazonJobs(JobService[C]):
         return on_amazon(uri, self.region)
 
 
-def unzipped(folder: Stored) -> str:
-    """The output of a driver, from the files in which AWS stores it; empty before there are any."""
+def driver_output(folder: Stored) -> str:
+    """The output of a driver, read from the folder in which AWS stores it; empty if there are no files yet.
+
+    Files that are not complete yet are left out.
+    """
     texts = []
     for name in ("stderr.gz", "stdout.gz"):
         try:

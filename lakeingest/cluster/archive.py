@@ -1,7 +1,7 @@
-"""Builds the archives of a job: the packages that lakeingest needs beside Spark, and lakeingest with its pipeline.yml.
+"""Builds the archives of a job: one with lakeingest and a pipeline.yml, and others with the packages that it needs.
 
-Both are for the Python and the machines of EMR 7, also if another machine builds them. The name of an archive ends with
-a digest of its content, so that an upload never changes a file that a running job reads.
+Spark is not in the archives. All are built for the Python and the machines of EMR 7, whatever machine builds them. The
+name of an archive ends with a digest of its content, so that an upload never changes a file that a running job reads.
 """
 
 import fnmatch
@@ -24,9 +24,9 @@ from lakeingest.errors import OperatorNeeded
 PACKAGE = Path(__file__).parents[1]
 LOCK = Path(__file__).with_name("requirements.lock")  # the hashes of the packages that lakeingest is tested with
 PYTHON = "3.11"
-PROCESSOR = "generic"  # kernels for any machine that a job gets; the machines find them by this name
-_ARCHIVES = 3  # the number of archives of the dependencies
-# Files that no job imports. NumPy's tests are not here, because NumPy imports one of their modules.
+PROCESSOR = "generic"  # the processor for which kernels are compiled and under whose name a job finds them
+_ARCHIVES = 3  # the number of archives into which the packages are divided
+# Files that no job imports. NumPy's tests are not among them, because NumPy imports a module of its tests
 _LEFT_OUT = (
     "[!n]*/tests/*",
     "numba/tests/*",
@@ -36,9 +36,11 @@ _LEFT_OUT = (
     "pyarrow/src/*",
     "pyarrow/libarrow_flight*",
     "pyarrow/_flight*",
-    "pyarrow/lib*.so.*.*",  # a second copy
+    "pyarrow/lib*.so.*.*",  # copies of the libraries `lib*.so.*`
 )
+# The services of AWS that jobs use
 _SERVICES = {"dynamodb", "glue", "lakeformation", "rds", "s3", "secretsmanager", "sso", "sso-oidc", "sts"}
+# The values of pip's environment markers on a job's machines
 _MARKERS = {
     "implementation_name": "cpython",
     "os_name": "posix",
@@ -49,14 +51,14 @@ _MARKERS = {
     "python_version": PYTHON,
     "sys_platform": "linux",
 }
-# Amazon Linux 2023 has glibc 2.34; pip takes each older one by its own name
+# Amazon Linux 2023 has glibc 2.34, so it runs wheels for each older glibc, which pip must be told one by one
 _WHEELS = ("manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(18, 35)))
 
 
 def requirements(*more: str) -> list[str]:
-    """The pins of all packages that a job needs beside Spark, and of `more`: the versions that are installed here.
+    """Pins of the packages that a job needs besides Spark, with the versions that are installed here.
 
-    Raises OperatorNeeded if lakeingest or one of these packages is not installed here.
+    `more` are further packages that the job needs. Raises OperatorNeeded if a package is not installed here.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -80,16 +82,16 @@ def requirements(*more: str) -> list[str]:
             for line in installed.requires or ():
                 needed = Requirement(line)
                 if needed.marker is None or needed.marker.evaluate(_MARKERS | {"extra": extra}):
-                    needed.marker = None  # the condition is met; without it, messages name only the package
+                    needed.marker = None  # without the marker, which holds, messages name only the package
                     waiting.append(needed)
     del versions["lakeingest"]
     return [f"{name}=={version}" for name, version in sorted(versions.items())]
 
 
 def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
-    """The archives of the requirements, in the folder. Pip fetches the packages, unless the folder has the archives.
+    """The archives with the pinned packages, in the folder. If one is missing, pip fetches the packages.
 
-    Each archive is small enough for a service that takes files of up to 100 MB. Raises OperatorNeeded if pip fails.
+    Each archive is smaller than 100 MB, the limit of some services for a file. Raises OperatorNeeded if pip fails.
     """
     names = dependencies_names(pins)
     if not all((folder / name).exists() for name in names):
@@ -97,7 +99,7 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
         with tempfile.TemporaryDirectory(prefix=".fetched-", dir=folder) as scratch:
             fetched, archive = Path(scratch) / "fetched", Path(scratch) / "archive"
             _fetch(pins, fetched)
-            for name, files in zip(names, _parts(fetched, len(names)), strict=True):
+            for name, files in zip(names, _divided(fetched, len(names)), strict=True):
                 with gzip.open(archive, "wb", compresslevel=6) as file:
                     _pack(file, files)
                 archive.rename(folder / name)
@@ -105,13 +107,16 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
 
 
 def dependencies_names(pins: list[str]) -> tuple[str, ...]:
-    """The names of the archives of these requirements."""
-    digest = _digest(" ".join((PYTHON, *_WHEELS, *_LEFT_OUT, *sorted(_SERVICES), *hashed(pins))).encode())
+    """The names of the archives with the pinned packages."""
+    digest = _digest(" ".join((PYTHON, *_WHEELS, *_LEFT_OUT, *sorted(_SERVICES), *with_hashes(pins))).encode())
     return tuple(f"dependencies{number}-{digest}.tar.gz" for number in range(1, _ARCHIVES + 1))
 
 
-def _parts(fetched: Path, count: int) -> list[dict[str, Path]]:
-    """The files that a job needs, in parts of about the same size; the files of one package stay together."""
+def _divided(fetched: Path, count: int) -> list[dict[str, Path]]:
+    """The fetched files that a job needs, divided into `count` parts of about the same size.
+
+    The files of one package are in the same part. Each part has its files by their names in the archive.
+    """
     packages: dict[str, dict[str, Path]] = {}
     for path in fetched.rglob("*"):
         name = path.relative_to(fetched).as_posix()
@@ -128,17 +133,19 @@ def _parts(fetched: Path, count: int) -> list[dict[str, Path]]:
 
 
 def _is_left_out(name: str) -> bool:
-    """Whether a file is left out, because no job imports it. Most of botocore describes services that no job uses."""
+    """Whether no job imports the file. Most files of botocore describe services that no job uses."""
     folders = name.split("/")
+    # of `botocore/data`, the files in subfolders belong to services, and the others, such as endpoints.json, to all
     if folders[:2] == ["botocore", "data"] and len(folders) > len(("botocore", "data", "endpoints.json")):
         return folders[2] not in _SERVICES
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _LEFT_OUT)
 
 
 def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProxyType({})) -> Path:
-    """Make the archive of lakeingest in the folder, with a pipeline.yml, and the files of `beside` by their names.
+    """Make the archive of lakeingest in the folder. `pipeline` is the content of the pipeline.yml in the archive.
 
-    The archive has compiled kernels if this machine can compile them for a job's Python and machines.
+    `beside` has the contents of further files beside pipeline.yml, by their names. The archive has compiled kernels if
+    this machine can compile them for a job's Python and machines.
     """
     packed = io.BytesIO()
     sources: dict[str, Path | bytes] = {
@@ -154,11 +161,11 @@ def job(folder: Path, pipeline: bytes, beside: Mapping[str, bytes] = MappingProx
 
 
 def _kernels() -> dict[str, Path]:
-    """Compiled kernels, by their path in the archive, beside the sources; none on another Python or kind of machine."""
+    """The compiled kernels by their paths in the archive; empty if this machine or its Python differs from a job's."""
     from packaging.markers import default_environment
 
-    here = {**default_environment()}
-    if any(here[name] != value for name, value in _MARKERS.items() if name != "python_full_version"):
+    our_markers = {**default_environment()}
+    if any(our_markers[name] != value for name, value in _MARKERS.items() if name != "python_full_version"):
         return {}
     done = subprocess.run(
         [sys.executable, "-m", "lakeingest.mysql.wire.kernels"],
@@ -172,8 +179,8 @@ def _kernels() -> dict[str, Path]:
     return {f"{PACKAGE.name}/mysql/wire/__pycache__/{path.parent.name}/{path.name}": path for path in modules}
 
 
-def hashed(pins: list[str]) -> list[str]:
-    """The requirements, each with the hashes of its files if LOCK has its version."""
+def with_hashes(pins: list[str]) -> list[str]:
+    """The lines of a requirements file for the pins, each with the hashes of its files if LOCK has this version."""
     locked = re.findall(r"(?m)^(\S+==\S+)((?:.*\\\n)+.*)", LOCK.read_text())
     hashes: dict[str, list[str]] = {}
     for pin, lines in locked:
@@ -182,20 +189,23 @@ def hashed(pins: list[str]) -> list[str]:
 
 
 def _fetch(pins: list[str], folder: Path) -> None:
-    """Let pip install packages into the folder: those with hashes, then the others.
+    """Let pip install the packages into the folder. Raises OperatorNeeded if pip fails.
 
-    Raises OperatorNeeded if pip fails.
+    Packages with and without hashes need two calls, because pip demands hashes for all packages of a call, or none.
     """
     requirements_file = folder.with_suffix(".txt")
     for options in (["--require-hashes"], []):
-        lines = [line for line in hashed(pins) if ("--hash" in line) == bool(options)]
+        lines = [line for line in with_hashes(pins) if ("--hash" in line) == bool(options)]
         if lines:
             requirements_file.write_text("\n".join(lines))
             _install([*options, "-r", str(requirements_file)], folder)
 
 
 def _install(arguments: list[str], folder: Path) -> None:
-    """Run pip for Linux and a job's Python, with `arguments`, into the folder. Raises OperatorNeeded if it fails."""
+    """Let pip install into the folder what `arguments` say, for a job's Python and machines.
+
+    Raises OperatorNeeded if pip fails.
+    """
     platforms = [f"--platform={name}" for name in _WHEELS]
     target = ["--implementation=cp", f"--python-version={PYTHON}", *platforms, f"--target={folder}"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
@@ -213,7 +223,7 @@ def _install(arguments: list[str], folder: Path) -> None:
 
 
 def _pack(file: io.BufferedIOBase, files: Mapping[str, Path | bytes]) -> None:
-    """Write a tar whose bytes depend only on the files' names, contents and executable bits."""
+    """Write a tar archive of the files. Its bytes depend only on the names, contents and executable bits."""
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name, source in sorted(files.items()):
             entry = tarfile.TarInfo(name)

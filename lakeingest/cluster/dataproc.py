@@ -20,7 +20,7 @@ _ENDED = {"DONE", "ERROR", "CANCELLED"}
 
 @dataclass(frozen=True, slots=True)
 class DataprocJobs(GoogleJobs[Dataproc]):
-    """Jobs of a cluster. A component of the cluster gives Spark the jars of the lake formats."""
+    """The jobs of a cluster of Dataproc. A component of the cluster gives Spark the jars of the lake formats."""
 
     key: ClassVar[str] = Dataproc.key
     operation: ClassVar[str] = "submit_job"
@@ -33,7 +33,7 @@ class DataprocJobs(GoogleJobs[Dataproc]):
         return f"Dataproc cluster {self.config.cluster} in {self.config.region}"
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The job as Google's SubmitJobRequest. The driver runs on YARN, too: else no archive is unpacked beside it."""
+        """The job as Google's SubmitJobRequest. The driver runs on YARN, which unpacks the archives beside it."""
         settings = {
             "spark.submit.deployMode": "cluster",
             **job.environment(YARN_DRIVER, None),
@@ -60,25 +60,25 @@ class DataprocJobs(GoogleJobs[Dataproc]):
         return request
 
     def state(self, run: str) -> State:
-        """The job's state, as the service tells it."""
-        status = self._found(run).status
+        """The job's state."""
+        status = self._description(run).status
         return State(status.state.name, status.state.name in _ENDED, status.state.name == "DONE", status.details)
 
     def cancel(self, run: str) -> None:
-        """End the driver. A driver that has ended is left alone."""
-        with google.named(f"Dataproc does not cancel job {run}", "submit.dataproc"):
-            self._client().cancel_job(self._named(run), timeout=google.SECONDS, retry=None)
+        """Cancel the job. If the job has ended, nothing is done."""
+        with google.named_errors(f"Dataproc does not cancel job {run}", "submit.dataproc"):
+            self._client().cancel_job(self._job_reference(run), timeout=google.SECONDS, retry=None)
 
-    def _run(self, request: Mapping[str, Any]) -> str:
+    def _job_id(self, request: Mapping[str, Any]) -> str:
         return str(request["job"]["reference"]["job_id"])
 
-    def _found(self, run: str) -> Any:
-        with google.named(f"Dataproc says nothing of job {run}", "submit.dataproc"):
-            return self._client().get_job(self._named(run), **google.limits())
+    def _description(self, run: str) -> Any:
+        with google.named_errors(f"Dataproc says nothing of job {run}", "submit.dataproc"):
+            return self._client().get_job(self._job_reference(run), **google.read_options())
 
-    def _output(self, job: Any) -> str:
-        """The prefix for the output of spark-submit; the driver's own output is in Cloud Logging."""
+    def _output_prefix(self, job: Any) -> str:
+        """The prefix of the files with spark-submit's output. The driver's own output is in Cloud Logging."""
         return str(job.driver_output_resource_uri)
 
-    def _named(self, run: str) -> dict[str, str]:
+    def _job_reference(self, run: str) -> dict[str, str]:
         return {"project_id": self.config.project, "region": self.config.region, "job_id": run}

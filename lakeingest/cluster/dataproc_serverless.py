@@ -22,7 +22,7 @@ _KEY = "submit.dataproc-serverless"
 
 @dataclass(frozen=True, slots=True)
 class DataprocBatches(GoogleJobs[DataprocServerless]):
-    """Batches of a project and a region."""
+    """The batches of a project in a region. Each batch runs one job."""
 
     key: ClassVar[str] = DataprocServerless.key
     operation: ClassVar[str] = "create_batch"
@@ -35,7 +35,7 @@ class DataprocBatches(GoogleJobs[DataprocServerless]):
         return f"Dataproc Serverless in {self.config.region}"
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The batch as Google's CreateBatchRequest, with an id by which it is found again."""
+        """The job as Google's CreateBatchRequest. The batch's id has the job's token."""
         execution = {
             "service_account": self.config.service_account,
             "subnetwork_uri": self.config.subnetwork,
@@ -65,23 +65,23 @@ class DataprocBatches(GoogleJobs[DataprocServerless]):
         return request
 
     def state(self, run: str) -> State:
-        """The batch's state, as the service tells it."""
-        batch = self._found(run)
+        """The batch's state."""
+        batch = self._description(run)
         return State(batch.state.name, batch.state.name in _ENDED, batch.state.name == "SUCCEEDED", batch.state_message)
 
     def cancel(self, run: str) -> None:
-        """Cancel the operation that made the batch, and so the batch."""
-        operation = self._found(run).operation
-        with google.named(f"Dataproc does not cancel batch {run}", _KEY):
+        """Cancel the operation that created the batch, which cancels the batch."""
+        operation = self._description(run).operation
+        with google.named_errors(f"Dataproc does not cancel batch {run}", _KEY):
             self._client().cancel_operation({"name": operation}, timeout=google.SECONDS, retry=None)
 
-    def _run(self, request: Mapping[str, Any]) -> str:
+    def _job_id(self, request: Mapping[str, Any]) -> str:
         return str(request["batch_id"])
 
-    def _found(self, run: str) -> Any:
+    def _description(self, run: str) -> Any:
         name = f"projects/{self.config.project}/locations/{self.config.region}/batches/{run}"
-        with google.named(f"Dataproc says nothing of batch {run}", _KEY):
-            return self._client().get_batch({"name": name}, **google.limits())
+        with google.named_errors(f"Dataproc says nothing of batch {run}", _KEY):
+            return self._client().get_batch({"name": name}, **google.read_options())
 
-    def _output(self, job: Any) -> str:
+    def _output_prefix(self, job: Any) -> str:
         return str(job.runtime_info.output_uri)

@@ -1,10 +1,10 @@
-"""EMR on EC2: a job is a step of a cluster, which runs spark-submit; its driver runs on YARN."""
+"""EMR on EC2: a job is a step of a cluster. The step runs spark-submit, and the job's driver runs on YARN."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lakeingest.cluster.amazon_jobs import INTERPRETER, AmazonJobs, unzipped
+from lakeingest.cluster.amazon_jobs import INTERPRETER, AmazonJobs, driver_output
 from lakeingest.cluster.request_model import assert_accepted
 from lakeingest.cluster.service import YARN_DRIVER, Job, State
 from lakeingest.config import amazon
@@ -17,7 +17,7 @@ _ENDED = {"COMPLETED", "CANCELLED", "FAILED", "INTERRUPTED"}
 
 @dataclass(frozen=True, slots=True)
 class EmrSteps(AmazonJobs[Emr]):
-    """Steps of a cluster."""
+    """The steps of a cluster of EMR. Each step runs one job."""
 
     key: ClassVar[str] = Emr.key
     operation: ClassVar[str] = "add_job_flow_steps"
@@ -28,10 +28,13 @@ class EmrSteps(AmazonJobs[Emr]):
         return f"EMR cluster {self.config.cluster_id} in {self.config.region}"
 
     def request(self, job: Job) -> dict[str, Any]:
-        """A step that runs spark-submit. Its name has the token, because a step has no other field to find it by."""
+        """The arguments of `add_job_flow_steps` for a step that runs spark-submit.
+
+        The step's name has the job's token, because a step has no other field by which it could be found.
+        """
         settings = {**job.environment(YARN_DRIVER, INTERPRETER), **job.launch, **job.settings}
-        words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        first = ["spark-submit", "--deploy-mode", "cluster", "--archives", ",".join(job.unpacked)]
+        conf_options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        command = ["spark-submit", "--deploy-mode", "cluster", "--archives", ",".join(job.unpacked)]
         request: dict[str, Any] = {
             "JobFlowId": self.config.cluster_id,
             "Steps": [
@@ -40,7 +43,7 @@ class EmrSteps(AmazonJobs[Emr]):
                     "ActionOnFailure": "CONTINUE",
                     "HadoopJarStep": {
                         "Jar": "command-runner.jar",
-                        "Args": [*first, *words, job.entry_point, *job.arguments],
+                        "Args": [*command, *conf_options, job.entry_point, *job.arguments],
                     },
                 }
             ],
@@ -51,51 +54,52 @@ class EmrSteps(AmazonJobs[Emr]):
         return request
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the step, or find the one of this request. EMR knows no token, so the step is found by its name.
+        """Add the step, unless the cluster already has a step with its name, and return the step's id.
 
-        The request is sent only once: a repeated one would add a second step.
+        The request is sent only once: EMR knows no token, so a repeated request would add a second step.
         """
         name = request["Steps"][0]["Name"]
-        step_id = self._step(name)
+        step_id = self._step_id(name)
         if step_id is not None:
             return step_id
         try:
             with amazon.named("EMR does not add the step", _KEYS["JobFlowId"]):
                 return str(amazon.client("emr", self.config.region, 1).add_job_flow_steps(**request)["StepIds"][0])
-        except Retryable:  # the step may have been added although the answer was lost
-            if (step_id := self._step(name)) is not None:
+        except Retryable:  # the step was possibly added, and only the answer was lost
+            if (step_id := self._step_id(name)) is not None:
                 return step_id
             raise
 
     def state(self, run: str) -> State:
-        """The step's state, as the cluster tells it."""
-        status = self._described(run)["Status"]
+        """The step's state, with EMR's reasons for it."""
+        status = self._description(run)["Status"]
         reasons = {**status.get("StateChangeReason", {}), **status.get("FailureDetails", {})}
         reason = " ".join(str(reasons[name]) for name in ("Reason", "Message") if reasons.get(name))
         return State(status["State"], status["State"] in _ENDED, status["State"] == "COMPLETED", reason)
 
     def log(self, run: str) -> str:
-        """The output of spark-submit; the driver's own output is among the containers' logs."""
+        """The output of spark-submit. The driver's own output is in the logs of YARN's containers."""
         with amazon.named(f"EMR says nothing of cluster {self.config.cluster_id}", _KEYS["JobFlowId"]):
             cluster = self._client().describe_cluster(ClusterId=self.config.cluster_id)["Cluster"]
         logs = cluster.get("LogUri")
         if not logs:
             return ""
-        place = f"s3://{logs.partition('://')[2].rstrip('/')}/{self.config.cluster_id}/steps/{run}"
-        return unzipped(self.folder(place))
+        uri = f"s3://{logs.partition('://')[2].rstrip('/')}/{self.config.cluster_id}/steps/{run}"
+        return driver_output(self.folder(uri))
 
     def cancel(self, run: str) -> None:
-        """Let EMR send SIGTERM to the step's processes. A step that has ended is left alone."""
+        """Let EMR send SIGTERM to the step's processes. If the step has ended, nothing is done."""
         with amazon.named(f"EMR does not cancel step {run}", _KEYS["JobFlowId"]):
             self._client().cancel_steps(
                 ClusterId=self.config.cluster_id, StepIds=[run], StepCancellationOption="SEND_INTERRUPT"
             )
 
-    def _described(self, run: str) -> Any:
+    def _description(self, run: str) -> Any:
         with amazon.named(f"EMR says nothing of step {run}", _KEYS["JobFlowId"]):
             return self._client().describe_step(ClusterId=self.config.cluster_id, StepId=run)["Step"]
 
-    def _step(self, name: str) -> str | None:
+    def _step_id(self, name: str) -> str | None:
+        """The id of the cluster's step with this name; None if there is no such step."""
         with amazon.named(f"EMR does not list the steps of {self.config.cluster_id}", _KEYS["JobFlowId"]):
             pages = self._client().get_paginator("list_steps").paginate(ClusterId=self.config.cluster_id)
             return next((str(step["Id"]) for page in pages for step in page["Steps"] if step["Name"] == name), None)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lakeingest.cluster.amazon_jobs import INTERPRETER, AmazonJobs, unzipped
+from lakeingest.cluster.amazon_jobs import INTERPRETER, AmazonJobs, driver_output
 from lakeingest.cluster.request_model import assert_accepted
 from lakeingest.cluster.service import Job, State
 from lakeingest.config import amazon
@@ -26,7 +26,7 @@ _LOGS = "logs"
 
 @dataclass(frozen=True, slots=True)
 class EmrServerlessJobs(AmazonJobs[EmrServerless]):
-    """Jobs of an application."""
+    """The job runs of an application of EMR Serverless."""
 
     key: ClassVar[str] = EmrServerless.key
     operation: ClassVar[str] = "start_job_run"
@@ -38,24 +38,24 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """The variables that EMR itself fills in, each with its secret."""
+        """The environment variables that EMR sets for the driver, each with the secret that has its value."""
         return self.config.secrets
 
     def request(self, job: Job) -> dict[str, Any]:
-        """The job as arguments of `start_job_run`.
+        """The job as the arguments of `start_job_run`.
 
-        Settings that Spark needs before it starts are the job's parameters, and all other settings its defaults. EMR
-        shows parameters and defaults to everybody who may look at jobs.
+        Settings that Spark needs before it starts are passed to spark-submit. All other settings are the job's
+        `spark-defaults`. EMR shows both to everybody who is allowed to see jobs.
         """
-        first = {
+        submit_settings = {
             "spark.archives": ",".join(job.unpacked),
             f"{DRIVER}.PYSPARK_DRIVER_PYTHON": INTERPRETER,
             **job.environment(DRIVER, INTERPRETER),
             **job.launch,
         }
         secrets = {f"{DRIVER}.{name}": f"EMR.secret@{secret}" for name, secret in self.secrets.items()}
-        first |= {key: job.settings[key] for key in first.keys() & job.settings.keys()}
-        rest = {key: value for key, value in job.settings.items() if key not in first}
+        submit_settings |= {key: job.settings[key] for key in submit_settings.keys() & job.settings.keys()}
+        other_settings = {key: value for key, value in job.settings.items() if key not in submit_settings}
         redaction = {"spark.redaction.regex": f"(?i){SECRETS}|{re.escape(DRIVER)}"}
         request: dict[str, Any] = {
             "applicationId": self.config.application_id,
@@ -67,12 +67,12 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
                 "sparkSubmit": {
                     "entryPoint": job.entry_point,
                     "entryPointArguments": list(job.arguments),
-                    "sparkSubmitParameters": _parameters(first),
+                    "sparkSubmitParameters": _submit_parameters(submit_settings),
                 }
             },
             "configurationOverrides": {
                 "applicationConfiguration": [
-                    {"classification": "spark-defaults", "properties": redaction | rest | secrets}
+                    {"classification": "spark-defaults", "properties": redaction | other_settings | secrets}
                 ],
                 "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": f"{self.bucket}/{_LOGS}/"}},
             },
@@ -83,28 +83,28 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
         return request
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the job, or find the one of this request: the service starts one job for all requests with a token."""
+        """Start the job, and return its id. EMR starts one job for all requests with the same token."""
         with amazon.named("EMR Serverless does not start the job", _KEYS["applicationId"]):
             return str(self._client().start_job_run(**request)["jobRunId"])
 
     def state(self, run: str) -> State:
-        """The job's state, as the service tells it."""
+        """The job's state."""
         with amazon.named(f"EMR Serverless says nothing of job {run}", _KEYS["applicationId"]):
             job = self._client().get_job_run(applicationId=self.config.application_id, jobRunId=run)["jobRun"]
         word = job["state"]
         return State(word, word in _ENDED, word == "SUCCESS", job.get("stateDetails") or "")
 
     def log(self, run: str) -> str:
-        """The driver's output. EMR writes it to S3 while the driver runs, each file as a whole."""
-        place = f"{self.bucket}/{_LOGS}/applications/{self.config.application_id}/jobs/{run}/SPARK_DRIVER"
-        return unzipped(self.folder(place))
+        """The driver's output. While the driver runs, EMR writes the whole files to S3 again and again."""
+        uri = f"{self.bucket}/{_LOGS}/applications/{self.config.application_id}/jobs/{run}/SPARK_DRIVER"
+        return driver_output(self.folder(uri))
 
     def cancel(self, run: str) -> None:
-        """Let EMR send SIGTERM to the driver. A job that has ended is left alone."""
+        """Let EMR send SIGTERM to the driver. If the job has ended, nothing is done."""
         try:
             with amazon.named(f"EMR Serverless does not cancel job {run}", _KEYS["applicationId"]):
                 self._client().cancel_job_run(applicationId=self.config.application_id, jobRunId=run)
-        except ConfigError:
+        except ConfigError:  # EMR also refuses to cancel a job that has ended
             if not self.state(run).ended:
                 raise
 
@@ -112,7 +112,8 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
         return amazon.client("emr-serverless", self.config.region)
 
 
-def _parameters(settings: Mapping[str, str]) -> str:
+def _submit_parameters(settings: Mapping[str, str]) -> str:
+    """The settings as options of spark-submit. Raises ConfigError for a value with blanks, quotes or backslashes."""
     for key, value in settings.items():
         if re.search(r"[\s'\"\\]", value):  # no document says how the service reads quotes
             raise ConfigError(f"spark: {key} may hold no blanks, quotes or backslashes in a job: {value}")

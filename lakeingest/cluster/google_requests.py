@@ -1,4 +1,4 @@
-"""Requests to Dataproc: checked against Google's own types, sent by Google's client. Errors become lakeingest's."""
+"""Requests to Dataproc: they are checked against Google's own types, and sent by Google's client."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,15 @@ from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
 from lakeingest.files.stored import Stored
 
 EXTRA = "pip install 'lakeingest[gcp]'"
-SECONDS = 60.0  # for an answer
-_PATIENCE_SECONDS = 15.0  # for all tries of one request; by default Google's client tries some for 15 minutes
+SECONDS = 60.0  # the longest wait for an answer
+_PATIENCE_SECONDS = 15.0  # for all tries of one request; by default, Google's client repeats some for 15 minutes
 
 
-def types() -> Any:
-    """Google's package, which takes seconds to import. Raises OperatorNeeded if it is not installed."""
+def google_types() -> Any:
+    """Google's package with the types of requests. Its import takes seconds.
+
+    Raises OperatorNeeded if it is not installed.
+    """
     try:
         from google.cloud import dataproc_v1
     except ModuleNotFoundError as error:
@@ -26,33 +29,35 @@ def types() -> Any:
 
 
 def assert_accepted(kind: str, request: Mapping[str, Any], required: Mapping[str, str]) -> None:
-    """Raise ConfigError if a request of this type has an unknown field or a wrong type, or lacks a required value.
+    """Raise ConfigError if the request has an unknown field, a value of a wrong type, or no value for a required field.
 
-    Google's types do not say which values are required. `required` has the path of each, and its key of pipeline.yml.
+    `kind` is the name of the request's type. Google's types do not say which fields are required: `required` has the
+    path of each, with its key of pipeline.yml.
     """
     try:
-        getattr(types(), kind)(request)
+        getattr(google_types(), kind)(request)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"submit: {kind} takes no such request: {error}") from error
-    lacking = [key for path, key in required.items() if not _at(request, path)]
-    if lacking:
-        raise ConfigError(f"{' and '.join(lacking)}: {kind} needs a value")
+    missing = [key for path, key in required.items() if not _value_at(request, path)]
+    if missing:
+        raise ConfigError(f"{' and '.join(missing)}: {kind} needs a value")
 
 
-def _at(request: Any, path: str) -> Any:
+def _value_at(request: Any, path: str) -> Any:
+    value = request
     for name in path.split("."):
-        request = request.get(name)
-    return request
+        value = value.get(name)
+    return value
 
 
 def client(kind: str, region: str) -> Any:
-    """A client of the region's endpoint."""
-    with named("Dataproc cannot be reached"):
-        return getattr(types(), kind)(client_options={"api_endpoint": f"{region}-dataproc.googleapis.com:443"})
+    """A client of Google's class `kind` for the region's endpoint."""
+    with named_errors("Dataproc cannot be reached"):
+        return getattr(google_types(), kind)(client_options={"api_endpoint": f"{region}-dataproc.googleapis.com:443"})
 
 
-def limits() -> dict[str, Any]:
-    """The options of a read request: its timeout, and the time for which it is repeated after the service failed."""
+def read_options() -> dict[str, Any]:
+    """The options of a request that only reads: its timeout, and for how long it is repeated if the service fails."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 
@@ -61,12 +66,18 @@ def limits() -> dict[str, Any]:
 
 
 @contextmanager
-def named(doing: str, key: str | None = None) -> Iterator[None]:
-    """Turn the errors of requests inside the block into lakeingest's, as `amazon.named` does.
+def named_errors(doing: str, key: str | None = None) -> Iterator[None]:
+    """Turn errors of requests in the block into lakeingest's errors, as `amazon.named` does.
 
-    `doing` begins the message; `key` is the key of pipeline.yml that the request depends on.
+    The messages begin with `doing`. `key` is the key of pipeline.yml whose value can be the reason.
+
+    Raises:
+        Retryable: the service does not answer, refuses because of too many requests, or fails.
+        ConfigError: the service refuses a name or value, and the error has a `key`.
+        OperatorNeeded: the same without a `key`, or the credentials or their rights are missing.
+
     """
-    types()
+    google_types()
     from google.api_core import exceptions
     from google.auth.exceptions import GoogleAuthError, TransportError
 
@@ -85,53 +96,53 @@ def named(doing: str, key: str | None = None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class GoogleJobs(JobService[C]):
-    """The common part of Dataproc's services. A job is a value of Google's types."""
+    """The base class for Dataproc's services. A job is described by a value of Google's types."""
 
     extra: ClassVar[tuple[str, ...]] = ("google-auth", "requests")
     noun: ClassVar[str]  # the service's word for a job, in messages
-    api: ClassVar[str]  # the client that knows the jobs
+    api: ClassVar[str]  # the name of Google's class for the client of the service
 
     def require_client(self) -> None:
         """Raise OperatorNeeded if Google's client is not installed."""
-        types()
+        google_types()
 
     def folder(self, uri: str) -> Stored:
         """A folder of Cloud Storage."""
         return on_google(uri)
 
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the job, or find the one of this request. The service carries out one request of each `request_id`.
+        """Start the job, unless it was already started, and return its id.
 
-        The job's id is chosen here, so that a conflict says that the job exists.
+        The request has the job's id. So if the service reports a conflict, a job with this id exists.
         """
         from google.api_core.exceptions import Conflict
 
-        with named(f"Dataproc does not start the {self.noun}", f"submit.{self.key}"), suppress(Conflict):
+        with named_errors(f"Dataproc does not start the {self.noun}", f"submit.{self.key}"), suppress(Conflict):
             getattr(self._client(), self.operation)(dict(request), timeout=SECONDS, retry=None)
-        run = self._run(request)
-        self._found(run)  # raises if the conflict was with anything but this job
+        run = self._job_id(request)
+        self._description(run)  # raises if there is no such job, because the conflict was another one
         return run
 
     def log(self, run: str) -> str:
-        """The driver's output, as far as the service has stored it: the content of all files with its prefix."""
-        output = self._output(self._found(run))
-        if not output:
+        """The driver's output, as far as the service has stored it; empty if no output is stored yet."""
+        prefix_uri = self._output_prefix(self._description(run))
+        if not prefix_uri:
             return ""
-        folder, _, prefix = output.rpartition("/")
-        pieces = self.folder(folder).listed(f"{prefix}*")
-        return "".join(piece.read().decode(errors="replace") for piece in pieces)
+        folder, _, prefix = prefix_uri.rpartition("/")
+        output_files = self.folder(folder).listed(f"{prefix}*")
+        return "".join(file.read().decode(errors="replace") for file in output_files)
 
     @abstractmethod
-    def _run(self, request: Mapping[str, Any]) -> str:
-        """The id that a request gives its job."""
+    def _job_id(self, request: Mapping[str, Any]) -> str:
+        """The id of the job in a request."""
 
     @abstractmethod
-    def _found(self, run: str) -> Any:
+    def _description(self, run: str) -> Any:
         """The service's description of a job."""
 
     @abstractmethod
-    def _output(self, job: Any) -> str:
-        """The prefix of the URIs of a job's output; empty before there is any output."""
+    def _output_prefix(self, job: Any) -> str:
+        """The prefix of the URIs of the files with a job's output; empty if there is no output yet."""
 
     def _client(self) -> Any:
         return client(self.api, self.region)

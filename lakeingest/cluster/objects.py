@@ -1,4 +1,4 @@
-"""Object stores of a submitting machine, reached with the credentials that the clouds' own tools find there."""
+"""Folders in object stores, for the machine that submits a job: with the credentials that the clouds' tools find."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ _AMAZON = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 def on_amazon(uri: str, region: str, storage: Storage | None = None) -> Stored:
-    """A folder of S3, at the endpoint of `storage`, else at the endpoint that AWS's variables name."""
+    """A folder of S3. The endpoint is that of `storage`, else the one that AWS's environment variables name."""
     settings = storage or Storage()
     endpoint = amazon.client("s3", settings.region or region).meta.endpoint_url
     if settings.endpoint is None and not endpoint.endswith(_AMAZON):
@@ -22,5 +22,5 @@ def on_amazon(uri: str, region: str, storage: Storage | None = None) -> Stored:
 
 
 def on_google(uri: str) -> Stored:
-    """A folder of Cloud Storage, with Google's default credentials."""
+    """A folder of Google Cloud Storage, with Google's default credentials."""
     return Stored.of(Place.of(uri), Storage())

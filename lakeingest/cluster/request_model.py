@@ -1,4 +1,4 @@
-"""Checks requests to services of AWS offline, against the models of AWS's own client."""
+"""Checks requests to services of AWS without a network, against the models in AWS's own client."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,8 @@ from lakeingest.errors import ConfigError, OperatorNeeded
 def assert_accepted(service: str, operation: str, request: Mapping[str, Any], keys: Mapping[str, str]) -> None:
     """Raise ConfigError if the service would refuse the request.
 
-    `keys` has the key of pipeline.yml for a parameter of the request; the message names the keys of the wrong ones.
+    `keys` has the key of pipeline.yml for some parameters of the request. The message names the keys of those that are
+    wrong. Raises OperatorNeeded if AWS's client is not installed.
     """
     try:
         from botocore.session import Session  # type: ignore[import-untyped]
@@ -21,31 +22,31 @@ def assert_accepted(service: str, operation: str, request: Mapping[str, Any], ke
 
     shape = Session().get_service_model(service).operation_model(operation).input_shape
     report = ParamValidator().validate(request, shape)
-    wrong = report.generate_report().splitlines() if report.has_errors() else list(_wrong(shape, request))
-    if wrong:
-        reasons = "; ".join(wrong)
+    faults = report.generate_report().splitlines() if report.has_errors() else list(_unmet_forms(shape, request))
+    if faults:
+        reasons = "; ".join(faults)
         wrong_keys = " and ".join(key for parameter, key in keys.items() if parameter in reasons)
         raise ConfigError(f"{wrong_keys or 'the job'}: {operation} takes no such request: {reasons}")
 
 
-def _wrong(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the faults that botocore's validator leaves to the service: texts that are too long or of a wrong form."""
+def _unmet_forms(shape: Any, request: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults that botocore's validator does not check: texts that are too long or have a wrong form."""
     for at, form, text in _texts(shape, request, ""):
         if len(text) > form.get("max", len(text)):
             yield f"{at.lstrip('.')} is longer than {form['max']}"
-        elif "pattern" in form and not _fits(form["pattern"], text):
+        elif "pattern" in form and not _matches(form["pattern"], text):
             yield f"{at.lstrip('.')} is not of the form {form['pattern']}"
 
 
-def _fits(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     try:
         return re.fullmatch(pattern, text, re.DOTALL) is not None
-    except re.error:  # written for Java; the service judges it
+    except re.error:  # a pattern of Java that Python does not understand; the service checks the text
         return True
 
 
 def _texts(shape: Any, value: Any, at: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Yield each text of a request, with its path and the form that the model prescribes."""
+    """Yield for each text of a request its path, the form that the model prescribes, and the text itself."""
     match shape.type_name:
         case "string":
             yield at, shape.metadata, value

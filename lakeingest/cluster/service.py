@@ -1,4 +1,4 @@
-"""The interface by which `submit` uses a service that runs jobs. Each service is a subclass of one base."""
+"""The interface of the services that run jobs. `submit` uses only this interface; each service has a subclass."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from lakeingest.cluster.archive import PROCESSOR
 from lakeingest.config.submit import ServiceConfig
 from lakeingest.files.stored import Stored
 
-JOB = "LAKEINGEST_JOB"  # the variable with the job's token, which the job records with its outcome
+JOB = "LAKEINGEST_JOB"  # the environment variable with the job's token, which the job stores with its outcome
 EXECUTOR = "spark.executorEnv"
 YARN_DRIVER = "spark.yarn.appMasterEnv"
 
@@ -18,9 +18,9 @@ YARN_DRIVER = "spark.yarn.appMasterEnv"
 class Job:
     """A job, independent of the service that runs it.
 
-    `token` identifies the job: a service that gets a second request with it starts no second job. `archives` are URIs
-    by the folder that they are unpacked into. `launch` are the settings that Spark needs before it starts, `settings`
-    are the user's.
+    `token` identifies the job: a service starts only one job for all requests with the same token. `archives` has the
+    URI of each archive by the folder into which it is unpacked. `launch` are the settings that name the jars, which
+    Spark needs before it starts. `settings` are the user's settings of Spark.
     """
 
     name: str
@@ -33,26 +33,27 @@ class Job:
 
     @property
     def unpacked(self) -> list[str]:
-        """The archives in Spark's form: each URI with the folder that it is unpacked into."""
+        """The archives as Spark's setting has them: each URI with the folder into which the archive is unpacked."""
         return [f"{uri}#{folder}" for folder, uri in self.archives.items()]
 
     def environment(self, driver: str, interpreter: str | None) -> dict[str, str]:
-        """The Spark settings for the environment variables of the driver and of the executors.
+        """The settings of Spark that set environment variables of the driver and of the executors.
 
-        `driver` is the prefix of the driver's settings; `interpreter` is the path of Python, None for Spark's own.
+        `driver` is the prefix of these settings for the driver. `interpreter` is the path of Python; None: the path
+        that the service has configured.
         """
         variables = {
             "PYTHONPATH": ":".join(f"./{folder}" for folder in self.archives),
             "NUMBA_CPU_NAME": PROCESSOR,
             **({} if interpreter is None else {"PYSPARK_PYTHON": interpreter}),
         }
-        both = {f"{side}.{name}": value for side in (driver, EXECUTOR) for name, value in variables.items()}
-        return {**both, f"{driver}.{JOB}": self.token}
+        settings = {f"{prefix}.{name}": value for prefix in (driver, EXECUTOR) for name, value in variables.items()}
+        return {**settings, f"{driver}.{JOB}": self.token}
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a job: the service's word for it, and the service's reason if it gives one."""
+    """The state of a job: the service's word for the state, and the service's reason, '' if it gives none."""
 
     word: str
     ended: bool
@@ -65,35 +66,35 @@ C = TypeVar("C", bound=ServiceConfig)
 
 @dataclass(frozen=True, slots=True)
 class JobService(ABC, Generic[C]):
-    """A service that runs jobs. Failed requests are lakeingest's errors: Retryable, OperatorNeeded or ConfigError."""
+    """A service that runs jobs. A failed request raises Retryable, OperatorNeeded or ConfigError."""
 
     config: C
 
     key: ClassVar[str]  # as in `submit KEY`
     operation: ClassVar[str]  # the call that starts a job, with the request as its arguments
-    extra: ClassVar[tuple[str, ...]] = ()  # packages that a job needs there beside lakeingest[aws]
-    # for each lake format, the settings with which Spark finds the jars of the service; empty if it needs none
+    extra: ClassVar[tuple[str, ...]] = ()  # the packages that a job of the service needs besides lakeingest[aws]
+    # for each lake format, the settings with which Spark finds the service's jars; empty if Spark finds them anyway
     provided: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     @property
     def bucket(self) -> str:
-        """The URI of the folder for the files of jobs."""
+        """The URI of the folder into which the files of jobs are uploaded."""
         return self.config.bucket.rstrip("/")
 
     @property
     def region(self) -> str:
-        """The region of the service's jobs."""
+        """The region in which the service runs the jobs."""
         return self.config.region
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """The variables that the service fills in itself, each with its secret."""
+        """The environment variables that the service sets from its own store of secrets, each with its secret."""
         return {}
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """The name of the service and its place, for people."""
+        """The name of the service with its region, for messages."""
 
     @abstractmethod
     def require_client(self) -> None:
@@ -105,11 +106,14 @@ class JobService(ABC, Generic[C]):
 
     @abstractmethod
     def request(self, job: Job) -> dict[str, Any]:
-        """The arguments of the call `operation`. No request is sent. Raises ConfigError for a part that is refused."""
+        """The arguments of the call `operation` for the job. Nothing is sent.
+
+        Raises ConfigError if the service would refuse the request.
+        """
 
     @abstractmethod
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the job, or find the one that was started with this request; return the job's id."""
+        """Start the job, unless it was already started with this request, and return its id, the `run` below."""
 
     @abstractmethod
     def state(self, run: str) -> State:
@@ -121,7 +125,7 @@ class JobService(ABC, Generic[C]):
 
     @abstractmethod
     def cancel(self, run: str) -> None:
-        """End the job. A job that has ended is left alone."""
+        """Cancel the job. If the job has ended, nothing is done."""
 
 
 Service: TypeAlias = JobService[Any]  # a service with any configuration

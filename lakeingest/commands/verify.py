@@ -38,7 +38,7 @@ from lakeingest.mysql.connection import named_errors
 from lakeingest.pipeline.opening.absent_tables import known_tables
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.pipeline.schema.definitions import assert_unchanged
-from lakeingest.spark.live_rows import live
+from lakeingest.spark.live_rows import live_rows
 from lakeingest.spark.session import open_session
 from lakeingest.state.stopped import most_serious, read_stopped
 
@@ -205,7 +205,7 @@ def _verify_table(
     assert position is not None  # noqa: S101 - it is published
     # before: a change that the copy cannot have yet ends this early; after: no change came during the comparison
     _assert_quiet(source, position, schema, parents)
-    rows = live(target.read(schema.table, staged.version), schema)
+    rows = live_rows(target.read(schema.table, staged.version), schema)
     result = compare(Sides(source, spark, schema, rows))
     _assert_quiet(source, position, schema, parents)
     seconds = time.monotonic() - began

@@ -21,8 +21,8 @@ from lakeingest.mysql.preflight.replica import replica_conditions
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.quiet_tables import open_target
 from lakeingest.quality import suites
-from lakeingest.spark.session import lacking
-from lakeingest.state.folder import lacks_room, open_to_others, unwritable
+from lakeingest.spark.session import spark_finding
+from lakeingest.state.folder import privacy_finding, space_finding, write_finding
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -218,13 +218,13 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
     else:
         # a REST catalog may lend credentials for the tables alone
         yield Checked("warehouse", unwritable_store(config), fatal=config.target.catalog.type != "rest")
-    yield Checked("privacy of the state folder", open_to_others(state_of(config)), fatal=False)
+    yield Checked("privacy of the state folder", privacy_finding(state_of(config)), fatal=False)
     for name, folder in places:
-        yield Checked(name, unwritable(name, folder))
-        full = lacks_room(folder, LEAST_FREE)
-        yield Checked(f"room in the {name}", full or lacks_room(folder, size), fatal=full is not None)
+        yield Checked(name, write_finding(name, folder))
+        full = space_finding(folder, LEAST_FREE)
+        yield Checked(f"room in the {name}", full or space_finding(folder, size), fatal=full is not None)
 
 
 def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
     """Whether a session can be started, or the given session has all settings that lakeingest needs."""
-    return Checked("Java and PySpark", lacking(config, session))
+    return Checked("Java and PySpark", spark_finding(config, session))

@@ -1,6 +1,6 @@
-"""Gates: expectation suites on staged rows. An expectation that cannot be evaluated has failed.
+"""Gates: staged rows are checked by suites of expectations, and published only if all suites pass.
 
-A failure keeps the rows from the next stage.
+An expectation that cannot be evaluated has failed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     )
     from pyspark.sql import DataFrame
 
-EXAMPLES = 5  # at most, of the rows that an expectation fails on
-_TEXT = 80  # characters of a value in a line
-_ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # keys of a result
-_SUITE = "suite"  # key in an expectation's meta
+EXAMPLES = 5  # the greatest number of failing rows that an outcome shows
+_TEXT = 80  # the greatest length of a value in a line, in characters
+_ROWS, _VALUES = "partial_unexpected_index_list", "partial_unexpected_list"  # keys of a result of Great Expectations
+_SUITE = "suite"  # the key in an expectation's `meta` with the name of its suite
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one expectation.
+    """The result of one expectation, whose definition is `document`.
 
-    For an expectation about rows, `unexpected` counts the rows that fail. `keys` has the keys of some of these rows,
-    and `examples` has keys and failing values. For an expectation about the table, `observed` is the table's value.
-    `error` is the reason why the expectation could not be evaluated. The text of an outcome goes to terminals and logs,
-    so it has no values of rows except keys.
+    For an expectation about rows, `unexpected` is the number of rows that fail. `keys` has the keys of some of these
+    rows, and `examples` has keys with failing values. For an expectation about the whole table, `observed` is the
+    table's value. `error` is the reason if the expectation could not be evaluated. The text of an outcome goes to
+    terminals and logs, so it has no values of rows except keys.
     """
 
     suite: str
@@ -44,7 +44,7 @@ class Outcome:
 
     @property
     def stops(self) -> bool:
-        """Whether it stops the publish: it failed, and its severity is not `warning`."""
+        """Whether the outcome stops the publish: the expectation failed, and its severity is `critical`."""
         return not self.success and self.document.get("severity", "critical") == "critical"
 
     def __str__(self) -> str:
@@ -62,59 +62,62 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The result of a gate: its outcomes, also as a result document of Great Expectations."""
+    """The result of a gate: the outcomes, and as `document` the same results in the form of Great Expectations."""
 
     outcomes: tuple[Outcome, ...]
     document: Mapping[str, Any]
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
-        """The outcomes that stop the publish; empty when the gate passes."""
+        """The outcomes that stop the publish; empty if the gate passes."""
         return tuple(outcome for outcome in self.outcomes if outcome.stops)
 
     @property
     def warnings(self) -> tuple[Outcome, ...]:
-        """The outcomes that failed but stop nothing."""
+        """The outcomes that failed, but do not stop the publish."""
         return tuple(outcome for outcome in self.outcomes if not outcome.success and not outcome.stops)
 
 
 def run_gate(
     name: str, rows: "DataFrame", key: Sequence[str], suites: Sequence[Suite], *, samples: bool = True
 ) -> GateReport:
-    """Evaluate all suites in few passes over the rows. Only failures are evaluated again, for counts and examples.
+    """Evaluate all expectations of the suites on the rows, in few passes over the rows.
 
-    `key` has the names of the key columns. Without `samples`, the report has no values of rows except keys. An
-    expectation that raises has failed; but if the rows cannot be read, Spark's error is raised.
+    `name` is the title of the report, and `key` has the names of the key columns. Without `samples`, the report has no
+    values of rows except keys. An expectation whose evaluation raises an error has failed. If the rows cannot be read,
+    Spark's error is raised.
     """
     plain_names = {name: _plain_name(name) for name in rows.columns}
     rows, key = rows.toDF(*plain_names.values()), [plain_names[name] for name in key]
     documents = [
-        _renamed(of_suite(document, suite.name), plain_names) for suite in suites for document in suite.expectations
+        _with_plain_names(with_suite_name(document, suite.name), plain_names)
+        for suite in suites
+        for document in suite.expectations
     ]
     detailed = {
         "result_format": "SUMMARY",
         "partial_unexpected_count": EXAMPLES,
         "unexpected_index_column_names": list(key),
     }
-    # Step 1: evaluate all expectations, without details.
-    validation = _validated(name, rows, documents, "BOOLEAN_ONLY")
+    # Step 1: evaluate all expectations, without counts and examples
+    validation = _validate(name, rows, documents, "BOOLEAN_ONLY")
     failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
-    # Step 2: evaluate the failed ones again, with details. They stay failed, even if they pass now.
+    # Step 2: evaluate those that failed again, with counts and examples. They count as failed, even if they pass now
     if failed:
-        details = _validated(name, rows, [_document(result) for result in failed], detailed).results
+        details = _validate(name, rows, [_document(result) for result in failed], detailed).results
         validation.results = [result for result in validation.results if result not in failed] + details
         for result in details:
             result.success = False
-            result.result = _plain(result.result) if samples else _without_values(result, key)
+            result.result = _with_hex_bytes(result.result) if samples else _details_without_values(result, key)
     outcomes = tuple(_outcome(result, key) for result in validation.results)
-    # Step 3: if an expectation could not be evaluated, read all rows, so that Spark's own error is raised.
+    # Step 3: if an expectation could not be evaluated, read all rows. If they cannot be read, Spark raises its error
     if any(outcome.error for outcome in outcomes):
         rows.write.format("noop").mode("overwrite").save()
     document: Mapping[str, Any] = validation.to_json_dict()  # type: ignore[no-untyped-call]
     return GateReport(outcomes, document)
 
 
-def joined(first: GateReport, second: GateReport) -> GateReport:
+def joined_reports(first: GateReport, second: GateReport) -> GateReport:
     """The report of a gate whose suites were evaluated in two passes."""
     results = [*first.document["results"], *second.document["results"]]
     success = first.document["success"] and second.document["success"]
@@ -122,18 +125,21 @@ def joined(first: GateReport, second: GateReport) -> GateReport:
     return GateReport((*first.outcomes, *second.outcomes), document)
 
 
-def of_suite(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
-    """The document of an expectation with the name of its suite in it."""
+def with_suite_name(document: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
+    """The document of an expectation, with the name of its suite in `meta`."""
     return {**document, "meta": {**(document.get("meta") or {}), _SUITE: suite}}
 
 
 def _plain_name(name: str) -> str:
-    """A column's name in which look-alikes replace the characters that Great Expectations and Spark read as a path."""
+    """A column's name without `.` and backticks, which Great Expectations and Spark would read as parts of a path.
+
+    Characters that look alike replace them.
+    """
     return name.replace(".", "․").replace("`", "‵")  # noqa: RUF001
 
 
-def _renamed(document: Mapping[str, Any], plain_names: Mapping[str, str]) -> Mapping[str, Any]:
-    """The document with the plain names of its columns."""
+def _with_plain_names(document: Mapping[str, Any], plain_names: Mapping[str, str]) -> Mapping[str, Any]:
+    """The document of an expectation with the plain names of its columns."""
 
     def renamed(value: Any) -> Any:
         if isinstance(value, list):
@@ -144,7 +150,7 @@ def _renamed(document: Mapping[str, Any], plain_names: Mapping[str, str]) -> Map
     return {**document, "kwargs": {**document["kwargs"], **columns}}
 
 
-def _validated(
+def _validate(
     name: str, rows: "DataFrame", documents: Sequence[Mapping[str, Any]], result_format: Any
 ) -> "ExpectationSuiteValidationResult":
     batch = library.batch(rows)
@@ -155,7 +161,7 @@ def _validated(
 
 
 def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
-    """The document of a result's expectation, without the batch id that Great Expectations adds to it."""
+    """The document of the expectation of a result, without the batch id that Great Expectations has added."""
     config = result.expectation_config
     assert config is not None  # noqa: S101 - every result has one
     kwargs = {key: value for key, value in config.kwargs.items() if key != "batch_id"}
@@ -163,7 +169,7 @@ def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
 
 
 def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outcome:
-    """The outcome of a result of Great Expectations, with at most EXAMPLES rows."""
+    """The outcome for a result of Great Expectations. It shows at most EXAMPLES rows."""
     document, details = _document(result), result.result
     rows = details.get(_ROWS, ())
     examples = [_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]
@@ -172,7 +178,7 @@ def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outco
         document,
         bool(result.success),
         details.get("unexpected_count"),
-        tuple(_line(_of_key(row, key)) for row in rows[:EXAMPLES]),
+        tuple(_line(_key_values(row, key)) for row in rows[:EXAMPLES]),
         tuple(examples[:EXAMPLES]),
         details.get("observed_value"),
         _error(result.exception_info),
@@ -183,32 +189,33 @@ def _line(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_shortened(value)}" for name, value in row.items())
 
 
-def _of_key(row: Mapping[str, Any], key: Sequence[str]) -> dict[str, Any]:
+def _key_values(row: Mapping[str, Any], key: Sequence[str]) -> dict[str, Any]:
     return {name: row[name] for name in key if name in row}
 
 
-def _without_values(result: "ExpectationValidationResult", key: Sequence[str]) -> dict[str, Any]:
-    """The details of a result without values of rows: its counts, and the keys of the rows that fail."""
-    details = _plain(result.result)
-    is_of_table = not _document(result)["kwargs"].keys() & set(COLUMN_KEYS)  # then the observed value is of no row
+def _details_without_values(result: "ExpectationValidationResult", key: Sequence[str]) -> dict[str, Any]:
+    """The details of a result without values of rows: only its counts, and the keys of the rows that fail."""
+    details = _with_hex_bytes(result.result)
+    # an expectation without columns is about the table, so its observed value is not the value of a row
+    is_of_table = not _document(result)["kwargs"].keys() & set(COLUMN_KEYS)
     counts = {
         name: value
         for name, value in details.items()
         if name.endswith(("_count", "_percent")) or (is_of_table and name == "observed_value")
     }
-    return counts | {_ROWS: [_of_key(row, key) for row in details.get(_ROWS, ())]}
+    return counts | {_ROWS: [_key_values(row, key) for row in details.get(_ROWS, ())]}
 
 
 def _error(info: Any) -> str | None:
-    """The first line of the error with which an evaluation failed; None if it did not fail.
+    """The first line of the error that an evaluation raised; None if it raised none.
 
-    `info` is one document of Great Expectations, or has one for each metric of the expectation.
+    `info` is a document of Great Expectations about the error, or has such a document for each metric.
     """
     documents = [info] if "raised_exception" in info else list((info or {}).values())
     messages = [str(document["exception_message"]).strip() for document in documents if document["raised_exception"]]
     lines = messages[0].splitlines() if messages else []
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        lines = lines[1:]  # Java's error follows the call that raised it
+        lines = lines[1:]  # the first line names the call, the second line has Java's error
     return _shortened(lines[0].lstrip(": "), 300) if lines else None
 
 
@@ -217,13 +224,13 @@ def _shortened(value: Any, length: int = _TEXT) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
-def _plain(value: Any) -> Any:
-    """A result with bytes as hexadecimal text, because Great Expectations cannot put bytes into a document."""
+def _with_hex_bytes(value: Any) -> Any:
+    """The value, or a copy of a dict or list, with bytes as hexadecimal text: a JSON document cannot have bytes."""
     match value:
         case bytes() | bytearray():
             return value.hex()
         case dict():
-            return {name: _plain(item) for name, item in value.items()}
+            return {name: _with_hex_bytes(item) for name, item in value.items()}
         case list():
-            return [_plain(item) for item in value]
+            return [_with_hex_bytes(item) for item in value]
     return value

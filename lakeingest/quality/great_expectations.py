@@ -1,4 +1,4 @@
-"""Great Expectations, without its output. It is imported only when it is needed, because the import takes seconds."""
+"""Access to Great Expectations, silenced. The library is imported only when needed: the import takes seconds."""
 
 import functools
 import logging
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def expectation(document: Mapping[str, Any]) -> "Expectation":
-    """The expectation of a document `{type, kwargs, …}`. Raises ValueError, in one line, if the library knows none."""
+    """The expectation that a document `{type, kwargs, …}` defines.
+
+    Raises ValueError with a message in one line if Great Expectations refuses the document.
+    """
     _context()
     from great_expectations.exceptions.exceptions import GreatExpectationsError
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
@@ -27,12 +30,13 @@ def expectation(document: Mapping[str, Any]) -> "Expectation":
 
 
 def sql_of(parsed: "Expectation") -> list[str]:
-    """The names of an expectation's parameters that are SQL for Spark: queries, and conditions written as SQL."""
+    """The names of an expectation's parameters that are SQL for Spark: queries, and a condition written as SQL."""
     queries = [name for name in parsed.__fields__ if name.endswith("_query")]
     return queries + (["row_condition"] if _is_sql(getattr(parsed, "row_condition", None)) else [])
 
 
 def _is_sql(condition: Any) -> bool:
+    """Whether a condition, or a part of it, is passed to Spark as SQL."""
     from great_expectations.expectations.row_conditions import PassThroughCondition
 
     parts = getattr(condition, "conditions", ())
@@ -40,13 +44,13 @@ def _is_sql(condition: Any) -> bool:
 
 
 def batch(rows: "DataFrame") -> "Batch":
-    """The rows as a batch to validate. They are not cached, so each query reads them again."""
-    return _rows(rows.sparkSession.sparkContext.applicationId).get_batch({"dataframe": rows})
+    """The rows as a batch to validate. The batch is not cached, so each query reads the rows again."""
+    return _batch_definition(rows.sparkSession.sparkContext.applicationId).get_batch({"dataframe": rows})
 
 
 @functools.cache
 def _context() -> "AbstractDataContext":
-    """The only context of the process: always in memory, silent, and without network."""
+    """The context of this process: it is kept in memory, prints nothing, and uses no network."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the import of the library warns
         import great_expectations
@@ -57,7 +61,7 @@ def _context() -> "AbstractDataContext":
         )
 
         logging.captureWarnings(False)  # the import of the library captures the warnings of the whole process
-    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)  # its results have the same messages
+    logging.getLogger("great_expectations").setLevel(logging.CRITICAL)  # the results have the same messages
     settings = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         analytics_enabled=False,
@@ -67,8 +71,8 @@ def _context() -> "AbstractDataContext":
 
 
 @functools.lru_cache(maxsize=1)
-def _rows(application: str) -> "BatchDefinition[Any]":
-    """The batch definition of one Spark application, because a definition holds the session that it was made with."""
-    # with caching, two million rows take five times as long
+def _batch_definition(application: str) -> "BatchDefinition[Any]":
+    """The batch definition for a Spark application. Each application needs its own: a definition keeps its session."""
+    # not persisted: with caching, two million rows take five times as long
     source = _context().data_sources.add_spark(application, persist=False)
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")

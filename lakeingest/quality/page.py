@@ -1,4 +1,4 @@
-"""The page of a gate: table, stage, time, rows, and the result of each expectation. It loads nothing from a network."""
+"""The HTML page of a gate's report. A browser that shows the page loads nothing from a network."""
 
 from datetime import datetime
 from html import escape
@@ -7,9 +7,8 @@ from lakeingest.core.printable import printable
 from lakeingest.core.schema import TableId
 from lakeingest.quality.gates import GateReport, Outcome
 
-# under this policy, a browser loads nothing
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-# the reader's own colours, so that the page is legible in light and in dark mode
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # forbids the browser to load anything
+# The browser's own colours, so that the page is legible in light and in dark mode
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
@@ -22,7 +21,10 @@ th, td { overflow-wrap: break-word; vertical-align: top; }
 
 
 def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport) -> str:
-    """The report as HTML; failures first, each with the number of rows that fail, and the keys of some of them."""
+    """The report as HTML: the facts of the gate, then a row for each outcome, failures first.
+
+    `at` is the time of the gate, and `rows` the number of checked rows.
+    """
     order = sorted(report.outcomes, key=lambda outcome: (outcome.success, not outcome.stops))
     failed = len(report.failures)
     verdict = f"{failed} of {len(order)} expectations failed" if failed else f"passed: {len(order)} expectations"
@@ -46,12 +48,12 @@ def page(table: TableId, stage: str, at: datetime, rows: int, report: GateReport
 
 
 def _shown(text: str) -> str:
-    """A text for the page. Names and values of rows become neither tags nor signs that change the text's direction."""
+    """The text as HTML. Names and values of rows cannot add tags, or characters that change the text's direction."""
     return escape(printable(text))
 
 
 def _row(outcome: Outcome) -> str:
-    """The row of an outcome in the page's table."""
+    """The row of the HTML table for an outcome."""
     verdict = "failed" if outcome.stops else "warning"
     if outcome.success:
         verdict = "passed"

@@ -1,4 +1,4 @@
-"""Reports: the result of each gate, stored in the state folder as a document and as a page for people."""
+"""Stores the report of each gate in the state folder, as a JSON document and as a page for people."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -15,19 +15,20 @@ _MOMENT = "%Y%m%dT%H%M%S.%fZ"
 
 
 def has_reports(state: File, table: TableId) -> bool:
-    """Whether the pipeline of this state folder has run a gate on the table."""
+    """Whether the state folder has a report of a gate on the table."""
     return bool(_folder(state, table).listed("*.html"))
 
 
 def save_report(state: File, table: TableId, stage: str, rows: int, report: GateReport) -> File:
-    """Write the report, and delete the oldest ones. Returns the report's page; its document is beside it.
+    """Write the report, and delete the table's oldest reports, so that REPORTS_PER_TABLE stay.
 
-    Raises StorageFailed if the state folder cannot be written.
+    Returns the file of the page; the file of the document has the same name with `.json`. Raises StorageFailed if the
+    state folder cannot be written.
     """
     folder, now = _folder(state, table), datetime.now(UTC)
     try:
         folder.make_folder()
-        path = folder / f"{_name(folder, now)}-{stage.replace(' ', '-')}.html"
+        path = folder / f"{_unique_time(folder, now)}-{stage.replace(' ', '-')}.html"
         path.with_suffix(".json").write(json.dumps(report.document, indent=1).encode())
         path.write(page(table, stage, now, rows, report).encode())
         for old in folder.listed("*.html")[:-REPORTS_PER_TABLE]:
@@ -41,8 +42,11 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
     return path
 
 
-def _name(folder: File, now: datetime) -> str:
-    """The begin of a report's name: its time, or just after the last report's time if the clock has gone back."""
+def _unique_time(folder: File, now: datetime) -> str:
+    """The time with which the report's name begins, later than in the names of all older reports.
+
+    If the clock was set back, it is a microsecond after the last report's time.
+    """
     last = next((file.name.partition("-")[0] for file in reversed(folder.listed("*.html"))), "")
     name = now.strftime(_MOMENT)
     if name > last:

@@ -1,7 +1,7 @@
-"""Checks of rows in memory: whether they certainly pass the suite of the table's definition.
+"""Checks with Arrow whether rows in memory pass the suite that is made from the table's definition.
 
-Executors run these checks in Arrow before they write rows. Great Expectations, which reads the rows back with Spark,
-takes a hundred times as long. The answer is "yes" or "unknown"; unknown rows are left to Great Expectations.
+Executors run these checks before they write rows. They are a hundred times as fast as Great Expectations, which reads
+the written rows back with Spark. If a check does not pass, Great Expectations evaluates the suite again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeingest.quality.gates import GateReport, Outcome, of_suite
+from lakeingest.quality.gates import GateReport, Outcome, with_suite_name
 from lakeingest.quality.suites import ROW_COUNT, Suite
 
 
 def is_sound(suite: Suite, rows: pa.Table) -> bool:
-    """Whether the rows pass every expectation of the suite, except the one about the row count."""
+    """True if the rows certainly pass every expectation of the suite; the expected number of rows is not checked.
+
+    False if the rows fail, or if the suite has an expectation that this module cannot check.
+    """
     return not rows.num_rows or all(
         expectation["type"] == ROW_COUNT
         or (expectation["type"] in _CHECKS and _CHECKS[expectation["type"]](rows, expectation["kwargs"]))
@@ -23,11 +26,14 @@ def is_sound(suite: Suite, rows: pa.Table) -> bool:
     )
 
 
-def passed(suite: Suite, evaluated: GateReport | None) -> GateReport:
-    """The report of a gate at which `suite` is known to pass; `evaluated` is the report of other suites, if any."""
+def with_passed_suite(suite: Suite, evaluated: GateReport | None) -> GateReport:
+    """The report of a gate, with an outcome for each expectation of `suite`, which is known to pass.
+
+    `evaluated` is the report of the gate's other suites; None if it has no other suites.
+    """
     outcomes = tuple(Outcome(suite.name, expectation, success=True) for expectation in suite.expectations)
     results = [
-        {"success": True, "expectation_config": of_suite(expectation, suite.name), "result": {}}
+        {"success": True, "expectation_config": with_suite_name(expectation, suite.name), "result": {}}
         for expectation in suite.expectations
     ]
     if evaluated is None:
@@ -36,52 +42,54 @@ def passed(suite: Suite, evaluated: GateReport | None) -> GateReport:
     return GateReport((*outcomes, *evaluated.outcomes), document)
 
 
-def _not_null(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
+def _has_no_null(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     return bool(rows[kwargs["column"]].null_count == 0)
 
 
-def _unique(rows: pa.Table, names: Sequence[str]) -> bool:
+def _is_unique(rows: pa.Table, names: Sequence[str]) -> bool:
     """Whether no two rows have the same values in these columns."""
     columns = [rows[name] for name in names]
-    if pc.all(_ascending(columns), min_count=0).as_py():  # the usual case, because a chunk is read in this order
+    if pc.all(
+        _is_less_than_next(columns), min_count=0
+    ).as_py():  # the usual case, because a chunk is read in this order
         return True
     return bool(rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows == rows.num_rows)
 
 
-def _ascending(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
-    """For each row but the last, whether its key is less than the key of the next row."""
+def _is_less_than_next(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """For each row except the last one, whether its key is less than the key of the next row."""
     current, following = columns[0][:-1], columns[0][1:]
     if len(columns) == 1:
         return pc.less(current, following)
-    return pc.or_(pc.less(current, following), pc.and_(pc.equal(current, following), _ascending(columns[1:])))
+    return pc.or_(pc.less(current, following), pc.and_(pc.equal(current, following), _is_less_than_next(columns[1:])))
 
 
-def _in_set(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
+def _is_in_set(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     column = rows[kwargs["column"]].drop_null()
     return bool(pc.all(pc.is_in(column, value_set=pa.array(kwargs["value_set"], column.type)), min_count=0).as_py())
 
 
-def _short(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
+def _is_short(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     column = rows[kwargs["column"]]
     lengths = pc.utf8_length(column) if pa.types.is_string(column.type) else pc.binary_length(column)
     longest = pc.max(lengths).as_py()
     return longest is None or longest <= kwargs["max_value"]
 
 
-def _between(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
+def _is_between(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
     ends = pc.min_max(rows[kwargs["column"]])
     least, greatest = ends["min"].as_py(), ends["max"].as_py()
     if least is None:
         return True
-    # a comparison with NaN is False, so the rows are left to Great Expectations
+    # a comparison with NaN is False, so rows with NaN are left to Great Expectations
     return bool(kwargs.get("min_value", least) <= least and greatest <= kwargs.get("max_value", greatest))
 
 
 _CHECKS: Mapping[str, Callable[[pa.Table, Mapping[str, Any]], bool]] = {
-    "expect_column_values_to_not_be_null": _not_null,
-    "expect_column_values_to_be_unique": lambda rows, kwargs: _unique(rows, [kwargs["column"]]),
-    "expect_compound_columns_to_be_unique": lambda rows, kwargs: _unique(rows, kwargs["column_list"]),
-    "expect_column_values_to_be_in_set": _in_set,
-    "expect_column_value_lengths_to_be_between": _short,
-    "expect_column_values_to_be_between": _between,
+    "expect_column_values_to_not_be_null": _has_no_null,
+    "expect_column_values_to_be_unique": lambda rows, kwargs: _is_unique(rows, [kwargs["column"]]),
+    "expect_compound_columns_to_be_unique": lambda rows, kwargs: _is_unique(rows, kwargs["column_list"]),
+    "expect_column_values_to_be_in_set": _is_in_set,
+    "expect_column_value_lengths_to_be_between": _is_short,
+    "expect_column_values_to_be_between": _is_between,
 }

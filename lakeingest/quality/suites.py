@@ -1,7 +1,8 @@
-"""Suites: the expectations that the rows of a table must satisfy, from its definition and from files of users.
+"""Suites: the expectations that the rows of a table must meet. One suite is made from the table's definition.
 
-A user's file has the name `<database>.<table>.yml`, `.yaml` or `.json`, with globs as in `tables.include`. It has a
-suite in the format of Great Expectations: `{expectations: [{type, kwargs, severity}]}`.
+Users can add suites in files. Such a file has the name `<database>.<table>` with the suffix .yml, .yaml or .json; the
+name can have globs as in `tables.include`. It has a suite in the format of Great Expectations: `{expectations: [{type,
+kwargs, severity}]}`.
 """
 
 import json
@@ -24,52 +25,59 @@ from lakeingest.quality import great_expectations as library
 SCHEMA = "schema"  # the name of the suite that is made from the definition
 ROW_COUNT = "expect_table_row_count_to_equal"
 _NUMBERS = {Kind.INT32, Kind.INT64, Kind.UINT64, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
-_DIGITS_MAX = 38  # of Spark's decimals: Spark cannot compare with a bound of more digits
-_KEYS = {"name", "expectations", "meta", "notes", "id"}
+_DIGITS_MAX = 38  # the digits of Spark's largest decimal: Spark cannot compare with a bound of more digits
+_KEYS = {"name", "expectations", "meta", "notes", "id"}  # the keys that a user's file may have
 COLUMN_KEYS = ("column", "column_A", "column_B", "column_list")  # the keys of an expectation's kwargs that name columns
-_SIZED = {"char", "varchar", "binary", "varbinary"}
+_SIZED = {"char", "varchar", "binary", "varbinary"}  # the types with a greatest length
 
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Expectations under one name, each a document `{type, kwargs, …}`."""
+    """A name, and expectations, each of which is a document `{type, kwargs, …}`."""
 
     name: str
     expectations: tuple[Document, ...]
 
 
 def default_suite(schema: TableSchema, rows: int) -> Suite:
-    """The suite that every exact copy of `rows` rows satisfies: their count, a unique key, limits of columns' types."""
+    """The suite of a table's definition, which every exact copy of the table meets.
+
+    It expects `rows` rows, a unique key, and values within the limits of the columns' types.
+    """
     if len(schema.key) == 1:
-        unique = _expect("expect_column_values_to_be_unique", column=schema.key[0])
+        unique = _expectation("expect_column_values_to_be_unique", column=schema.key[0])
     else:
-        unique = _expect("expect_compound_columns_to_be_unique", column_list=list(schema.key))
+        unique = _expectation("expect_compound_columns_to_be_unique", column_list=list(schema.key))
     of_columns: list[Document] = []
     for column in schema.lake_columns:
-        of_columns += _of_column(column, required=column.name in schema.key)
-    return Suite(SCHEMA, (_expect(ROW_COUNT, value=rows), unique, *of_columns))
+        of_columns += _column_expectations(column, required=column.name in schema.key)
+    return Suite(SCHEMA, (_expectation(ROW_COUNT, value=rows), unique, *of_columns))
 
 
 def user_suites(quality: Quality, table: TableId) -> tuple[Suite, ...]:
-    """The suites whose files name the table. Raises ConfigError if one cannot be read, or may not be evaluated."""
-    return tuple(_read(quality, path) for path in _files(quality) if _tables_of(path, [table]))
+    """The users' suites for the table. Raises ConfigError if a suite cannot be read, or is not allowed to be evaluated.
+
+    SQL in a suite is allowed only by `quality.sql`.
+    """
+    return tuple(_read_suite(quality, path) for path in _suite_files(quality) if _tables_of(path, [table]))
 
 
 def finding(quality: Quality, tables: Sequence[TableId] | None) -> str | None:
-    """The faults of the users' suites that cannot be read, or name no table; None if there are none.
+    """A finding about users' suites that cannot be read, or whose files name no copied table; None if there are none.
 
-    `tables` are the copied tables, None if they are not known. Great Expectations is imported only if a suite exists.
+    `tables` are the copied tables; None: they are not known, so file names are not checked. Great Expectations is
+    imported only if a suite exists.
     """
     try:
-        files = _files(quality)
+        files = _suite_files(quality)
     except ConfigError as error:
         return str(error)
     faults: list[str] = []
     for path in files:
         try:
-            _read(quality, path)
+            _read_suite(quality, path)
         except ConfigError as error:
             faults.append(str(error))
             continue
@@ -81,49 +89,52 @@ def finding(quality: Quality, tables: Sequence[TableId] | None) -> str | None:
 
 
 def unknown_columns(quality: Quality, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """The columns that users' suites name and their tables do not have; None if all exist.
+    """A finding about columns that users' suites name and their tables do not have; None if there are none.
 
-    `finding` reports suites that cannot be read.
+    Suites that cannot be read are passed over, because `finding` reports them.
     """
     faults: list[str] = []
     with suppress(ConfigError):
-        for path in _files(quality):
+        for path in _suite_files(quality):
             tables = _tables_of(path, list(schemas))
             if not tables:
                 continue
             with suppress(ConfigError):
-                suite = _read(quality, path)
+                suite = _read_suite(quality, path)
                 for table in tables:
                     faults += _unknown_columns(path, suite, schemas[table])
     return "; ".join(faults) or None
 
 
-def _expect(kind: str, **kwargs: Any) -> Document:
+def _expectation(kind: str, **kwargs: Any) -> Document:
     return {"type": kind, "kwargs": kwargs}
 
 
-def _of_column(column: Column, *, required: bool) -> Iterator[Document]:
-    """The expectations of a column: not NULL, members of an enum, the length of a text, bounds of a number."""
+def _column_expectations(column: Column, *, required: bool) -> Iterator[Document]:
+    """The expectations about a column: no NULL, only members of an ENUM, a greatest length, or bounds of a number.
+
+    `required`: the column is part of the key, so it has no NULL.
+    """
     if required or not column.nullable:
-        yield _expect("expect_column_values_to_not_be_null", column=column.name)
+        yield _expectation("expect_column_values_to_not_be_null", column=column.name)
     if column.source_type.name == "enum":
-        if column.has_true_members:  # a lenient sql_mode stores an unknown member as '', and the copy is exact
-            yield _expect("expect_column_values_to_be_in_set", column=column.name, value_set=[*column.members, ""])
+        if column.has_true_members:  # a lenient sql_mode stores an unknown member as '', so '' is expected, too
+            yield _expectation("expect_column_values_to_be_in_set", column=column.name, value_set=[*column.members, ""])
         return
     if column.source_type.name in _SIZED:
         size = column.source_type.size
-        yield _expect("expect_column_value_lengths_to_be_between", column=column.name, max_value=size)
+        yield _expectation("expect_column_value_lengths_to_be_between", column=column.name, max_value=size)
         return
     bounds = {"min_value": 0} if column.kind in _NUMBERS and column.source_type.unsigned else {}
     if column.kind is Kind.DECIMAL and column.precision - column.scale < _DIGITS_MAX:
-        # values are compared as doubles, and the largest one may be rounded to the bound, so the bound itself passes
+        # values are compared as doubles: the largest value can be rounded to the bound, so the bound itself passes
         bound = 10 ** (column.precision - column.scale)
         bounds = {"min_value": -bound, "max_value": bound} | bounds
     if bounds:
-        yield _expect("expect_column_values_to_be_between", column=column.name, **bounds)
+        yield _expectation("expect_column_values_to_be_between", column=column.name, **bounds)
 
 
-def _files(quality: Quality) -> list[Path]:
+def _suite_files(quality: Quality) -> list[Path]:
     folder = quality.folder
     if folder is None:
         return []
@@ -139,8 +150,8 @@ def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
     return Tables(include=(path.stem,)).select(tables)
 
 
-def _read(quality: Quality, path: Path) -> Suite:
-    """The suite in a file. Raises ConfigError if it cannot be read, or Great Expectations does not know all of it."""
+def _read_suite(quality: Quality, path: Path) -> Suite:
+    """The suite in a file. Raises ConfigError if it cannot be read, or if an expectation cannot be evaluated."""
     try:
         text = path.read_text(encoding="utf-8")
         doc = json.loads(text) if path.suffix == ".json" else read_yaml(text)
@@ -155,14 +166,17 @@ def _read(quality: Quality, path: Path) -> Suite:
     if unknown := doc.keys() - _KEYS:
         raise ConfigError(f"{path}: unknown key {', '.join(map(str, unknown))}; known are {', '.join(sorted(_KEYS))}")
     numbered = enumerate(doc["expectations"], 1)
-    return Suite(path.name, tuple(_checked(quality, path, number, written) for number, written in numbered))
+    return Suite(path.name, tuple(_parse_expectation(quality, path, number, written) for number, written in numbered))
 
 
-def _checked(quality: Quality, path: Path, number: int, written: Any) -> Document:
-    """The expectation of this number in a file. Raises ConfigError if it cannot be evaluated, or may not be."""
+def _parse_expectation(quality: Quality, path: Path, number: int, written: Any) -> Document:
+    """The document of an expectation, as a file has it, without its id. `number` is its number in the file.
+
+    Raises ConfigError if Great Expectations does not know the expectation, or if its SQL is not allowed.
+    """
     if not isinstance(written, dict):
         raise ConfigError(f"{path}: expectation {number} is no `type` and `kwargs`")
-    # the id belongs to the project that the expectation was exported from
+    # the id is only valid in the project from which the expectation was exported
     document = {str(key): value for key, value in written.items() if key != "id"}
     name = f"{path}: expectation {number}, {document.get('type', 'without type')}"
     try:
@@ -180,11 +194,11 @@ def _checked(quality: Quality, path: Path, number: int, written: Any) -> Documen
 
 
 def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[str]:
-    """A line for each expectation that names a column which the table does not have."""
+    """A line for each expectation of the suite that names columns which the table does not have."""
     columns = {column.name for column in schema.lake_columns}
     for number, document in enumerate(suite.expectations, 1):
         kwargs = document["kwargs"]
-        names = [name for key in COLUMN_KEYS if key in kwargs for name in _listed(kwargs[key])]
+        names = [name for key in COLUMN_KEYS if key in kwargs for name in _as_list(kwargs[key])]
         if unknown := [name for name in names if name not in columns]:
             yield (
                 f"{path}: expectation {number}, {document['type']}: {schema.table} has no column"
@@ -192,5 +206,5 @@ def _unknown_columns(path: Path, suite: Suite, schema: TableSchema) -> Iterator[
             )
 
 
-def _listed(names: Any) -> list[Any]:
+def _as_list(names: Any) -> list[Any]:
     return names if isinstance(names, list) else [names]

@@ -1,1 +1,1 @@
-"""The engine edge: a Spark session, functions scattered over its executors, change rows as DataFrames."""
+"""Everything about Spark itself: the session and its settings, and functions that run on the executors."""

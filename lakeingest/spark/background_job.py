@@ -1,4 +1,4 @@
-"""Background work, on the executors or in this process, while the driver does other work."""
+"""Work in a background thread, on the executors or in this process, while the driver does other work."""
 
 import threading
 import time
@@ -17,18 +17,18 @@ _CANCEL_SECONDS = 5.0
 
 
 class BackgroundJob(Generic[Result]):
-    """A thread that runs `work` on these workers. `cancel` ends the jobs that `work` starts in a Spark session."""
+    """A thread that runs `work` on these workers. If they are a session, `cancel` ends the Spark jobs of `work`."""
 
     def __init__(self, workers: Workers, work: Callable[[], Result]) -> None:
         spark = None if isinstance(workers, OwnWorkers) else workers
         self._context, self._tag, self._work = None if spark is None else spark.sparkContext, str(uuid.uuid4()), work
         self._outcome: Future[Result] = Future()
-        self._thread = _kind_of_thread(with_session=spark is not None)(target=self._run, daemon=True)
+        self._thread = _thread_class(with_session=spark is not None)(target=self._run, daemon=True)
         self._thread.start()
 
     @property
     def is_done(self) -> bool:
-        """Whether `result` returns, or raises, without waiting."""
+        """Whether the work has ended, so that `result` does not wait."""
         return self._outcome.done()
 
     def result(self) -> Result:
@@ -36,16 +36,20 @@ class BackgroundJob(Generic[Result]):
         return self._outcome.result()
 
     def cancel(self) -> None:
-        """End the jobs of the work, also one that begins in the next seconds. Its result is not needed any more."""
+        """End the Spark jobs of the work, whose result is not needed any more. Own workers begin no more of its tasks.
+
+        Waits for a few seconds until the thread has ended.
+        """
         if isinstance(self._work, OwnWork):
             self._work.cancel()
-        if self._context is None:  # a task ends by itself
+        if self._context is None:
             self._thread.join(_CANCEL_SECONDS)
             return
         from py4j.protocol import Py4JError
 
         deadline = time.monotonic() + _CANCEL_SECONDS
-        with suppress(OSError, Py4JError):  # without Spark no job is left
+        with suppress(OSError, Py4JError):  # if Spark has ended, no job is left
+            # repeated, because the thread may start another job after a cancel
             while self._thread.is_alive() and time.monotonic() < deadline:
                 self._context.cancelJobsWithTag(self._tag)
                 self._thread.join(0.05)
@@ -59,8 +63,8 @@ class BackgroundJob(Generic[Result]):
             self._outcome.set_exception(error)
 
 
-def _kind_of_thread(*, with_session: bool) -> type[threading.Thread]:
-    """The class of the thread: PySpark's own if the work has a session, because Spark tags jobs by thread."""
+def _thread_class(*, with_session: bool) -> type[threading.Thread]:
+    """The class of the thread. With a session it is PySpark's own, so that a tag is only for this thread's jobs."""
     if not with_session:
         return threading.Thread
     from pyspark import InheritableThread

@@ -1,4 +1,4 @@
-"""The checksums of `core.checksum`, computed by Spark over the canonical text that MySQL gives to values."""
+"""The checksums of `core.checksum` for a copy. Spark computes them from the texts to which MySQL casts the values."""
 
 import math
 import struct
@@ -15,17 +15,18 @@ from lakeingest.core.schema import Kind, TableSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-NUMBER = "_lakeingest_number"  # a column besides the table's columns: the number of a row's range or bucket
+NUMBER = "_lakeingest_number"  # an additional column of rows: the number of the row's range or bucket
 
-# The greatest length of a DOUBLE's text without an exponent: of a column of the source, and of an expression
+# The greatest length of the text of a DOUBLE without an exponent, on the source: first of a column's value, second of
+# an expression's value. A longer text gets an exponent
 Widths = tuple[int, int]
 
-_NO_DOUBLES: Widths = (0, 0)
-_FIXED_DIGITS = 15  # of a DOUBLE without an exponent (MySQL's my_gcvt; tested against the servers)
+_NO_DOUBLES: Widths = (0, 0)  # for the columns of a key, none of which is a DOUBLE
+_FIXED_DIGITS = 15  # beyond so many digits before the point or zeros after it, MySQL's my_gcvt writes an exponent
 
 
 def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
-    """The checksum of the rows of each range or bucket, by its NUMBER."""
+    """The checksum of the rows with each NUMBER, which is that of a range or bucket."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     halves = rows.select(NUMBER, *_halves(schema, widths))
@@ -34,38 +35,44 @@ def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[in
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
-    """The rows with the NUMBER of their key's bucket: `core.checksum.bucket` in Spark."""
+    """The rows with their key's bucket as NUMBER. It is the bucket that `core.checksum.bucket` computes."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns, _NO_DOUBLES))) % count).cast("int"))
 
 
 def row_checksums(rows: "DataFrame", schema: TableSchema, limit: int, widths: Widths) -> list[tuple[Key, Checksum]]:
-    """The key and the checksum of each row, for the first `limit` rows by key; keys are those of `mysql.checksum`."""
+    """The key and the checksum of each of the first `limit` rows in the order of their keys.
+
+    Keys have the form of `mysql.checksum`: numbers if the key is `ordered`, else texts.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    values = [
+    key_values = [
         F.col(quote(column.name)) if schema.ordered else _text(column, _NO_DOUBLES) for column in schema.key_columns
     ]
-    keys = [value.alias(f"key{i}") for i, value in enumerate(values)]
+    keys = [value.alias(f"key{i}") for i, value in enumerate(key_values)]
     names = [f"key{i}" for i in range(len(keys))]
-    first = rows.select(*keys, *_halves(schema, widths)).orderBy(*names).limit(limit).collect()
-    part = int if schema.ordered else str
-    return [(tuple(map(part, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64)) for row in first]
+    first_rows = rows.select(*keys, *_halves(schema, widths)).orderBy(*names).limit(limit).collect()
+    parse = int if schema.ordered else str
+    return [
+        (tuple(map(parse, row[:-2])), Checksum(1, row["left"] % UINT64, row["right"] % UINT64)) for row in first_rows
+    ]
 
 
 def double_text(value: float | None, most: int) -> str | None:
     """The text of a DOUBLE, as the source's `CAST(… AS CHAR)` writes it: the shortest digits that identify the value.
 
-    A text that would be longer than `most` characters, with its sign, has an exponent instead.
+    The text has an exponent if it would be longer than `most` characters without one; a minus sign counts.
     """
     if value is None:
         return None
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
     sign, digit_tuple, exponent = Decimal(repr(value)).normalize().as_tuple()
-    digits, point = "".join(map(str, digit_tuple)), len(digit_tuple) + int(exponent)  # the place of the decimal point
+    digits = "".join(map(str, digit_tuple))
     length = len(digits)
+    point = length + int(exponent)  # the number of digits before the decimal point; negative: zeros follow the point
     if point <= 0:
         width = length - point + 2  # "0." and zeros before the digits
     elif point < length:
@@ -84,19 +91,19 @@ def double_text(value: float | None, most: int) -> str | None:
 
 
 def unsigned_double_text(value: float | None, most: int) -> str | None:
-    """The text of a DOUBLE, if the source writes its sign apart from the digits: the sign does not count for `most`."""
+    """The text of a DOUBLE as the source writes the value of an expression: a minus sign does not count for `most`."""
     if value is None or math.copysign(1, value) > 0:
         return double_text(value, most)
     return f"-{double_text(-value, most)}"
 
 
 def vector_text(floats: Sequence[float] | None) -> str | None:
-    """A VECTOR in the form of MySQL's `HEX`: the bytes of each FLOAT, as hexadecimal digits."""
+    """A VECTOR as MySQL's `HEX` writes it: the bytes of each FLOAT as hexadecimal digits."""
     return None if floats is None else struct.pack(f"<{len(floats)}f", *floats).hex().upper()
 
 
 def _halves(schema: TableSchema, widths: Widths) -> Sequence["Column"]:
-    """The columns `left` and `right`: the two halves of the first 128 bits of a row's SHA-256, as signed integers."""
+    """Two columns with the first 128 bits of each row's SHA-256: `left` and `right`, signed integers of 64 bits."""
     from pyspark.sql import functions as F  # noqa: N812
 
     hashed = F.sha2(F.concat(*_parts(schema.columns, widths)), 256)
@@ -107,7 +114,10 @@ def _halves(schema: TableSchema, widths: Widths) -> Sequence["Column"]:
 
 
 def _parts(columns: Sequence[TableColumn], widths: Widths) -> Sequence["Column"]:
-    """The text of each value behind its length in bytes; `N` for NULL. So different rows have different texts."""
+    """For each column, the length in bytes and the text of the value; or `N` for NULL.
+
+    The lengths make sure that different rows have different concatenated texts.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     texts = [_text(column, widths) for column in columns]
@@ -115,11 +125,11 @@ def _parts(columns: Sequence[TableColumn], widths: Widths) -> Sequence["Column"]
 
 
 def _text(column: TableColumn, widths: Widths) -> "Column":
-    """The text that MySQL gives to the values of a column."""
+    """The texts to which MySQL casts the values of a column."""
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col(quote(column.name))
-    # without `useArrow`, Spark 4.1 takes the kind of a function from its annotations, and warns if these name none
+    # `useArrow=False`: otherwise Spark 4.1 derives the kind of UDF from the annotations, and warns about these ones
     match column.kind:
         case Kind.DECIMAL:  # a cast would write small numbers with an exponent
             pattern = "0." + "0" * column.scale if column.scale else "0"
@@ -134,7 +144,7 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
             return F.udf(vector_text, "string", useArrow=False)(value)
         case Kind.DOUBLE if not column.source_type.size:
             return F.udf(partial(double_text, most=widths[0]), "string", useArrow=False)(value)
-        case Kind.FLOAT | Kind.DOUBLE:  # the source makes the text from an expression
+        case Kind.FLOAT | Kind.DOUBLE:  # the source casts an expression of the value
             text = partial(unsigned_double_text, most=widths[1])
             return F.udf(text, "string", useArrow=False)(value.cast("double"))
         case _:

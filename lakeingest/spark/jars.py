@@ -1,6 +1,7 @@
-"""The jars of a session that lakeingest starts: fetched once for all sessions of a user, then taken from the disk.
+"""The jars of a session that lakeingest starts. They are fetched once, and all later sessions of the user reuse them.
 
-A jar is code. So its folder belongs to this user alone, and a jar is used only if it has the SHA-256 of its release.
+A jar is code. So the folder of jars belongs to this user alone, and a jar is used only if it has the SHA-256 of its
+release.
 """
 
 import fcntl
@@ -21,46 +22,50 @@ from lakeingest.spark.pins import SHA256
 from lakeingest.spark.settings import ivy_folder, work_folder
 
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
-_RESOLVING = {"spark.jars.ivySettings", "spark.jars.repositories", "spark.jars.excludes"}  # only Spark obeys them
-_SECONDS = 900
+_RESOLVING = {"spark.jars.ivySettings", "spark.jars.repositories", "spark.jars.excludes"}  # of which `fetch` obeys none
+_SECONDS = 900  # the greatest time for which Ivy fetches
 _MODULE = """<ivy-module version="2.0"><info organisation="lakeingest" module="session"/>
 <dependencies>{dependencies}</dependencies></ivy-module>"""
 
 
 @contextmanager
-def fetched(config: Config, settings: Mapping[str, str], java: Path | None = None) -> Iterator[Mapping[str, str]]:
-    """The settings with which a session starts within the block. `java` is the home of Java; None: the Java on PATH.
+def settings_with_jars(
+    config: Config, settings: Mapping[str, str], java: Path | None = None
+) -> Iterator[Mapping[str, str]]:
+    """The settings with which a session must start within the block, and all jars that these settings name.
 
-    Jars that are on the disk are named by their paths, because Ivy takes seconds to find them. Ivy fetches a missing
-    jar, in one process at a time. Jars that pipeline.yml adds are left to Spark. Raises OperatorNeeded for a jar that
-    differs from its release.
+    `java` is the home of Java; None: the Java on PATH. Missing jars are fetched by Ivy, in one process at a time. Then
+    the settings name the jars by their paths: Ivy, which Spark would start for names of Maven, takes seconds. If
+    pipeline.yml sets other jars or another way to resolve them, Spark itself fetches all jars.
+
+    Raises OperatorNeeded if a jar cannot be fetched, or if it differs from its release.
     """
     if config.spark.jars != "auto":
         yield settings
         return
     folder, names = ivy_folder(work_folder(config)), FORMATS[config.target.format].jars(config.target)
-    is_ours = settings.get(PACKAGES) == ",".join(names) and not settings.keys() & {JARS, *_RESOLVING}
+    has_only_our_jars = settings.get(PACKAGES) == ",".join(names) and not settings.keys() & {JARS, *_RESOLVING}
     if not all(_is_whole(folder, name) for name in names):
         make_folder(folder, PRIVATE)
         with (folder / "lakeingest.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not is_ours or _ivy() is None or not all(name in SHA256 for name in names):
-                yield settings
+            if not has_only_our_jars or _ivy() is None or not all(name in SHA256 for name in names):
+                yield settings  # the session starts under the lock, because Spark fetches the jars
                 return
             fetch(folder, [name for name in names if not _is_whole(folder, name)], java)
-    yield _by_path(settings, folder, names) if is_ours else settings
+    yield _with_paths(settings, folder, names) if has_only_our_jars else settings
 
 
 def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
-    """Let Ivy, which comes with PySpark, fetch jars into the folder.
+    """Let Ivy, which comes with PySpark, fetch jars into the folder. `names` are Maven coordinates.
 
-    Raises OperatorNeeded if Ivy cannot fetch them, or if they differ from their releases.
+    Raises OperatorNeeded if Ivy cannot fetch a jar, or if a jar differs from its release.
     """
     for name in names:
-        for file in (_copy(folder, name), _cached(folder, name)):
+        for file in (_copy_path(folder, name), _cache_path(folder, name)):
             file.unlink(missing_ok=True)
     parts = (name.split(":") for name in names)
-    # the configuration `master` of a Maven module is its jar alone, without the jars of its sources and documents
+    # Ivy's configuration `master` of a Maven module is the module's jar alone, without sources and documents
     dependencies = "".join(
         f'<dependency org="{org}" name="{name}" rev="{rev}" conf="default->master"/>' for org, name, rev in parts
     )
@@ -73,7 +78,7 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
         result = subprocess.run(
             [program, "-jar", str(_ivy()), *options], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
-    missing = [name for name in names if not _copy(folder, name).exists()]
+    missing = [name for name in names if not _copy_path(folder, name).exists()]
     if result.returncode or missing:
         lines = result.stdout.strip().splitlines() or ["no reason given"]
         failures = [line.strip() for line in lines if "UNRESOLVED" in line or "FAILED" in line]
@@ -82,18 +87,18 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
             f"Ivy cannot fetch {', '.join(missing or names)}: {reason}; name jars of yours (spark.jars)"
         )
     for name in names:
-        assert_released(name, _copy(folder, name))
+        assert_released(name, _copy_path(folder, name))
 
 
 def _ivy() -> Path | None:
-    """The jar of Ivy that Spark brings; None if it brings none."""
+    """The jar of Ivy in PySpark's folder, or below SPARK_HOME; None if neither has it."""
     spark = find_spec("pyspark")
     homes = (spark and spark.origin and str(Path(spark.origin).parent), os.environ.get("SPARK_HOME"))
     return next((jar for home in homes if home for jar in Path(home).glob("jars/ivy-*.jar")), None)
 
 
 def assert_released(name: str, jar: Path) -> None:
-    """Raise OperatorNeeded if a jar differs from the release of this name."""
+    """Raise OperatorNeeded if the file `jar` differs from the release with these Maven coordinates."""
     sha256 = digest(jar)
     if sha256 != SHA256[name]:
         raise OperatorNeeded(
@@ -108,18 +113,18 @@ def digest(jar: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _by_path(settings: Mapping[str, str], folder: Path, names: Sequence[str]) -> Mapping[str, str]:
-    """The settings with the paths of these jars instead of their names."""
-    kept = {key: value for key, value in settings.items() if key != PACKAGES}
-    return {**kept, JARS: ",".join(str(_copy(folder, name)) for name in names)}
+def _with_paths(settings: Mapping[str, str], folder: Path, names: Sequence[str]) -> Mapping[str, str]:
+    """The settings with the paths of the jars in place of their Maven coordinates."""
+    other_settings = {key: value for key, value in settings.items() if key != PACKAGES}
+    return {**other_settings, JARS: ",".join(str(_copy_path(folder, name)) for name in names)}
 
 
 def _is_whole(folder: Path, jar: str) -> bool:
-    """Whether Spark's copy of a jar exists and has the digest of its release.
+    """Whether the copy of a jar exists and has the digest of its release.
 
-    If no digest of the jar is known, the copy must be as long as the file that Ivy has fetched.
+    If the digest is not known, the copy must have the size of the file in Ivy's cache.
     """
-    copy, cached = _copy(folder, jar), _cached(folder, jar)
+    copy, cached = _copy_path(folder, jar), _cache_path(folder, jar)
     if not copy.exists():
         return False
     if jar in SHA256:
@@ -127,13 +132,13 @@ def _is_whole(folder: Path, jar: str) -> bool:
     return cached.exists() and copy.stat().st_size == cached.stat().st_size
 
 
-def _copy(folder: Path, jar: str) -> Path:
-    """The path to which Spark copies a jar that Ivy has fetched for it."""
+def _copy_path(folder: Path, jar: str) -> Path:
+    """The path to which Spark, or `fetch`, lets Ivy copy a jar from the cache."""
     group, artifact, version = jar.split(":")
     return folder / "jars" / f"{group}_{artifact}-{version}.jar"
 
 
-def _cached(folder: Path, jar: str) -> Path:
-    """The path at which Ivy keeps a jar."""
+def _cache_path(folder: Path, jar: str) -> Path:
+    """The path of a jar in Ivy's cache."""
     group, artifact, version = jar.split(":")
     return folder / "cache" / group / artifact / "jars" / f"{artifact}-{version}.jar"

@@ -1,4 +1,4 @@
-"""The live rows of a copy: in a copy that keeps deleted rows, the rows that are not marked as deleted."""
+"""The live rows of a copy: those that the source has not deleted. A copy can keep deleted rows, which are marked."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def live(rows: "DataFrame", schema: TableSchema) -> "DataFrame":
+def live_rows(rows: "DataFrame", schema: TableSchema) -> "DataFrame":
     """The rows of a copy without those marked as deleted."""
     return rows.where(f"NOT {DELETED}") if schema.keeps_deleted else rows

@@ -1,6 +1,6 @@
-"""Loss of Spark during a run: its JVM, a Python worker or its executors are killed, cut off or run out of memory.
+"""Recognises errors that mean that Spark was lost during a run, or that its executors have an unfit Python.
 
-Also executors with a Python that cannot do the driver's work.
+Spark is lost if its JVM, a Python worker or an executor is killed, cannot be reached, or runs out of memory.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any
 from lakeingest.errors import OperatorNeeded, Retryable, SparkLost
 
 _CONNECT_SECONDS = 1.0
-# Texts of Spark's errors after one of its processes has ended, while the JVM still runs or is about to end.
+# Texts in Spark's errors after one of its processes has ended
 _ENDED = (
     "SparkContext was shut down",
     "stopped SparkContext",
@@ -24,36 +24,35 @@ _ENDED = (
     "Master removed our application",
     "All masters are unresponsive",
 )
-# The JVM's error when a worker ends that it reads from or writes to, unless it sees the end of the worker's data.
+# The JVM's error if a worker ends while the JVM writes to it or reads from it
 _CUT = re.compile(r"SocketException: .*\n(\s+at java\..*\n)+\s+at org\.apache\.spark\.api\.python\.(Base)?PythonRunner")
-# Texts of Spark's errors when Python on the executors does not start, or has another version than the driver's.
+# Texts in Spark's errors if Python on the executors does not start, or does not have the driver's version
 _UNFIT = re.compile(r"Error from python worker:|PYTHON_VERSION_MISMATCH|Cannot run program")
 _REASON = re.compile(r"^\s*(\w*Error\b.*|lakeingest: .*|.*Cannot run program.*|.*No module named .*)$", re.MULTILINE)
 
 
 @contextmanager
 def named_loss() -> Iterator[None]:
-    """Turn errors of the block into ours.
+    """Turn an error of the block that Spark's loss has caused into SparkLost.
 
-    Raises SparkLost if Spark's JVM or a worker has ended, OperatorNeeded if the executors' Python cannot work for this
-    driver. Other errors are raised as they are.
+    Raises OperatorNeeded if the executors' Python cannot do the driver's work. Other errors stay as they are.
     """
     try:
         yield
     except Retryable:
         raise
     except Exception as error:
-        unfit = _unfit(error)
-        if unfit is not None:
-            raise OperatorNeeded(unfit) from error
-        reason = _reason(error)
-        if reason is None:
+        misfit = _python_misfit(error)
+        if misfit is not None:
+            raise OperatorNeeded(misfit) from error
+        loss = _loss(error)
+        if loss is None:
             raise
-        raise SparkLost(f"Spark ended during the run: {reason}; run the same command again") from error
+        raise SparkLost(f"Spark ended during the run: {loss}; run the same command again") from error
 
 
-def is_gone() -> bool:
-    """Whether PySpark's JVM has ended; False if none was started."""
+def has_jvm_ended() -> bool:
+    """Whether PySpark's JVM has ended; False if no JVM was started."""
     pyspark = sys.modules.get("pyspark")
     gateway: Any = None if pyspark is None else pyspark.SparkContext._gateway  # noqa: SLF001 - PySpark has no public way
     if gateway is None:
@@ -66,7 +65,7 @@ def is_gone() -> bool:
     return False
 
 
-def abandon() -> None:
+def forget_jvm() -> None:
     """Let PySpark forget a JVM that has ended, so that it can start another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -74,7 +73,7 @@ def abandon() -> None:
     forgotten: Any = SparkContext
     context, gateway = forgotten._active_spark_context, forgotten._gateway  # noqa: SLF001 - PySpark has no public way
     if context is not None:
-        context._jsc = None  # noqa: SLF001 - `stop` would call the JVM
+        context._jsc = None  # noqa: SLF001 - otherwise `stop` would call the JVM
         context.stop()
     if gateway is not None and getattr(gateway, "proc", None) is not None:
         gateway.proc.stdin.close()
@@ -84,9 +83,9 @@ def abandon() -> None:
     session_class._instantiatedSession = session_class._activeSession = None  # noqa: SLF001
 
 
-def _unfit(error: BaseException) -> str | None:
-    """The message if the executors' Python cannot do the driver's work; None if the error has another reason."""
-    text = next((text for text in map(str, _chain(error)) if _UNFIT.search(text)), None)
+def _python_misfit(error: BaseException) -> str | None:
+    """The message for an error that an unfit Python on the executors has caused; None for other errors."""
+    text = next((text for text in map(str, _causes(error)) if _UNFIT.search(text)), None)
     if text is None or "pyspark" not in sys.modules:
         return None
     reasons = _REASON.findall(text.partition("Driver stacktrace")[0]) or ["it does not start"]
@@ -98,26 +97,26 @@ def _unfit(error: BaseException) -> str | None:
     )
 
 
-def _reason(error: BaseException) -> str | None:
-    """The part of Spark that has ended, in one line; None if the error has another reason."""
+def _loss(error: BaseException) -> str | None:
+    """The sign, in one line, that the error was caused by a loss of Spark; None for other errors."""
     if "pyspark" not in sys.modules:
         return None
     from py4j.protocol import Py4JError, Py4JNetworkError
 
-    for cause in _chain(error):
+    for cause in _causes(error):
         if isinstance(cause, Py4JNetworkError):
             return "the connection to its JVM broke"
         text = str(cause)
-        reason = next((sign for sign in _ENDED if sign in text), None)
-        if reason is None and _CUT.search(text):
-            reason = "a Python worker is gone"
-        if reason is not None and (isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")):
-            return reason
-    return "its JVM is gone" if is_gone() else None
+        sign = next((sign for sign in _ENDED if sign in text), None)
+        if sign is None and _CUT.search(text):
+            sign = "a Python worker is gone"
+        if sign is not None and (isinstance(cause, Py4JError) or type(cause).__module__.startswith("pyspark")):
+            return sign
+    return "its JVM is gone" if has_jvm_ended() else None
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and the errors that it was raised from or after."""
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, its cause (or the error in whose handling it was raised), the cause of that error, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,15 +1,15 @@
-"""The digest of lakeingest's sources. Executors must have the driver's sources, or they would do other work."""
+"""The digest of lakeingest's sources, by which executors assert that they have the same sources as the driver."""
 
 import hashlib
 from functools import cache
 from pathlib import Path
 
-DIGEST = "LAKEINGEST_SOURCES"  # the environment variable with the driver's digest, on executors
+DIGEST = "LAKEINGEST_SOURCES"  # the environment variable of executors that has the driver's digest
 
 
 @cache
 def digest() -> str:
-    """The digest of the installed or unpacked sources; it depends on their contents and relative paths alone."""
+    """The digest of this process's sources. It depends only on the contents and relative paths of the files."""
     root, sha256 = Path(__file__).parents[1], hashlib.sha256()
     for source in sorted(root.rglob("*.py")):
         sha256.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")

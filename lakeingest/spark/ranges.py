@@ -1,4 +1,7 @@
-"""Ranges of keys as DataFrames: `KeyRange` in Spark. A property test holds it equal to the core."""
+"""Ranges of keys in Spark: a DataFrame of `KeyRange`s, and a condition to join with it.
+
+A property test holds both equal to `KeyRange`.
+"""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -16,9 +19,10 @@ _UNSIGNED = "decimal(20,0)"  # the type of BIGINT UNSIGNED; all other keys that 
 def ranges(
     rows: "DataFrame", key: Sequence[str], tagged: Sequence[tuple[KeyRange, tuple[int, ...]]], tags: str
 ) -> "DataFrame":
-    """A DataFrame with a row for each range: its tags, then the parts of its bounds, null for a missing bound.
+    """A DataFrame with a row for each range: its tags, and then the values of its bounds, NULL for a missing bound.
 
-    `tagged` has each range with its tags, `tags` their columns as a Spark schema. `rows` have the `key`'s columns.
+    `tagged` has each range with the values of its tags, and `tags` is the schema of these values, as Spark writes it.
+    The types of the bounds are those of the columns `key` of `rows`.
     """
     types = [rows.schema[name].dataType.simpleString() for name in key]
     kinds, parts = zip(*((_UNSIGNED, Decimal) if kind == _UNSIGNED else ("bigint", int) for kind in types), strict=True)
@@ -32,18 +36,18 @@ def ranges(
 
 
 def within(key: Sequence[str]) -> "Column":
-    """The condition that joins rows with the ranges of their keys: `KeyRange.__contains__` in Spark.
+    """The condition that a row's key is within a range of `ranges`: `KeyRange.__contains__` in Spark.
 
-    Columns are compared one by one, because Spark takes ten times as long to compare keys as structures. The first
-    column decides nearly all comparisons.
+    The columns of the key are compared one by one, and the first column decides nearly all comparisons. Spark would
+    take ten times as long to compare keys as structures.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     def is_from(bound: str, i: int = 0) -> "Column":
-        """Whether the key, from its column `i` on, is at or after this bound."""
-        own, part = F.col(quote(key[i])), F.col(f"{bound}{i}")
+        """Whether the key, compared from its column `i` on, is greater than or equal to the bound."""
+        key_part, bound_part = F.col(quote(key[i])), F.col(f"{bound}{i}")
         if i == len(key) - 1:
-            return own >= part
-        return (own > part) | ((own == part) & is_from(bound, i + 1))
+            return key_part >= bound_part
+        return (key_part > bound_part) | ((key_part == bound_part) & is_from(bound, i + 1))
 
     return (F.col(f"{_LOWER}0").isNull() | is_from(_LOWER)) & (F.col(f"{_UPPER}0").isNull() | ~is_from(_UPPER))

@@ -1,7 +1,4 @@
-"""Run a function over descriptors, on Spark's executors or on the run's own workers.
-
-Results and errors come back to the driver.
-"""
+"""Runs a function for each of several descriptors, on executors, own workers or here. The caller gets the results."""
 
 import functools
 import sys
@@ -26,12 +23,13 @@ def scatter(
     descriptors: Sequence[Descriptor],
     at_once: int,
 ) -> list[Result]:
-    """The function's results in the order of the descriptors, at most `at_once` of them computed at a time.
+    """The function's results in the order of the descriptors. At most `at_once` tasks run at the same time.
 
-    Function, descriptors and results are pickled, unless this process computes them.
+    Without workers, this process computes the results one after another. With workers, the function, descriptors and
+    results are pickled.
 
-    Raises the first LakeIngestError of a task. Such an error comes back as a value, so that Spark does not repeat the
-    task. Any other error fails the Spark job.
+    Raises the LakeIngestError of the first descriptor that has one. A task returns such an error as a value, so that
+    Spark does not repeat the task. Any other error fails the Spark job.
     """
     return prepare(workers, function, descriptors, at_once)()
 
@@ -42,20 +40,22 @@ def prepare(
     descriptors: Sequence[Descriptor],
     at_once: int,
 ) -> Callable[[], list[Result]]:
-    """A function without arguments that does the work of `scatter`, for a background thread.
+    """A function without arguments that does the work of `scatter`, to be called in a background thread.
 
-    The descriptors are pickled here, in the caller's thread. Later the caller may change objects that they refer to,
-    and pickling fails while a dictionary grows: for example, commits fill the caches of a table's metadata.
+    The descriptors are pickled now, in the caller's thread. In the background, pickling could fail because the caller
+    changes an object at the same time: a commit, for example, adds entries to the caches of a table's metadata.
     """
     if workers is None or not descriptors:
         return lambda: [function(descriptor) for descriptor in descriptors]
     if isinstance(workers, OwnWorkers):
         return workers.prepare(function, descriptors, at_once)
-    # one task per descriptor, so that none waits behind a slow one; fewer if Spark would run too many at once
-    parts = len(descriptors) if at_once >= workers.sparkContext.defaultParallelism else min(len(descriptors), at_once)
+    # one task for each descriptor, so that no descriptor waits for a slow one; but at most `at_once` tasks if Spark
+    # would run more tasks at the same time
+    slots = workers.sparkContext.defaultParallelism
+    task_count = len(descriptors) if at_once >= slots else min(len(descriptors), at_once)
     numbered = list(enumerate(descriptors))
-    dealt = [item for part in range(parts) for item in numbered[part::parts]]
-    tasks = workers.sparkContext.parallelize(dealt, parts).mapPartitions(_each(function))
+    by_task = [item for task in range(task_count) for item in numbered[task::task_count]]
+    tasks = workers.sparkContext.parallelize(by_task, task_count).mapPartitions(_task_of(function))
 
     def run() -> list[Result]:
         outcomes = sorted(tasks.collect(), key=lambda outcome: outcome[0])
@@ -72,10 +72,14 @@ def warm_up(spark: "SparkSession") -> None:
     scatter(spark, len, [(), ()], 2)
 
 
-def _each(
+def _task_of(
     function: Callable[[Descriptor], Result],
 ) -> Callable[[Iterable[tuple[int, Descriptor]]], Iterable[tuple[int, Result | None, LakeIngestError | None]]]:
-    """The work of one Spark task: the number of each descriptor, with its result or its error, after which it ends."""
+    """The work of a Spark task, as a function of numbered descriptors.
+
+    It yields the number, the result and the error of each descriptor; one of the last two is None. The task ends after
+    an error.
+    """
 
     def run(items: Iterable[tuple[int, Descriptor]]) -> Iterable[tuple[int, Result | None, LakeIngestError | None]]:
         read_archives_once()
@@ -91,10 +95,10 @@ def _each(
 
 @functools.cache
 def read_archives_once() -> None:
-    """Let this process ignore jars when it looks for modules, and read the file list of other archives only once.
+    """Let this process ignore jars when it imports modules, and read the file list of each other archive only once.
 
-    Spark puts the jars of `spark.jars.packages` and its own archives on the path of its workers. A worker drops their
-    file lists before each task, and it takes longer to read them again than to run many a task.
+    Spark puts the jars of `spark.jars.packages` and its own archives on the module path of its workers. A worker drops
+    the file lists of all archives before each task. Reading the lists again takes longer than many tasks.
     """
     sys.path_hooks[:] = [_Archive if hook is zipimporter else hook for hook in sys.path_hooks]
     for path in [path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]:

@@ -1,4 +1,4 @@
-"""A Spark session for the configured catalog, on any Java 17."""
+"""Opens a Spark session for the target's catalog: the running session, or a new one with any Java 17."""
 
 import os
 import re
@@ -21,15 +21,15 @@ from lakeingest.config.load import only_here
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.disk import PRIVATE, make_folder
 from lakeingest.errors import OperatorNeeded, StorageFailed
-from lakeingest.spark.jars import fetched
-from lakeingest.spark.loss import abandon, is_gone
+from lakeingest.spark.jars import settings_with_jars
+from lakeingest.spark.loss import forget_jvm, has_jvm_ended
 from lakeingest.spark.settings import SUBMITTED, executors_python, public_settings, runs_here, settings, work_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = "17"
-_MASTER_SECONDS = 5.0
+_MASTER_SECONDS = 5.0  # the greatest time for a connection to a master
 
 
 def open_session(config: Config) -> "SparkSession":
@@ -37,43 +37,49 @@ def open_session(config: Config) -> "SparkSession":
 
     The output of a new session's JVM and workers goes to `spark.log` in the `work_folder`.
 
-    Raises OperatorNeeded if the running session lacks a setting that only a new session can have, if there is no Java
-    17, if Spark does not start, or if its tasks run on other machines and a place is on this machine.
+    Raises OperatorNeeded if
+    - the running session does not have a setting that only a new session can get
+    - there is no Java 17, or Spark does not start
+    - Spark's tasks run on other machines, and the state or the warehouse is a folder of this machine
     """
-    return fitted(active() or _started(config), config)
+    return fit_session(active_session() or _start_session(config), config)
 
 
-def is_due() -> bool:
-    """Whether a run opens the session at its start: if a session is running, or the run is a submitted job.
+def is_session_due() -> bool:
+    """Whether a run opens the session at its start: if a session is running, or if the run is a submitted job.
 
-    Otherwise a run starts a session only for work that is worth it: most catch-ups take less time than such a start.
+    Otherwise, a run starts a session only when it needs one, because the start takes longer than most catch-ups.
     """
-    return active() is not None or SUBMITTED in os.environ
+    return active_session() is not None or SUBMITTED in os.environ
 
 
-def active() -> "SparkSession | None":
-    """The running session, ours or a given one; None if there is none. PySpark is not imported for this.
+def active_session() -> "SparkSession | None":
+    """The running session, whoever started it; None if no session is running.
 
-    A session whose JVM has ended is dropped, so that a new one can start.
+    If PySpark was not imported yet, it is not imported. A session whose JVM has ended is forgotten, so that a new
+    session can start.
     """
     if sys.modules.get("pyspark") is None:
         return None
-    if is_gone():
-        abandon()
+    if has_jvm_ended():
+        forget_jvm()
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is None:  # noqa: SLF001 - PySpark still has a session whose context was stopped
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - `SparkSession.active` returns a stopped session
         return None
     try:
         return SparkSession.active()
-    except PySparkRuntimeError:  # a context without a session
+    except PySparkRuntimeError:  # there is a context without a session
         return None
 
 
-def fitted(session: "SparkSession", config: Config) -> "SparkSession":
-    """The session with all our settings that can still be set. Raises OperatorNeeded if it lacks another setting."""
+def fit_session(session: "SparkSession", config: Config) -> "SparkSession":
+    """Give the session all our settings that a running session can change, and return it.
+
+    Raises OperatorNeeded if the session does not have a setting that it needs and cannot change.
+    """
     if misfit := _misfit(session, config):
         raise OperatorNeeded(misfit)
     for key, value in settings(config, session.sparkContext.master).items():
@@ -82,8 +88,8 @@ def fitted(session: "SparkSession", config: Config) -> "SparkSession":
     return session
 
 
-def _started(config: Config) -> "SparkSession":
-    """Start a session. Raises OperatorNeeded if that is not possible."""
+def _start_session(config: Config) -> "SparkSession":
+    """Start a session. Raises OperatorNeeded if Spark cannot be started."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
@@ -100,28 +106,27 @@ def _started(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     folder = work_folder(config)
     with (
-        _output_to(_log(folder)),
+        _output_to(_open_log(folder)),
         _ctrl_c_as_it_was(),
         _start_errors(folder),
-        fetched(config, settings(config), home) as session_settings,
+        settings_with_jars(config, settings(config), home) as session_settings,
     ):
-        # the JVM starts before the builder has the settings, because some of them are secrets
-        _launched(config, session_settings)
+        _launch_jvm(config, session_settings)  # before the builder gets the settings, some of which are secrets
         for key, value in session_settings.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    # when the JVM ends, this thread of PySpark would print a trace; the run reports it in one line
+    # if the JVM ends, a thread of PySpark would print a traceback; the run reports the end in one line
     server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - PySpark has no public way
     server.handle_error = lambda *_: None
     return session
 
 
-def _launched(config: Config, session_settings: Mapping[str, str]) -> None:
-    """Start the JVM without any secret, unless one is running. The session gets its secrets over its own connection.
+def _launch_jvm(config: Config, session_settings: Mapping[str, str]) -> None:
+    """Start the JVM without any secret, unless a JVM is running. The session gets the secrets later, over a connection.
 
-    Every user of the machine can read the JVM's arguments, so they are only the public settings. The SQL of a session
-    can read the JVM's environment, so it lacks the password of the source.
+    Every user of the machine can read the JVM's arguments, so these have only the public settings. SQL in a session can
+    read the JVM's environment, so variables with the source's password are left out.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -139,7 +144,7 @@ def _launched(config: Config, session_settings: Mapping[str, str]) -> None:
 
 
 def _assert_answers(master: str) -> None:
-    """Raise OperatorNeeded if no master of a standalone cluster answers. Spark itself would need a minute to notice."""
+    """Raise OperatorNeeded if no master of a standalone cluster can be reached. Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return
     reasons = []
@@ -155,22 +160,22 @@ def _assert_answers(master: str) -> None:
 
 
 def _misfit(session: "SparkSession", config: Config) -> str | None:
-    """The message if a session cannot be used, because of settings that it was started with or without; else None."""
+    """The message if a session cannot be used because of settings with which it was started; None if it can be used."""
     master = str(session.sparkContext.master)
     if not is_on_this_machine(master) and config.on_this_machine:
         return f"the running Spark session has the master {master}: {only_here(config.on_this_machine)}"
-    ours = settings(config, master)
-    required = {key: ours[key] for key in spark_properties(config.target)}
-    lacking = [key for key, value in required.items() if _is_fixed(session, key) and not _has(session, key, value)]
-    lacking += [f"a jar with {name}" for name in _classes(required) if not _loads(session, name)]
+    our_settings = settings(config, master)
+    required = {key: our_settings[key] for key in spark_properties(config.target)}
+    missing = [key for key, value in required.items() if _is_fixed(session, key) and not _has(session, key, value)]
+    missing += [f"a jar with {name}" for name in _required_classes(required) if not _can_load(session, name)]
     harmful = [
         f"the extension of {name}, which damages tables of {config.target.format}"
         for name, lake in FORMATS.items()
         if name != config.target.format and _has(session, EXTENSIONS, lake.extension)
     ]
-    if not lacking and not harmful:
+    if not missing and not harmful:
         return None
-    reasons = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", lacking), ("has", harmful)) if names]
+    reasons = [f"{verb} {', '.join(names)}" for verb, names in (("lacks", missing), ("has", harmful)) if names]
     return (
         f"the running Spark session {', and '.join(reasons)}; in a new process, start a session with the settings of"
         " Pipeline.spark_settings(), or let lakeingest start it"
@@ -178,27 +183,27 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
 
 
 def _is_fixed(session: "SparkSession", key: str) -> bool:
-    """Whether a running session cannot change this setting. A catalog is loaded once, so its settings are fixed."""
+    """Whether a running session cannot change this setting. Settings of catalogs are fixed: Spark reads them once."""
     return key.startswith("spark.sql.catalog.") or not session.conf.isModifiable(key)
 
 
 def _has(session: "SparkSession", key: str, value: str) -> bool:
-    """Whether a session has this value of a setting. Of extensions, it may have others, too."""
+    """Whether the session's setting has this value. The list of extensions can have further extensions."""
     current = session.conf.get(key, None)
     if current is None or key != EXTENSIONS:
         return current == value
     return set(value.split(",")) <= set(current.split(","))
 
 
-def _classes(required: Mapping[str, str]) -> list[str]:
-    """The classes that settings name, and the driver of the embedded catalog."""
+def _required_classes(required: Mapping[str, str]) -> list[str]:
+    """The classes that the session must load: those that settings name, and the driver of the embedded catalog."""
     names = [name for value in required.values() for name in value.split(",") if name.startswith("org.")]
     if any(value.startswith("jdbc:sqlite:") for value in required.values()):
         names.append("org.sqlite.JDBC")
     return names
 
 
-def _loads(session: "SparkSession", name: str) -> bool:
+def _can_load(session: "SparkSession", name: str) -> bool:
     """Whether the session's JVM can load a class."""
     from py4j.protocol import Py4JJavaError
 
@@ -210,14 +215,14 @@ def _loads(session: "SparkSession", name: str) -> bool:
     return True
 
 
-def lacking(config: Config, session: "SparkSession | None" = None) -> str | None:
-    """The reason why Spark, or the given session, cannot be used here, with the way out; None if it can be used."""
+def spark_finding(config: Config, session: "SparkSession | None" = None) -> str | None:
+    """A finding if Spark cannot be used here, or if a given `session` cannot be used; else None."""
     if session is not None:
         return _misfit(session, config)
     if find_spec("pyspark") is None:
         return "PySpark is missing: pip install 'lakeingest[spark]', or use a machine with Spark"
     try:
-        if active() is None:
+        if active_session() is None:
             settings(config)  # raises if there are no jars for this Spark
             java_home()
     except OperatorNeeded as error:
@@ -226,7 +231,11 @@ def lacking(config: Config, session: "SparkSession | None" = None) -> str | None
 
 
 def java_home() -> Path | None:
-    """The home of a Java 17: JAVA_HOME, else None if PATH has a Java 17, else the one installed with lakeingest."""
+    """The home of a Java 17: that of JAVA_HOME, or else of the Java that is installed with lakeingest.
+
+    None: JAVA_HOME has no Java 17, but PATH has one; JAVA_HOME is removed in this case. Raises OperatorNeeded if no
+    Java 17 is found.
+    """
     home = os.environ.get("JAVA_HOME")
     if home and _version(Path(home) / "bin" / "java") == JAVA:
         return Path(home)
@@ -258,7 +267,7 @@ def _version(java: Path) -> str | None:
 
 @contextmanager
 def _ctrl_c_as_it_was() -> Iterator[None]:
-    """Restore our handler of SIGINT: Spark's handler would call the JVM from within a call that it interrupts."""
+    """Restore the handler of SIGINT after the block: PySpark's handler would call the JVM in an interrupted call."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -269,7 +278,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 @contextmanager
 def _start_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of Spark's start within the block into OperatorNeeded: no room, no jars, no free port."""
+    """Turn errors of Spark's start within the block into OperatorNeeded, such as a full disk, no jars, no free port."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
 
@@ -288,8 +297,8 @@ def _not_started(folder: Path, reason: str) -> OperatorNeeded:
     return OperatorNeeded(f"Spark does not start: {' '.join(reason.split())}; see {folder / 'spark.log'}")
 
 
-def _log(folder: Path) -> BinaryIO:
-    """The file for the output of the JVM."""
+def _open_log(folder: Path) -> BinaryIO:
+    """Open the file for the output of the JVM. Raises StorageFailed if it cannot be written."""
     try:
         make_folder(folder, PRIVATE)
         return (folder / "spark.log").open("ab")
@@ -301,7 +310,7 @@ def _log(folder: Path) -> BinaryIO:
 
 @contextmanager
 def _output_to(log: BinaryIO) -> Iterator[None]:
-    """Point stdout and stderr at `log` within the block: a JVM that starts meanwhile inherits the descriptors."""
+    """Redirect stdout and stderr to `log` within the block. A JVM that starts in the block inherits both."""
     sys.stdout.flush()
     sys.stderr.flush()
     copies = {descriptor: os.dup(descriptor) for descriptor in (1, 2)}

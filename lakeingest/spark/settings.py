@@ -1,4 +1,4 @@
-"""The settings of a Spark session: some for every session, others only for a Spark on this machine."""
+"""The settings of a Spark session, and the folders and the Python that it uses."""
 
 import os
 import sys
@@ -15,10 +15,11 @@ from lakeingest.disk import is_private, private_folder
 from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.package import DIGEST, digest
 
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it, and its program fails unless it starts a session
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # the variable that spark-submit sets for its program, which must start a session
 PYTHON = "spark.pyspark.python"
 _ARCHIVES, _EXECUTOR = "spark.archives", "spark.executorEnv."
-# Ten times the defaults: in a run of a minute or two, the optimising compiler takes more time than it saves.
+# Java's optimising compiler begins after ten times as many calls as by default: in a run of a minute or two, it takes
+# more time than it saves
 _JAVA_OPTIONS = " ".join(
     f"-XX:Tier4{name}Threshold={calls}"
     for name, calls in {
@@ -31,51 +32,56 @@ _JAVA_OPTIONS = " ".join(
 
 
 def settings(config: Config, master: str | None = None) -> dict[str, str]:
-    """All settings of the session; pipeline.yml overrides ours.
+    """All settings of the session. Those in pipeline.yml override ours.
 
-    `master` is the master of a running session. None: the session will have the master that `config` names, or that a
-    job is submitted to.
+    `master` is the master of a running session. None: a new session will have the master that `config` names, or that
+    of the submitted job.
     """
-    ours = {
+    our_settings = {
         "spark.redaction.regex": f"(?i){SECRETS}",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "lakeingest.workers",
         "spark.sql.session.timeZone": "UTC",
     }
-    ours |= _of_this_machine(config) if runs_here(config, master) else _of_executors(config)
+    our_settings |= _settings_of_this_machine(config) if runs_here(config, master) else _settings_of_executors(config)
     if config.spark.jars == "auto":
-        ours["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
-        ours["spark.jars.ivy"] = str(ivy_folder(work_folder(config)))
+        our_settings["spark.jars.packages"] = ",".join(FORMATS[config.target.format].jars(config.target))
+        our_settings["spark.jars.ivy"] = str(ivy_folder(work_folder(config)))
     elif config.spark.jars != "provided":
-        ours["spark.jars"] = ",".join(config.spark.jars)
-    return ours | spark_properties(config.target) | config.spark.conf
+        our_settings["spark.jars"] = ",".join(config.spark.jars)
+    return our_settings | spark_properties(config.target) | config.spark.conf
 
 
 def public_settings(config: Config, session_settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that everyone may see: no settings of catalogs and stores, and none whose name means a secret."""
+    """The settings without secrets: none of catalogs and stores, and none whose name indicates a secret."""
     private = spark_properties(config.target)
     return {key: value for key, value in session_settings.items() if key not in private and not is_secret(key)}
 
 
 def runs_here(config: Config, master: str | None = None) -> bool:
-    """Whether the session's tasks run on this machine. Without a known master they do, unless a job is submitted."""
+    """Whether the session's tasks run on this machine.
+
+    `master` is the master of a running session; None: the one that `config` names. If no master is known, the tasks run
+    on this machine, unless this run is a submitted job.
+    """
     master = master or config.spark.master
     return is_on_this_machine(master) if master is not None else SUBMITTED not in os.environ
 
 
 def local_slots() -> int:
-    """The number of parallel tasks on this machine, unless pipeline.yml sets it."""
+    """The number of parallel tasks on this machine, if pipeline.yml does not set it: the number of processors."""
     return os.cpu_count() or 1
 
 
-def _of_this_machine(config: Config) -> dict[str, str]:
-    """The settings of a Spark on this machine. On a cluster, the cluster or Spark itself decides each of them."""
+def _settings_of_this_machine(config: Config) -> dict[str, str]:
+    """The settings of a Spark on this machine. On a cluster, the cluster or Spark itself sets them."""
     cores = local_slots()
-    # without it, every user of this machine could fetch tasks from Spark's ports, and with them the source's password
-    is_one_process = not (config.spark.master or "").startswith("local-cluster")  # other processes lack the secret
-    temporary = _temporary()
+    is_one_process = not (config.spark.master or "").startswith("local-cluster")
+    temporary = _temporary_folder()
     return {
         MASTER: f"local[{cores}]",
+        # otherwise every user of this machine could read tasks from Spark's ports, and with them the source's password;
+        # the executors of a `local-cluster` are other processes, which do not have the secret for it
         **({"spark.authenticate": "true"} if is_one_process else {}),
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
@@ -88,21 +94,22 @@ def _of_this_machine(config: Config) -> dict[str, str]:
     }
 
 
-def _of_executors(config: Config) -> dict[str, str]:
-    """The environment of Python on other machines: the digest of the driver's lakeingest, and the unpacked archives."""
+def _settings_of_executors(config: Config) -> dict[str, str]:
+    """The settings for executors on other machines: variables with the driver's digest, and the path of archives."""
     folders = [archive.partition("#")[2] for archive in config.spark.conf.get(_ARCHIVES, "").split(",")]
     unpacked = ":".join(f"./{folder}" for folder in folders if folder)
     return {
         f"{_EXECUTOR}{DIGEST}": digest(),
-        f"{_EXECUTOR}NUMBA_CPU_NAME": "generic",  # so that the shipped kernels run on every processor
+        f"{_EXECUTOR}NUMBA_CPU_NAME": "generic",  # the name under which a job's archive has its compiled kernels
         **({f"{_EXECUTOR}PYTHONPATH": unpacked} if unpacked else {}),
     }
 
 
 def executors_python(config: Config) -> str:
-    """The Python of the tasks. pipeline.yml or the environment may set it; else tasks on this machine use the driver's.
+    """The Python program that runs the tasks: the one that pipeline.yml, or else the environment, sets.
 
-    On other machines the default is the program of the driver's version on their PATH, such as `python3.12`.
+    If neither sets it, tasks on this machine use the driver's program. Tasks on other machines use the program of the
+    driver's version on PATH, such as `python3.12`.
     """
     configured = config.spark.conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON")
     if configured:
@@ -111,9 +118,9 @@ def executors_python(config: Config) -> str:
 
 
 def work_folder(config: Config) -> Path:
-    """Spark's folder on this machine: the state folder, or a folder of the user's cache if the state is in a store.
+    """The folder of Spark's files on this machine: the state folder, or a folder in the user's cache.
 
-    Of Spark's files in it, only the log would be a loss.
+    If the state is in an object store, the folder is in the cache. If the cache is lost, only Spark's log is lost.
     """
     if config.state.scheme is None:
         return config.state.path
@@ -128,7 +135,7 @@ def work_folder(config: Config) -> Path:
 def ivy_folder(folder: Path) -> Path:
     """The folder of Spark's jars: in the user's home, or below `folder` if the home cannot be used.
 
-    Raises OperatorNeeded if somebody else can write to the one below `folder`, because Spark runs the code in it.
+    Raises OperatorNeeded if other users can write to the folder below `folder`, because Spark runs the code in it.
     """
     shared, own = Path("~/.ivy2").expanduser(), folder / "cache" / "ivy"
     if private_folder(shared) and os.access(shared, os.W_OK):
@@ -142,14 +149,14 @@ def ivy_folder(folder: Path) -> Path:
 
 
 @cache
-def _temporary() -> Path | None:
-    """A folder for Spark's temporary files, which hold rows of the source: only this user can read it.
+def _temporary_folder() -> Path | None:
+    """A folder for Spark's temporary files that only this user can read, because the files have rows of the source.
 
-    None if no temporary folder can be written; Spark reports that itself.
+    None: no temporary folder can be written, which Spark itself reports.
     """
     try:
         folder = private_folder(Path(tempfile.gettempdir()) / f"lakeingest-{os.getuid()}")
-        return folder or Path(tempfile.mkdtemp(prefix="lakeingest-"))  # None: someone else has made this folder
+        return folder or Path(tempfile.mkdtemp(prefix="lakeingest-"))  # someone else has made the folder of this name
     except OSError:
         return None
 

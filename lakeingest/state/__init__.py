@@ -1,1 +1,1 @@
-"""State: what a pipeline stores beside the lake, and the lease that guards it."""
+"""The state folder of a pipeline: its documents, and the lease that lets only one run write them."""

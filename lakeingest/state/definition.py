@@ -1,8 +1,8 @@
-"""A document for each copied table in the state folder: its definition, and the position of its first publish.
+"""A document for each copied table in the state folder: the table's definition, and the position of its first publish.
 
-Readers of the changelog need both without the source, which may have another definition by then; so does a run after
-DDL. The position of the first publish is stored before that publish, so it is known of every published copy. Each
-publish carries the definition, too, so that it outlives the state folder.
+Readers of the changelog, and a run after DDL, need the definition that the copied rows have. The source cannot tell
+this definition, because its table may already have another one. The position is stored before the first publish, so
+each published copy has it. Each publish carries the definition, too, in case the state folder is lost.
 """
 
 import base64
@@ -23,22 +23,24 @@ from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER = "definitions"
-_LAYOUT = ("stored", *(f"{name}s" for name in LAID_OUT))  # the names of a layout's parts in a document
-EARLIER_MAX = 8  # how many definitions are kept beside the newest one
+_LAYOUT = ("stored", *(f"{name}s" for name in LAID_OUT))  # the JSON keys of the parts of `TableSchema.layout`
+EARLIER_MAX = 8  # how many earlier definitions a document keeps
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How a table was defined when it was copied.
+    """The definition that the rows of a copy have (`schema`), and what is known of the copy's publishes.
 
-    `first` is the position of the first publish, and `first_at` its time in seconds since 1970. Each is None before
-    that, and for copies that an older version of lakeingest published. `before` is the version that readers saw when
-    the copy was started over: it and all earlier versions belong to another changelog. `restarted` is the place from
-    which on the copy has all changes since then. Both are None if the copy was never started over.
+    `first` is the position of the first publish, and `first_at` its time in seconds since 1970. Both are None before
+    the first publish, and if an older version of lakeingest made it.
 
-    `earlier` are the definitions that rows of the copy had, the newest last: a run may have to begin at one of them.
-    `suspect`: rows may have been read by a wrong definition, so all rows are read again before the next publish.
-    `found` is the definition to read them by, and the end of the source's binlog when a run found it.
+    If the copy was started over, `before` is the version that readers saw then: this version and all earlier ones
+    belong to another changelog. From the place `restarted` on, the copy has all changes. Both are None if the copy was
+    never started over.
+
+    `earlier` are former definitions of the rows, the newest last: after DDL, a run may have to begin with one of them.
+    `suspect`: rows may have been read with a wrong definition, so all rows are read again before the next publish.
+    `found` is the right definition for that, with the end of the source's binlog when a run found the definition.
     """
 
     schema: TableSchema
@@ -68,11 +70,11 @@ class Definition:
             first = None if doc["first"] is None else Position.from_json(doc["first"])
             before = None if doc.get("before") is None else int(doc["before"])
             earlier = tuple(map(schema_from_json, doc.get("earlier", ())))
-            found = doc.get("found")
-            found = found and (schema_from_json(found["schema"]), FilePosition.parse(found["at"]))
-            schema, suspect, first_at = schema_from_json(doc["schema"]), doc.get("suspect") is True, doc.get("first_at")
+            found_doc = doc.get("found")
+            found = found_doc and (schema_from_json(found_doc["schema"]), FilePosition.parse(found_doc["at"]))
+            schema, suspect = schema_from_json(doc["schema"]), doc.get("suspect") is True
             restarted = doc.get("restarted") and Place.parse(doc["restarted"])
-            first_at = None if first_at is None else int(first_at)
+            first_at = None if doc.get("first_at") is None else int(doc["first_at"])
             return cls(schema, first, before, earlier, suspect, found, first_at, restarted)
         except DAMAGED as error:
             raise StateUnreadable(f"not a table's definition: {error}") from error
@@ -81,12 +83,12 @@ class Definition:
 def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     """A JSON document that `schema_from_json` reads back.
 
-    Comments and defaults are left out: they are always those that the source has now.
+    Comments and defaults are left out, because they are always taken from the source.
     """
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
     del doc["comment"], doc["stored"]
-    for column in doc["columns"]:  # the others are in the layout
+    for column in doc["columns"]:  # the layout has the UNMAPPED fields that are stored
         for name in UNMAPPED:
             del column[name]
     return doc
@@ -94,14 +96,14 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
 
 def schema_from_json(doc: Mapping[str, Any]) -> TableSchema:
     """The inverse of `schema_to_json`. Raises KeyError, TypeError or ValueError for any other document."""
-    unknown = ("",) * len(doc["columns"])  # in documents of earlier versions
+    unknown = ("",) * len(doc["columns"])  # documents of earlier versions do not have all parts of the layout
     layout = dict.fromkeys(_LAYOUT, unknown) | {"stored": ()} | doc.get("layout", {})
-    layouts = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
+    layouts_of_columns = zip(*(layout[name] for name in _LAYOUT[1:]), strict=True)
     return TableSchema(
         TableId.parse(doc["table"]),
         tuple(
             _column(column, dict(zip(LAID_OUT, values, strict=True)))
-            for column, values in zip(doc["columns"], layouts, strict=True)
+            for column, values in zip(doc["columns"], layouts_of_columns, strict=True)
         ),
         tuple(doc["key"]),
         _choices(doc["choices"]),
@@ -120,12 +122,12 @@ def _column(doc: Mapping[str, Any], layout: Mapping[str, str]) -> Column:
 
 
 def _choices(doc: Mapping[str, Any]) -> Choices:
-    """The choices in a document. Documents of earlier versions lack the newer choices."""
+    """The choices in a document. Documents of earlier versions have no `metadata`."""
     return Choices(**{**doc, "key": tuple(doc["key"]), "metadata": tuple(doc.get("metadata", ()))})
 
 
 def definition(state: File, table: TableId) -> Definition | None:
-    """The stored definition of a table; None where there is none. Raises StateUnreadable where it is damaged."""
+    """The stored definition of a table; None if none is stored. Raises StateUnreadable if the document is damaged."""
     file = _file(state, table)
     try:
         return Definition.from_json(store.read(file))
@@ -135,13 +137,13 @@ def definition(state: File, table: TableId) -> Definition | None:
         raise StateUnreadable(f"{table}: {file} cannot be read: {error}; remove it and run again") from error
 
 
-def defined(state: File) -> list[TableId]:
-    """The tables whose definition is stored: every copied one, unless the state folder was lost since."""
+def defined_tables(state: File) -> list[TableId]:
+    """The tables whose definition is stored. These are all copied tables, unless the state folder was lost."""
     return [_table_of(state, file) for file in (state / FOLDER).listed("*.json")]
 
 
 def _table_of(state: File, file: File) -> TableId:
-    """The table of a document, from the file's name, or from the contents where the name does not tell it."""
+    """The table of a document: from the file's name, or from the contents if the name is a shortened one."""
     with suppress(ValueError):
         table = TableId.parse(unquote(file.stem))
         if _file(state, table).name == file.name:
@@ -153,12 +155,12 @@ def _table_of(state: File, file: File) -> TableId:
 
 
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
-    """Store a table's definition, unless it is stored already; a damaged document is replaced.
+    """Store a table's definition if it is not stored yet, and return the document that is stored then.
 
-    Returns what is stored now. Definitions that rows of the copy had earlier count as stored, too, unless the copy
-    `is_new`.
+    A definition among the `earlier` ones counts as stored, unless the copy `is_new`. For a new copy, a suspect stored
+    definition, or one with another layout, is replaced as well. A damaged document is replaced.
     """
-    stored = _known(state, schema.table)
+    stored = _stored_or_none(state, schema.table)
     if stored is None or schema not in {stored.schema, *(() if is_new else stored.earlier)}:
         stored = Definition(schema)
     elif is_new and (stored.suspect or stored.schema.layout != schema.layout):
@@ -170,13 +172,16 @@ def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -
 
 
 def keep_suspect(state: File, schema: TableSchema) -> None:
-    """Store that rows of the copy may have been read by a wrong definition."""
-    _keep(state, replace(_known(state, schema.table) or Definition(schema), suspect=True))
+    """Store that the copy is suspect: its rows may have been read with a wrong definition."""
+    _keep(state, replace(_stored_or_none(state, schema.table) or Definition(schema), suspect=True))
 
 
 def keep_found(state: File, schema: TableSchema, at: FilePosition) -> FilePosition:
-    """The end of the binlog when a run first found this definition of a suspect copy. If it is new, `at` is stored."""
-    stored = _known(state, schema.table) or Definition(schema, suspect=True)
+    """Store that a run found this definition of a suspect copy, when the binlog ended at `at`.
+
+    Returns the end of the binlog when a run first found the definition: a stored one, or `at`.
+    """
+    stored = _stored_or_none(state, schema.table) or Definition(schema, suspect=True)
     if stored.found is not None and stored.found[0].reads_as(schema):
         return stored.found[1]
     _keep(state, replace(stored, found=(schema, at)))
@@ -184,86 +189,101 @@ def keep_found(state: File, schema: TableSchema, at: FilePosition) -> FilePositi
 
 
 def keep_layout(state: File, schema: TableSchema) -> None:
-    """Store the layout of a stored definition, if the layout is new."""
-    stored = _known(state, schema.table)
+    """Store the layout of `schema` if the same definition is stored with another layout."""
+    stored = _stored_or_none(state, schema.table)
     if stored is not None and stored.schema == schema and stored.schema.layout != schema.layout:
         _keep(state, replace(stored, schema=schema))
 
 
 def keep_next(state: File, current: TableSchema, schema: TableSchema) -> None:
-    """Store the definition that rows are about to be lifted to, beside those that they have now or had before."""
-    stored = _known(state, current.table) or Definition(current)
+    """Store `schema`, the definition to which the rows are about to be lifted.
+
+    The `current` definition of the rows, and the stored ones, become earlier definitions.
+    """
+    stored = _stored_or_none(state, current.table) or Definition(current)
     earlier = {(old, old.layout): old for old in (*stored.earlier, stored.schema, current)}
     earlier.pop((schema, schema.layout), None)
     _keep(state, replace(stored, schema=schema, earlier=tuple(earlier.values())[-EARLIER_MAX:]))
 
 
 def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema | None:
-    """The definition with this fingerprint that rows of the copy have or had; None where none is stored.
+    """The stored definition with this fingerprint, the current or an earlier one; None if none has it.
 
-    If several definitions have it, the parts of the layout in which they differ are unknown.
+    If several definitions have the fingerprint, the result has only the parts of the layout in which they agree.
     """
-    stored = _known(state, table)
+    stored = _stored_or_none(state, table)
     schemas = () if stored is None else (stored.schema, *stored.earlier)
     matches = [schema for schema in schemas if schema.fingerprint == fingerprint]
     return matches[0].laid_out(*matches) if matches else None
 
 
 def as_property(schema: TableSchema) -> str:
-    """The definition as a property of a publish. It is compressed: catalogs keep it with each version of a table."""
+    """The definition as the text of a publish's property, compressed because each version of a table keeps it."""
     text = json.dumps(schema_to_json(schema), separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def restore_definition(state: File, table: TableId, fingerprint: str, carried: str) -> None:
-    """Store the definition that a publish carries, if it has this fingerprint and belongs to this table."""
+    """Store the definition that a publish carries, if it has this fingerprint and belongs to this table.
+
+    A damaged definition is ignored.
+    """
     try:
         schema = schema_from_json(json.loads(zlib.decompress(base64.b64decode(carried, validate=True))))
     except (zlib.error, *DAMAGED):
-        return  # a publish with a damaged definition counts as one without
+        return
     if schema.table == table and schema.fingerprint == fingerprint:
         _keep(state, Definition(schema))
 
 
-def keep_first(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:
-    """Store the position of a copy's first publish, which is about to be tried.
+def keep_first_position(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:
+    """Before a publish at this position, store the position if the publish is the first one of the copy.
 
-    `published` is the version that readers see: None, or the version from before the copy was started over. With any
-    other version, this is not the first publish, and nothing is stored.
+    It is the first one if `published`, the version that readers see, is None, or if readers still see a version from
+    before the copy was started over. Otherwise nothing is stored.
     """
-    stored = None if published is None else _known(state, schema.table)
+    stored = None if published is None else _stored_or_none(state, schema.table)
     if published is None or (stored is not None and stored.before == published):
         first = position and replace(position, history=None)
         restarted = None if stored is None else stored.restarted
         _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))
 
 
-def begin_again(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
-    """Store that all rows of the copy are about to be read again, while readers see the version `published`.
+def keep_restart(state: File, schema: TableSchema, published: int, restarted: Place | None = None) -> None:
+    """Store that the copy is about to be started over, while readers see the version `published`.
 
-    `restarted` is the place from which on the copy will have all changes. None: the changelog goes on, and the rows
-    that differ become lines of it.
+    `restarted` is the place from which on the copy will have all changes. None: the old and the new rows are compared,
+    and the changelog continues with the differences, so an earlier `restarted` stays.
     """
-    stored = _known(state, schema.table)
+    stored = _stored_or_none(state, schema.table)
     earlier = () if stored is None else tuple(old for old in (*stored.earlier, stored.schema) if old != schema)
     suspect, last_restart = (False, None) if stored is None else (stored.suspect, stored.restarted)
     _keep(
-        state, Definition(schema, None, published, earlier[-EARLIER_MAX:], suspect, restarted=restarted or last_restart)
+        state,
+        Definition(
+            schema,
+            first=None,
+            before=published,
+            earlier=earlier[-EARLIER_MAX:],
+            suspect=suspect,
+            restarted=restarted or last_restart,
+        ),
     )
 
 
-def _known(state: File, table: TableId) -> Definition | None:
+def _stored_or_none(state: File, table: TableId) -> Definition | None:
+    """The stored definition; None if none is stored, or if the document is damaged."""
     try:
         return definition(state, table)
     except StateUnreadable:
         return None
 
 
-def _keep(state: File, stored: Definition) -> None:
-    file = _file(state, stored.schema.table)
+def _keep(state: File, document: Definition) -> None:
+    file = _file(state, document.schema.table)
     store.make_folder(file.parent)
     with store.of_one_table(file):
-        store.replace(file, stored.to_json())
+        store.replace(file, document.to_json())
 
 
 def _file(state: File, table: TableId) -> File:

@@ -1,4 +1,4 @@
-"""Checks of a folder that a run will write to; they leave nothing behind."""
+"""Checks of a folder to which a run will write. Each check returns a finding, or None, and leaves no file behind."""
 
 from lakeingest.disk import is_open_to_others
 from lakeingest.errors import LakeIngestError
@@ -6,8 +6,11 @@ from lakeingest.files.file import File
 from lakeingest.files.local import Local
 
 
-def unwritable(name: str, folder: File) -> str | None:
-    """The reason why no file can be created in the folder or its nearest existing parent; None when one can."""
+def write_finding(name: str, folder: File) -> str | None:
+    """A finding if no file can be created in the folder, or in its nearest existing parent; else None.
+
+    `name` is the folder's name in the message.
+    """
     try:
         folder.probe()
     except LakeIngestError as error:
@@ -18,15 +21,18 @@ def unwritable(name: str, folder: File) -> str | None:
     return None
 
 
-def open_to_others(folder: File) -> str | None:
-    """A finding if other users of this machine can look into the folder, which has rows of the source; else None."""
+def privacy_finding(folder: File) -> str | None:
+    """A finding if other users of this machine can read the state folder, which has rows of the source; else None."""
     if not isinstance(folder, Local) or not is_open_to_others(folder):
         return None
     return f"other users of this machine can look into the state folder {folder}, which has rows: chmod 700 {folder}"
 
 
-def lacks_room(folder: File, needed: int) -> str | None:
-    """A finding if the folder's disk has less than `needed` bytes free, or does not tell; else None."""
+def space_finding(folder: File, needed: int) -> str | None:
+    """A finding if the folder's disk has less than `needed` bytes free, or if its free space is unknown; else None.
+
+    An object store has no limit, so there is no finding.
+    """
     try:
         free = folder.free_bytes()
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The outcome of the last run: `last_run.json` in the state folder, because clusters may lose exit codes.
+"""The outcome of the last run, stored as `last_run.json` in the state folder, because a cluster can lose exit codes.
 
-A submitted job records its token with the outcome, so that its submitter recognises the outcome.
+A submitted job stores its token with the outcome. By the token, the submitter recognises the outcome of its job.
 """
 
 import json
@@ -18,9 +18,9 @@ JOB = "LAKEINGEST_JOB"  # the environment variable in which `submit` gives a job
 
 
 def record(state: File, outcome: Mapping[str, Any]) -> None:
-    """Store the outcome with the time and the job's token. Raises StorageFailed when it cannot be written.
+    """Store the outcome of this run with the time and the job's token. Raises StorageFailed if it cannot be written.
 
-    The entry `set` of the outcome has the keys that the command line changed.
+    The entry `set` of the outcome has the keys of pipeline.yml that the command line changed (`--set`).
     """
     store.make_folder(state)
     at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -28,7 +28,7 @@ def record(state: File, outcome: Mapping[str, Any]) -> None:
 
 
 def failure(state: File) -> str:
-    """The last run's failure and its time, for a person; '' if it did not fail or nothing is stored."""
+    """A sentence about the failure of the last run; '' if the run did not fail, or if its outcome cannot be read."""
     try:
         last = store.read(state / NAME)
         changed = f", with --set {', '.join(last['set'])}," if last.get("set") else ""
@@ -38,9 +38,9 @@ def failure(state: File) -> str:
 
 
 def of_job(state: File, token: str) -> Mapping[str, Any] | None:
-    """The outcome that the job with this token has recorded; None if it has recorded none, or has not ended.
+    """The outcome that the job with this token has stored. Errors of the storage are raised.
 
-    Errors of the store are raised.
+    None: no outcome is stored, the last one is of another job, or the document is damaged.
     """
     try:
         last = store.read(state / NAME)

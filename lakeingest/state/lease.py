@@ -1,13 +1,14 @@
-"""The lease: one run at a time works on a pipeline.
+"""The lease of a pipeline, which only one run holds at a time.
 
-lease.json   who holds it; its modification time is the last renewal
-lease.lock   locked only while lease.json is read and replaced; the kernel unlocks it when a process dies
+lease.json   the process that holds the lease; the file's modification time is the time of the last renewal
+lease.lock   locked only while a run reads and replaces lease.json; the kernel unlocks the file when a process dies
 
-An object store has no lock: lease.json is replaced only if it has not changed since it was read. It stays when a run
-ends, so that its `epoch` grows with each holder. Only the store's clock measures its age.
+An object store has no locks. There, a run replaces lease.json only if the file has not changed since the run read it.
+The file stays when a run ends, so that its `epoch` grows with each holder. Only the store's clock measures the age of
+the last renewal.
 
-The lease separates cooperating runs. A run that was paused until another one took over notices that before its next
-commit. If it was paused within a commit, the assertions of the commit refuse it.
+A run can be suspended until another run has taken the lease. It notices that before its next commit. If it was
+suspended within a commit, the commit's own assertions refuse the commit.
 """
 
 import fcntl
@@ -31,16 +32,17 @@ from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
 from lakeingest.state import store
 
-RENEW_SECONDS = 10.0
-VOID_SECONDS = 30.0
-MARGIN_SECONDS = 2.0  # a store may give times in whole seconds
+RENEW_SECONDS = 10.0  # the time between two renewals
+VOID_SECONDS = 30.0  # the time after the last renewal when the lease expires
+MARGIN_SECONDS = 2.0  # added in an object store, whose times can be whole seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The process that holds a lease.
 
-    `boot` and `started` distinguish it from other processes with the same number; they are None without /proc.
+    `boot` and `started` distinguish the process from others with the same `pid`. They are None if the machine has no
+    /proc. `since` is the time when the process took the lease, for people.
     """
 
     token: str
@@ -52,10 +54,16 @@ class Owner:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """A new owner with a new token."""
-        pid, process = os.getpid(), _process(os.getpid())
-        since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        return cls(uuid.uuid4().hex, socket.gethostname(), pid, _boot(), process[1] if process else None, since)
+        """The owner for this process, with a new token."""
+        pid, process = os.getpid(), _state_and_start(os.getpid())
+        return cls(
+            token=uuid.uuid4().hex,
+            host=socket.gethostname(),
+            pid=pid,
+            boot=_boot_and_container(),
+            started=process[1] if process else None,
+            since=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        )
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
@@ -63,62 +71,66 @@ class Owner:
         return cls(str(doc["token"]), str(doc["host"]), int(doc["pid"]), doc["boot"], doc["started"], str(doc["since"]))
 
     @property
-    def gone(self) -> bool:
-        """Whether the process is known to have ended; False for a process that cannot be seen from here."""
-        if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot()):
+    def has_ended(self) -> bool:
+        """True if the process is known to have ended. False if it runs, or if that is not known.
+
+        It is known only of processes on this machine, in this container.
+        """
+        if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
             return False
         try:
             os.kill(self.pid, 0)
         except (ProcessLookupError, OverflowError):
             return True
-        except PermissionError:  # it exists and belongs to another user
+        except PermissionError:  # the process exists, and belongs to another user
             pass
-        process = _process(self.pid)
-        return process is not None and (process[0] in "ZX" or process[1] != self.started)
+        process = _state_and_start(self.pid)
+        return process is not None and (process[0] in "ZX" or process[1] != self.started)  # Z, X: zombie, dead
 
 
 class Lease:
-    """A lease that this run has taken; `held` renews it."""
+    """A lease that this run has taken. A thread of `held` renews it."""
 
     def __init__(self, path: File, token: str, taken: float) -> None:
         self._path = path
         self._token = token
-        self._renewed = taken  # this process's clock just before the last request that renewed it
+        self._renewed = taken  # the time just before the last renewal was requested, by this process's clock
 
     def assert_held(self) -> None:
-        """Raises LeaseLost unless this run still holds the lease. To be called before every commit."""
-        if self._void:
+        """Raises LeaseLost unless this run still holds the lease. Callers assert it before every commit."""
+        if self._is_expired:
             raise LeaseLost(
                 f"this run was paused, or could not renew {self._path}, for more than {VOID_SECONDS:.0f} s: "
                 "another run may be at work; run the same command again"
             )
         with store.storage_errors(self._path, "used"):
-            if not self._ours():
+            if not self._is_ours():
                 raise LeaseLost(
                     f"{self._path} is no longer this run's: another run took over; run the same command again"
                 )
 
     def renew_until(self, stop: threading.Event) -> None:
-        """Renew the lease until `stop` is set. An expired lease is not renewed, even if no other run took it."""
-        while not stop.wait(RENEW_SECONDS) and not self._void:
-            now = time.monotonic()
-            with suppress(OSError, LakeIngestError):  # a disk or a store that stays unavailable lets the lease expire
+        """Renew the lease until `stop` is set, or until the lease has expired, even if no other run took it."""
+        while not stop.wait(RENEW_SECONDS) and not self._is_expired:
+            before_request = time.monotonic()
+            with suppress(OSError, LakeIngestError):  # the next try may succeed; otherwise the lease expires
                 if self._renew():
-                    self._renewed = now
+                    self._renewed = before_request
 
     def release(self) -> None:
-        """Let the next run begin at once. A lease that another run took stays."""
+        """Give the lease back, so that the next run can begin at once. A lease that another run took stays."""
         raise NotImplementedError
 
     def _renew(self) -> bool:
-        """Renew the lease once. False, and nothing is changed, if it is not this run's."""
+        """Renew the lease once. Returns False, and changes nothing, if another run has taken the lease."""
         raise NotImplementedError
 
     @property
-    def _void(self) -> bool:
+    def _is_expired(self) -> bool:
         return time.monotonic() - self._renewed > VOID_SECONDS
 
-    def _ours(self) -> bool:
+    def _is_ours(self) -> bool:
+        """Whether lease.json names this run."""
         owner = _owner(self._path)
         return owner is not None and owner.token == self._token
 
@@ -127,14 +139,14 @@ class _LocalLease(Lease):
     _path: Local
 
     def release(self) -> None:
-        with suppress(OSError), _locked(self._path):  # the lease expires with the process anyway
-            if self._ours():
+        with suppress(OSError), _locked(self._path):  # a lease that is not released expires
+            if self._is_ours():
                 self._path.unlink()
 
     def _renew(self) -> bool:
-        if ours := self._ours():
+        if is_ours := self._is_ours():
             os.utime(self._path)
-        return ours
+        return is_ours
 
 
 class _StoredLease(Lease):
@@ -149,22 +161,23 @@ class _StoredLease(Lease):
             self._path.put_if({**self._doc, "free": True}, self._seen)
 
     def _renew(self) -> bool:
-        put = self._path.put_if(self._doc, self._seen)  # a nonce makes a new version of the same document
-        self._seen = put or self._seen
-        return put is not None
+        # `put_if` adds a nonce, so that the same document gets a new version and a new time
+        written = self._path.put_if(self._doc, self._seen)
+        self._seen = written or self._seen
+        return written is not None
 
 
 @contextmanager
 def held(folder: File) -> Iterator[Lease]:
-    """Hold the lease of the pipeline whose state is in `folder`, which is created if it is missing.
+    """Hold the lease of a pipeline within the block. `folder` is the pipeline's state folder, created if it is missing.
 
-    Raises LeaseHeld while another run holds it. A lease expires 30 s after its last renewal, or at once if its process
-    was on this machine and has ended. Then the next run takes it over.
+    Raises LeaseHeld if another run holds the lease. A lease expires 30 s after its last renewal, or at once if its
+    process was on this machine and has ended. An expired lease is taken over.
     """
     path = folder / "lease.json"
     with store.storage_errors(path, "used"):
         folder.make_folder(private=True)
-        lease = _take_stored(path) if isinstance(path, Stored) else _take(Local(str(path)))
+        lease = _take_stored(path) if isinstance(path, Stored) else _take_local(Local(str(path)))
     stop = threading.Event()
     renewal = threading.Thread(target=lease.renew_until, args=(stop,), name="lease", daemon=True)
     renewal.start()
@@ -177,7 +190,7 @@ def held(folder: File) -> Iterator[Lease]:
 
 
 def is_held(folder: File) -> bool:
-    """Whether a run holds the lease of the pipeline now. That may change the next moment."""
+    """Whether a run holds the lease of the pipeline at this moment. A run can take or release it right afterwards."""
     path = folder / "lease.json"
     with store.storage_errors(path, "read"), suppress(FileNotFoundError):
         if isinstance(path, Stored):
@@ -188,52 +201,54 @@ def is_held(folder: File) -> bool:
 
 
 def _is_valid(path: Local, owner: Owner | None) -> bool:
-    """Whether the lease was renewed lately, and its process has not ended as far as can be seen.
+    """Whether a lease on a disk has not expired.
 
-    A renewal time far in the future does not count as lately: a clock was set back after it.
+    A lease has also expired if its last renewal is more than 30 s in the future, by a clock that was set back later.
     """
-    return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.gone)
+    return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.has_ended)
 
 
 def _is_valid_stored(path: Stored, doc: Mapping[str, Any], seen: Seen) -> bool:
+    """Whether a lease in an object store is not released and has not expired. `seen` has the time of its renewal."""
     owner = _owner_of(doc)
-    if doc.get("free") or (owner and owner.gone):
+    if doc.get("free") or (owner and owner.has_ended):
         return False
     return path.parent.now() - seen.changed.timestamp() <= VOID_SECONDS + MARGIN_SECONDS
 
 
-def _take(path: Local) -> Lease:
-    """Take the lease of a local folder. Raises LeaseHeld while another run holds it."""
+def _take_local(path: Local) -> Lease:
+    """Take the lease of a local folder. Raises LeaseHeld if another run holds it."""
     with _locked(path):
         with suppress(FileNotFoundError):
             owner = _owner(path)
             if _is_valid(path, owner):
                 raise _held_by(path, owner)
-        mine = Owner.of_this_process()
-        lease = _LocalLease(path, mine.token, time.monotonic())
-        store.replace(path, asdict(mine))
+        this_process = Owner.of_this_process()
+        lease = _LocalLease(path, this_process.token, time.monotonic())
+        store.replace(path, asdict(this_process))
         return lease
 
 
 def _take_stored(path: Stored) -> Lease:
-    """Take the lease in an object store, which gives it to one of several runs that find it free. Raises LeaseHeld."""
+    """Take the lease in an object store. Raises LeaseHeld if another run holds it, or takes it at the same time."""
     try:
         contents, seen = path.get()
     except FileNotFoundError:
-        last: Mapping[str, Any] = {}
+        last_doc: Mapping[str, Any] = {}
         last_seen = None
     else:
-        last, last_seen = _parsed(contents), seen
-        if _is_valid_stored(path, last, seen):
-            raise _held_by(path, _owner_of(last))
-    mine = {**asdict(Owner.of_this_process()), "epoch": int(last.get("epoch", 0)) + 1, "free": False}
+        last_doc, last_seen = _parsed(contents), seen
+        if _is_valid_stored(path, last_doc, seen):
+            raise _held_by(path, _owner_of(last_doc))
+    our_doc = {**asdict(Owner.of_this_process()), "epoch": int(last_doc.get("epoch", 0)) + 1, "free": False}
     taken = time.monotonic()  # before the request: the lease must not seem younger than it is
-    if (put := path.put_if(mine, last_seen)) is None:
+    if (written := path.put_if(our_doc, last_seen)) is None:
         raise _held_by(path, _owner(path))
-    return _StoredLease(path, mine, put, taken)
+    return _StoredLease(path, our_doc, written, taken)
 
 
 def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
+    """The error for a lease that another run holds; `owner` is None if lease.json does not name the run."""
     who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
     return LeaseHeld(
         f"another run of this pipeline is at work: {who}; run the same command again when it has ended "
@@ -242,7 +257,10 @@ def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
 
 
 def _owner(path: File) -> Owner | None:
-    """The holder of the lease; None if there is no lease, or its file is unreadable: then only its age counts."""
+    """The holder of the lease; None if there is no lease.json, or if it is damaged.
+
+    Of a damaged lease, only the age counts.
+    """
     try:
         return _owner_of(_parsed(path.read()))
     except FileNotFoundError:
@@ -257,7 +275,7 @@ def _owner_of(doc: Mapping[str, Any]) -> Owner | None:
 
 
 def _parsed(contents: bytes) -> Mapping[str, Any]:
-    """The document of a lease; an empty one if it is unreadable."""
+    """The document in lease.json; an empty one if it is damaged."""
     try:
         doc = files.parsed(contents)
     except ValueError:
@@ -266,28 +284,35 @@ def _parsed(contents: bytes) -> Mapping[str, Any]:
 
 
 def _now(path: Path) -> float:
-    """The time by the clock that sets the times of files in the lease's folder. It may be another machine's clock."""
+    """The present time by the clock that sets the modification times of files in the folder of the lease.
+
+    In a folder on a network it is the clock of another machine.
+    """
     lock = path.with_suffix(".lock")
     try:
         os.utime(lock)
         return lock.stat().st_mtime
-    except OSError:  # no run was here yet, or the folder is read-only
+    except OSError:  # no run has made the file yet, or the folder is read-only
         return time.time()
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """No other run reads or replaces the lease within the block.
+    """Let no other run read or replace lease.json within the block.
 
-    If a run renamed an expired lease away instead, a late run could rename a fresh lease away, and a third run take it.
+    Without the lock, two runs could both find an expired lease, and the later run could replace the fresh lease of the
+    other.
     """
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _boot() -> str | None:
-    """The scope of process numbers: this boot of the machine, and this container."""
+def _boot_and_container() -> str | None:
+    """The scope in which process numbers are unique: this boot of the machine, and this container. None without /proc.
+
+    On such a machine, no process is known to have ended.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -295,11 +320,11 @@ def _boot() -> str | None:
         return None
 
 
-def _process(pid: int) -> tuple[str, int] | None:
-    """A process's state, and its start in ticks since the boot; None for a process that cannot be seen."""
+def _state_and_start(pid: int) -> tuple[str, int] | None:
+    """The state of a process, and its start in ticks since the boot; None if /proc does not have the process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # the name, in parentheses, may hold anything
+    fields = stat.rpartition(")")[2].split()  # after the name, which is in parentheses and can have any characters
     return fields[0], int(fields[19])

@@ -1,6 +1,6 @@
-"""The pipeline that owns a state folder, and the server it copies from. Any other pipeline or server is refused.
+"""The owner of a state folder: a pipeline, and the server that it copies from. Others may not use the folder.
 
-owner.json   the name of the pipeline, the server, and the layout of the folder; replaced only when one of them changes
+owner.json   the pipeline's name, the server, and the layout of the folder; replaced only when one of these changes
 """
 
 from dataclasses import asdict, dataclass
@@ -9,26 +9,27 @@ from lakeingest.errors import DAMAGED, NotOurState, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.state import store
 
-LAYOUT = 1  # of the folder's files; to be raised with a change that older versions would misread
+LAYOUT = 1  # the version of the folder's layout; raise it with a change that older versions of lakeingest would misread
 
 
 @dataclass(frozen=True, slots=True)
 class StateOwner:
-    """The pipeline's name, and the uuid of its source."""
+    """The pipeline's name, and the uuid of the source server."""
 
     pipeline: str
     server: str
 
 
 def owner_of(folder: File) -> StateOwner | None:
-    """The owner of the state in the folder; None if there is none, as in a folder of the first version.
+    """The owner that the folder names. None: the folder is new, or the first version of lakeingest made it.
 
-    Raises StateUnreadable where a newer version of lakeingest has written to it.
+    Raises StateUnreadable if owner.json is damaged, or if a newer version of lakeingest has written it.
     """
     return _read(folder)[0]
 
 
 def _read(folder: File) -> tuple[StateOwner | None, int]:
+    """The owner that the folder names, and the layout of the folder; (None, 0) without owner.json."""
     path = folder / "owner.json"
     try:
         doc = store.read(path)
@@ -46,9 +47,9 @@ def _read(folder: File) -> tuple[StateOwner | None, int]:
 
 
 def claim(folder: File, owner: StateOwner) -> None:
-    """Give the folder this owner, and the current layout. Raises NotOurState if it has another owner.
+    """Store `owner` as the owner of a folder that has none. Raises NotOurState if the folder has another owner.
 
-    The caller holds the lease.
+    A folder of this owner with an older layout gets the current layout. The caller holds the lease.
     """
     path, doc = folder / "owner.json", asdict(owner) | {"layout": LAYOUT}
     if not path.exists():
@@ -60,12 +61,12 @@ def claim(folder: File, owner: StateOwner) -> None:
 
 
 def hand_over(folder: File, owner: StateOwner) -> None:
-    """Give the folder this owner, because another server took over. The caller has claimed it for the last owner."""
+    """Replace the owner, because another server took over. The caller has claimed the folder for the old owner."""
     store.replace(folder / "owner.json", asdict(owner) | {"layout": LAYOUT})
 
 
 def assert_owner(folder: File, recorded: StateOwner | None, ours: StateOwner) -> None:
-    """Raises NotOurState unless the folder has our owner, or none yet."""
+    """Raises NotOurState if `recorded`, the owner that the folder names, is not `ours`. None: no owner is recorded."""
     if recorded is None:
         return
     way_out = f"give this one a folder of its own in pipeline.yml (state: ./state_{ours.pipeline})"

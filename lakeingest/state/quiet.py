@@ -1,8 +1,8 @@
-"""Quiet tables: for each one, the latest position at which the version that readers see equals the source's table.
+"""The positions of quiet tables, stored in the state folder (`core.quiet.Quiet`).
 
-quiet.json   the positions, each with its tables: the version that readers see, and the second since when that is known
+quiet.json   for each position, the tables that are quiet up to this position, each with its `version` and `since`
 
-One file has all tables, so that one write moves all of them.
+One file has all tables, so that one write moves the positions of all tables.
 """
 
 from collections import defaultdict
@@ -20,9 +20,9 @@ NAME = "quiet.json"
 
 
 def read_quiet(state: File) -> dict[TableId, Quiet]:
-    """The stored position of each table.
+    """The stored position of each quiet table.
 
-    Empty where the file is lost or damaged: then only the commits have positions.
+    Empty if the file is missing or damaged: then a table is known only as of the position of its commit.
     """
     try:
         return dict(pair for group in store.read(state / NAME)["positions"] for pair in _tables(group))
@@ -31,7 +31,7 @@ def read_quiet(state: File) -> dict[TableId, Quiet]:
 
 
 def store_quiet(state: File, tables: Mapping[TableId, Quiet]) -> None:
-    """Replace all stored positions. Raises StorageFailed when they cannot be written."""
+    """Replace all stored positions. Raises StorageFailed if they cannot be written."""
     groups: defaultdict[Position, dict[str, list[int]]] = defaultdict(dict)
     for table, quiet in tables.items():
         groups[quiet.position][str(table)] = [quiet.version, quiet.since]

@@ -1,11 +1,12 @@
-"""Signals as documents of the state folder: what people ask of a pipeline, and how far each request has come.
+"""Signals as documents of the state folder, and an audit of them.
 
-signals/000001.json   a signal: made by whoever asks, with the next integer; only the owner of the lease replaces it
-audit.jsonl           who asked for what and when, and each change of a signal's state; lines are only added (in an
-                      object store each line is a file of this folder)
+signals/000001.json   a signal and its state. The process that asks for it makes the file, with the next number. Only
+                      the owner of the lease replaces the file
+audit.jsonl           who asked for which signal and when, and each change of a signal's state. Lines are only added. In
+                      an object store this is a folder with a file for each line
 
-A line of the audit is written before the change of a state. So a change that a crash prevented may have two lines. The
-first line of a signal is written after its document. Each later line also says who asked for the signal.
+The first line of a signal is written after its document is made. A line about a change of the state is written before
+the document is replaced. So if a crash comes between the line and the change, the change has a second line later.
 """
 
 import getpass
@@ -22,12 +23,12 @@ from lakeingest.files.file import File
 from lakeingest.state import store
 
 FOLDER, AUDIT = "signals", "audit.jsonl"
-ENDED_MAX = 500  # how many of the newest documents stay after their signals have ended
+ENDED_MAX = 500  # `trim` keeps so many of the newest documents, even if their signals have ended
 
 
 @dataclass(frozen=True, slots=True)
 class SignalDocument:
-    """A signal, a note of the owner of the lease about its progress, and its result, a JSON value."""
+    """A signal, a note about its progress, which the owner of the lease writes, and its result, a JSON value."""
 
     signal: Signal
     note: str = ""
@@ -35,7 +36,7 @@ class SignalDocument:
 
     @property
     def ended(self) -> bool:
-        """Whether the signal has ended: nothing is to be done for it any more."""
+        """Whether the signal has ended: nothing is left to do for it."""
         return self.signal.state not in OPEN
 
     def __str__(self) -> str:
@@ -57,10 +58,10 @@ class SignalDocument:
 
 
 class SignalFolder:
-    """The signals under a state folder. A document is not read again once its signal has ended.
+    """The signals of a state folder. A document whose signal has ended is read only once.
 
-    `assert_owner`: raises LeaseLost if another run took over. `move`, `note` and `trim` ask it before they write, so
-    only the owner of the lease may call them. Who has no lease may `read` and `add`.
+    Any process may `read` and `add`. Only the owner of the lease may `move`, `note` and `trim`: these methods call
+    `assert_owner` before they write, which raises LeaseLost if another run has taken the lease.
     """
 
     def __init__(self, state: File, assert_owner: Callable[[], None] = lambda: None) -> None:
@@ -71,20 +72,22 @@ class SignalFolder:
     def read(self) -> list[SignalDocument]:
         """All documents, in the order of their numbers.
 
-        Raises StateUnreadable, with its name, if one cannot be read.
+        Raises StateUnreadable, with the path of the document, if a document cannot be read.
         """
         numbers = self._numbers()
         self._ended = {number: self._ended[number] for number in numbers if number in self._ended}
+        # None: the document was removed since `_numbers`
         return [document for number in numbers if (document := self._read(number)) is not None]
 
     def one(self, number: int) -> SignalDocument | None:
-        """The document of one signal; None if it is not stored any more."""
+        """The document of the signal with this number; None if it is not stored any more."""
         return self._read(number)
 
     def add(self, make: Callable[[int], Signal], least: int = 1) -> SignalDocument:
-        """Make a document with the next number, which is `least` or greater. It is durable when this returns.
+        """Store a new signal with the next free number, at least `least`. `make` returns the signal for a number.
 
-        Two processes at once get two numbers, because only one of them can create the document of a number.
+        The document is durable when this method returns. Processes that add signals at the same time get different
+        numbers, because only one of them can create the document of a number.
         """
         store.make_folder(self._folder)
         while True:
@@ -97,10 +100,13 @@ class SignalFolder:
     def move(
         self, document: SignalDocument, event: Event, *, why: str | None = None, note: str = "", result: Any = None
     ) -> SignalDocument:
-        """Replace the document by its successor after the event."""
+        """Change the state of the signal by an event, and store the document with this note and result.
+
+        Returns the stored document.
+        """
         self._assert_owner()
         moved = SignalDocument(document.signal.after(event, why), note, result)
-        # the audit first: a crash in between leaves a line too many, never a change without a line
+        # the audit first: a crash between the two steps leaves an additional line, never a change without a line
         if moved.signal.state is not document.signal.state:
             self._audit_line(moved.signal, event.value, this_process())
         if moved != document:
@@ -108,16 +114,16 @@ class SignalFolder:
         return moved
 
     def note(self, document: SignalDocument, note: str) -> None:
-        """Store how far the signal has come, or what it waits for."""
+        """Store a note: how much of the signal is done, or what it waits for."""
         if document.note != note:
             self._assert_owner()
             store.replace(self._path(document.signal.number), replace(document, note=note).to_json())
 
     def trim(self) -> None:
-        """Remove old documents of signals that have ended; the audit keeps a record of them.
+        """Delete old documents of signals that have ended. The audit keeps their lines.
 
-        The newest number stays, so that no number is given twice. Each `pause` and `resume` that decides whether some
-        table is paused stays, too.
+        The newest ENDED_MAX documents stay. They include the greatest number, so that no number is given twice. A
+        `pause` or `resume` that decides whether some table is paused stays, too.
         """
         self._assert_owner()
         documents = self.read()
@@ -154,7 +160,7 @@ class SignalFolder:
 
 
 def this_process() -> str:
-    """The user, host and process that asks for a signal, or carries it out."""
+    """The user, host and number of this process, for the audit."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have a user without a name
@@ -163,13 +169,16 @@ def this_process() -> str:
 
 
 def _decisive(documents: list[SignalDocument]) -> list[SignalDocument]:
-    """The pauses and resumes that decide whether some table is paused: no later one covers all of their tables."""
+    """The pauses and resumes that decide whether some table is paused, the newest first.
+
+    A pause or resume decides nothing if later ones name all of its tables, or one is for all tables.
+    """
     decisive: list[SignalDocument] = []
-    decided: set[Any] = set()
+    decided: set[Any] = set()  # the tables that later pauses and resumes name
     for document in reversed(documents):
         if document.signal.action not in {Action.PAUSE, Action.RESUME}:
             continue
-        if not document.signal.tables:  # it is for all tables, so no earlier one counts
+        if not document.signal.tables:  # for all tables, so no earlier document decides anything
             return [*decisive, document]
         if not decided.issuperset(document.signal.tables):
             decisive.append(document)

@@ -1,6 +1,6 @@
-"""Tables that stopped while the others go on: each one's error, stored in the state folder.
+"""The errors of stopped tables, stored in the state folder. A run continues with its other tables.
 
-state/stopped/<database>.<table>.json   why the table's last attempt failed, and when; removed by its next success
+stopped/<database>.<table>.json   the error of the table's last attempt, and its time; removed after the next success
 """
 
 from collections.abc import Iterable
@@ -15,14 +15,14 @@ from lakeingest.errors import DAMAGED, LakeIngestError
 from lakeingest.files.file import File
 from lakeingest.state import store
 
-# exit codes, the most serious last: the scheduler acts, then the owner of the data, then a person on call
 _RETRY = 75
+# Exit codes, the most serious one last. The scheduler acts on 75, the owner of the data on 1, a person on call on 3
 _SERIOUS = (_RETRY, 1, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A table that stopped: the error's class, which names its runbook, its exit code and message, and the time."""
+    """A table that stopped at the time `at`, and its error: the class, which names the runbook, exit code, message."""
 
     table: TableId
     error: str
@@ -32,17 +32,17 @@ class Stopped:
 
     @classmethod
     def of(cls, table: TableId, error: LakeIngestError) -> Self:
-        """A table that stops now, with this error."""
+        """The record of a table that stops now with this error."""
         message, now = " ".join(str(error).split()), datetime.now(UTC).isoformat(timespec="seconds")
         return cls(table, error.runbook, error.exit_code, message, now)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON document."""
+        """The JSON document that is stored."""
         names = ("error", "exit", "message", "at")
         return {"table": str(self.table), **{name: getattr(self, name) for name in names}}
 
     def as_error(self) -> LakeIngestError:
-        """The stored error. If this version does not have its class, a Retryable or OperatorNeeded stands for it."""
+        """The stored error; a Retryable or OperatorNeeded if this version of lakeingest does not have its class."""
         kind = getattr(errors, self.error, None)
         if isinstance(kind, type) and issubclass(kind, LakeIngestError):
             return kind(self.message)
@@ -53,7 +53,7 @@ class Stopped:
 
 
 def record_stopped(state: File, stopped: Stopped) -> None:
-    """Store why the table stopped, for `status`. Raises StorageFailed when that cannot be written."""
+    """Store why the table stopped, for `status`. Raises StorageFailed if the document cannot be written."""
     path = _path(state, stopped.table)
     store.make_folder(path.parent)
     with store.of_one_table(path):
@@ -61,14 +61,14 @@ def record_stopped(state: File, stopped: Stopped) -> None:
 
 
 def remove_stopped(state: File, table: TableId) -> None:
-    """Remove the stored failure of a table that went on. Raises StorageFailed when that cannot be removed."""
+    """Remove the record of a table after a success. Raises StorageFailed if the document cannot be removed."""
     path = _path(state, table)
     with store.of_one_table(path):
         store.delete(path)
 
 
 def read_stopped(state: File, table: TableId) -> Stopped | None:
-    """The failure of the table's last attempt; None if it did not fail, or the file cannot be read."""
+    """The record of the table's failed last attempt; None if that succeeded, or if the document cannot be read."""
     try:
         doc = store.read(_path(state, table))
         return Stopped(table, str(doc["error"]), int(doc["exit"]), str(doc["message"]), str(doc["at"]))
@@ -77,7 +77,7 @@ def read_stopped(state: File, table: TableId) -> Stopped | None:
 
 
 def most_serious(errors: Iterable[LakeIngestError]) -> LakeIngestError:
-    """The error whose exit code a run ends with: 3 before 1 before 75, and the first of several with the same code."""
+    """The error with the most serious exit code: 3, then 1, then 75. Of errors with the same code, it is the first."""
     return max(errors, key=lambda error: _SERIOUS.index(error.exit_code))
 
 

@@ -1,6 +1,7 @@
-"""The documents of the state folder: JSON files, each complete when it exists. Failures are errors of lakeingest.
+"""Reads and writes the documents of the state folder: JSON files, each of which is complete when it exists.
 
-`storage_errors` names every failure of the state folder, also for packages that write other files into it.
+Failures of the state folder become errors of lakeingest. Packages that write other files into the folder use
+`storage_errors` for that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,51 +14,51 @@ from lakeingest.files.file import File
 
 
 def create(path: File, doc: Mapping[str, Any]) -> bool:
-    """Make the document.
+    """Make the document. Returns False, and changes nothing, if it exists already.
 
-    False, and nothing is changed, if it exists. Raises StorageFailed when it cannot be written.
+    Raises StorageFailed if it cannot be written.
     """
     with storage_errors(path):
         return path.create(doc)
 
 
 def replace(path: File, doc: Mapping[str, Any]) -> None:
-    """Make or replace the document. A reader sees the old or the new one.
+    """Make or replace the document. At any time, a reader finds the whole old or the whole new document.
 
-    Raises StorageFailed when it cannot be written.
+    Raises StorageFailed if it cannot be written.
     """
     with storage_errors(path):
         path.put_document(doc)
 
 
 def append(path: File, doc: Mapping[str, Any]) -> None:
-    """Add a line with the document to a log, durably. Raises StorageFailed when it cannot be added."""
+    """Add a line with the document to a log, durably. Raises StorageFailed if the line cannot be added."""
     with storage_errors(path):
         path.append(doc)
 
 
 def read(path: File) -> Any:
-    """The document. Raises OSError or ValueError when it does not exist or cannot be read."""
+    """The document. Raises OSError if it does not exist or cannot be read, ValueError if it is not JSON."""
     return files.document(path)
 
 
 def make_folder(path: File) -> None:
-    """Make the folder, for this user alone, if it is missing. Raises StorageFailed when it cannot be made."""
+    """Make the folder if it is missing; only this user can read it. Raises StorageFailed if it cannot be made."""
     with storage_errors(path):
         path.make_folder(private=True)
 
 
 def delete(path: File) -> None:
-    """Remove the document if it exists. Raises StorageFailed when it cannot be removed."""
+    """Remove the document if it exists. Raises StorageFailed if it cannot be removed."""
     with storage_errors(path):
         path.delete()
 
 
 @contextmanager
 def of_one_table(path: File) -> Iterator[None]:
-    """Let a StorageFailed of the block, which writes a document of one table to `path`, stop only that table.
+    """Let a failed write of a document of one table stop only this table. The block writes the document to `path`.
 
-    It stops the pipeline if nothing else can be written into the document's folder either.
+    If no other file can be written into the document's folder either, the StorageFailed stops the pipeline.
     """
     try:
         yield
@@ -70,9 +71,10 @@ def of_one_table(path: File) -> Iterator[None]:
 
 @contextmanager
 def storage_errors(path: File, action: str = "written") -> Iterator[None]:
-    """Raises StorageFailed, with the path, if the block cannot write there; Retryable if memory is short.
+    """Turn an OSError of the block into StorageFailed with the path, and a MemoryError into Retryable.
 
-    Errors of connections pass unchanged, because a block may read from the source what it writes.
+    `action` is the word for the failed work in the message. Errors of connections stay as they are, because the block
+    may read from the source what it writes.
     """
     try:
         yield

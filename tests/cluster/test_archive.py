@@ -59,8 +59,8 @@ def test_a_requirement_that_is_not_installed_is_named(monkeypatch: pytest.Monkey
 
 def test_what_a_job_is_made_of_has_the_hashes_that_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another file is refused by pip; a version that is not locked has none, and is fetched as it is."""
-    assert [line for line in archive.hashed(archive.requirements()) if "--hash=sha256:" not in line] == []
-    assert archive.hashed(["pymysql==0.0.1"]) == ["pymysql==0.0.1"]
+    assert [line for line in archive.with_hashes(archive.requirements()) if "--hash=sha256:" not in line] == []
+    assert archive.with_hashes(["pymysql==0.0.1"]) == ["pymysql==0.0.1"]
     pin = f"pymysql=={version('pymysql')}"
     archive._fetch([pin], tmp_path / "good")  # noqa: SLF001
     assert (tmp_path / "good" / "pymysql").is_dir()

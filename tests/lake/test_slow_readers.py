@@ -22,7 +22,7 @@ from lakeingest.files import file as files
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.statement import rows_at
-from lakeingest.lake.hudi.timeline import newest
+from lakeingest.lake.hudi.timeline import our_last_commit
 from lakeingest.lake.iceberg import expiry
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake, Row
@@ -90,7 +90,7 @@ def begun_on_iceberg(lake: Lake, *, by_spark: bool) -> Query:
 def begun_on_hudi(lake: Lake, *, by_spark: bool) -> Query:
     """A query on what readers see now."""
     folder = files.at(lake.settings.folder(lake.table), lake.settings.storage)
-    found = newest(lake.table, folder)
+    found = our_last_commit(lake.table, folder)
     assert found is not None
     if by_spark:
         rows = rows_at(folder, found.time, lake.spark)

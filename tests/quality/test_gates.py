@@ -19,7 +19,7 @@ from lakeingest.files.local import Local
 from lakeingest.mysql.source_types import source_type
 from lakeingest.quality.gates import GateReport, Outcome, run_gate
 from lakeingest.quality.reports import REPORTS_PER_TABLE, save_report
-from lakeingest.quality.row_checks import is_sound, passed
+from lakeingest.quality.row_checks import is_sound, with_passed_suite
 from lakeingest.quality.suites import Suite, default_suite
 from lakeingest.rows import arrow_type
 from tests.faults.clocks import clock_ahead
@@ -161,10 +161,10 @@ def test_the_row_checks_pass_nothing_unknown() -> None:
 def test_the_report_has_known_and_evaluated_expectations(spark: SparkSession) -> None:
     """The outcomes of both, in the document too."""
     suite = default_suite(SCHEMA, len(WHOLE))
-    alone = passed(suite, None)
+    alone = with_passed_suite(suite, None)
     assert (len(alone.outcomes), alone.failures) == (13, ())
     asked = run_gate("shop.lines", frame(spark, FULL), SCHEMA.key, [Suite("own.yml", (own(NOT_NULL, column="note"),))])
-    both = passed(suite, asked)
+    both = with_passed_suite(suite, asked)
     assert (len(both.outcomes), len(both.document["results"])) == (14, 14)
     assert json.loads(json.dumps(both.document))["success"]
 

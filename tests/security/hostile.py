@@ -68,7 +68,7 @@ class Tables:
         """The rows that a run has published of each table, and what it says of the tables that stopped."""
         try:
             with pytest.MonkeyPatch.context() as patch:  # other tests may have left a session with another lake
-                patch.setattr(opening, "is_due", lambda: False)
+                patch.setattr(opening, "is_session_due", lambda: False)
                 result, reason = run(config, observe=self.events.append), ""
         except LakeIngestError as error:
             if not isinstance(error.result, RunResult):

@@ -87,10 +87,10 @@ def test_no_folder_of_another_user_is_taken_for_ours(shared: Path, monkeypatch: 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(theirs))
     monkeypatch.setenv("HOME", str(theirs))
     cache.folder.cache_clear()
-    settings._temporary.cache_clear()  # noqa: SLF001
+    settings._temporary_folder.cache_clear()  # noqa: SLF001
     try:
         assert cache.folder() is None
-        temporary = settings._temporary()  # noqa: SLF001
+        temporary = settings._temporary_folder()  # noqa: SLF001
         assert temporary is not None
         assert disk.is_private(temporary)
         assert not temporary.is_relative_to(theirs)
@@ -104,7 +104,7 @@ def test_no_folder_of_another_user_is_taken_for_ours(shared: Path, monkeypatch: 
             assert_private(theirs)
     finally:
         cache.folder.cache_clear()
-        settings._temporary.cache_clear()  # noqa: SLF001
+        settings._temporary_folder.cache_clear()  # noqa: SLF001
 
 
 @pytest.mark.mysql

@@ -24,7 +24,7 @@ from lakeingest.spool import archive, reread_files
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.spool import Spool
 from lakeingest.state import last_run, lease
-from lakeingest.state.definition import defined, definition
+from lakeingest.state.definition import defined_tables, definition
 from lakeingest.state.owner import owner_of
 from lakeingest.state.quiet import read_quiet
 from lakeingest.state.signals import SignalFolder
@@ -45,7 +45,7 @@ def readers(state: Local) -> list[Callable[[], object]]:
         lambda: [one.read() for one in archive.listed(state / "spool")],
         lambda: list(reread_files.leftovers(state / "spool")),
         lambda: definition(state, PLAIN),
-        lambda: defined(state),
+        lambda: defined_tables(state),
         lambda: read_stopped(state, PLAIN),
         lambda: read_quiet(state),
         lambda: SignalFolder(state).read(),

@@ -15,7 +15,7 @@ from lakeingest.config.storage import S3A_JARS
 from lakeingest.config.stores import STORES
 from lakeingest.config.target import FormatName
 from lakeingest.errors import OperatorNeeded
-from lakeingest.spark.jars import assert_released, fetch, fetched
+from lakeingest.spark.jars import assert_released, fetch, settings_with_jars
 from lakeingest.spark.pins import SHA256
 from lakeingest.spark.session import java_home
 from lakeingest.spark.settings import settings
@@ -47,10 +47,10 @@ def test_one_process_at_a_time_fetches_jars(config: Config) -> None:
     entered, ours = threading.Event(), settings(config) | {"spark.jars": "/another.jar"}
 
     def enter() -> None:
-        with fetched(config, ours):
+        with settings_with_jars(config, ours):
             entered.set()
 
-    with fetched(config, ours) as given:
+    with settings_with_jars(config, ours) as given:
         assert given == ours
         other = threading.Thread(target=enter)
         other.start()
@@ -64,7 +64,7 @@ def test_jars_that_are_here_are_named_by_their_paths(
 ) -> None:
     """Nobody waits, and Ivy is not asked; one that is not whole is still being written, and waited for."""
     copies, ours = put(config, tmp_path, monkeypatch), settings(config)
-    with fetched(config, ours) as given:
+    with settings_with_jars(config, ours) as given:
         assert not (tmp_path / ".ivy2" / "lakeingest.lock").exists()
         assert given == {
             **{key: value for key, value in ours.items() if key != "spark.jars.packages"},
@@ -72,7 +72,7 @@ def test_jars_that_are_here_are_named_by_their_paths(
         }
     copies[-1].write_bytes(b"who")
     more = ours | {"spark.jars": "/another.jar"}
-    with fetched(config, more) as given:
+    with settings_with_jars(config, more) as given:
         assert (tmp_path / ".ivy2" / "lakeingest.lock").exists()
         assert given == more
 
@@ -84,14 +84,14 @@ def test_jars_that_a_pipeline_adds_are_left_to_spark(
     """Only it knows what they need."""
     put(config, tmp_path, monkeypatch)
     ours = {**settings(config), key: "org.example:more:1.0"}
-    with fetched(config, ours) as given:
+    with settings_with_jars(config, ours) as given:
         assert given == ours
 
 
 def test_jars_that_others_provide_are_no_concern_of_ours(config: Config) -> None:
     """Nothing is fetched, and nothing waited for."""
     provided = config.model_copy(update={"spark": config.spark.model_copy(update={"jars": "provided"})})
-    with fetched(provided, settings(provided)) as given:
+    with settings_with_jars(provided, settings(provided)) as given:
         assert given == settings(provided)
     assert not Path("~/.ivy2").expanduser().exists()
 

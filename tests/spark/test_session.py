@@ -18,12 +18,12 @@ from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.session import (
     _assert_answers,
     _version,
-    active,
-    fitted,
-    is_due,
+    active_session,
+    fit_session,
+    is_session_due,
     java_home,
-    lacking,
     open_session,
+    spark_finding,
 )
 from lakeingest.spark.settings import executors_python, settings
 
@@ -91,9 +91,9 @@ def test_without_any_java_an_operator_is_needed(java: Java, monkeypatch: pytest.
 
 def test_a_missing_pyspark_is_reported_with_a_way_out(lake_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is looked for, and not imported; where it is, with a Java, nothing lacks."""
-    assert lacking(lake_config) is None
+    assert spark_finding(lake_config) is None
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert "PySpark is missing: pip install 'lakeingest[spark]'" in str(lacking(lake_config))
+    assert "PySpark is missing: pip install 'lakeingest[spark]'" in str(spark_finding(lake_config))
 
 
 def assert_is_packaged(home: Path | None) -> None:
@@ -241,12 +241,12 @@ def test_a_running_session_is_used(lake_config: Config, spark: SparkSession) -> 
     config = lake_config.model_copy(update={"spark": lake_config.spark.model_copy(update={"conf": conf})})
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        assert open_session(config) is active()
+        assert open_session(config) is active_session()
         assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
         assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
     finally:
         open_session(lake_config)
-    assert lacking(lake_config, spark) is None
+    assert spark_finding(lake_config, spark) is None
 
 
 @pytest.mark.spark
@@ -256,9 +256,9 @@ def test_a_session_of_the_other_format_is_refused(lake_config: Config, lake_form
     other = OTHER[lake_format]
     config = target(lake_config, format=other)
     with pytest.raises(OperatorNeeded) as raised:
-        fitted(spark, config)
+        fit_session(spark, config)
     answer = str(raised.value)
-    assert answer == lacking(config, spark)
+    assert answer == spark_finding(config, spark)
     assert "\n" not in answer
     fixed = [name for name in spark_properties(config.target) if not name.startswith("spark.sql.parquet.")]
     assert [name for name in fixed if name not in answer] == []
@@ -285,19 +285,19 @@ def test_extensions_that_the_file_adds_are_wanted_too(lake_config: Config, spark
         update={"spark": lake_config.spark.model_copy(update={"conf": {"spark.sql.extensions": wider}})}
     )
     with pytest.raises(OperatorNeeded, match=r"lacks spark\.sql\.extensions, a jar with org\.example\.Unheard; "):
-        fitted(spark, config)
+        fit_session(spark, config)
 
 
 def test_a_session_that_we_start_waits_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here and on a cluster; but a submitted program that starts none is a failed one."""
-    monkeypatch.setattr("lakeingest.spark.session.active", lambda: None)
+    monkeypatch.setattr("lakeingest.spark.session.active_session", lambda: None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert not is_due()
+    assert not is_session_due()
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
-    assert is_due()
+    assert is_session_due()
 
 
 def test_a_running_session_is_used_from_the_start(spark: SparkSession) -> None:
     """It was started for some work, which ours may be."""
-    assert active() is spark
-    assert is_due()
+    assert active_session() is spark
+    assert is_session_due()

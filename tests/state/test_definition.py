@@ -15,14 +15,14 @@ from lakeingest.state.definition import (
     FOLDER,
     Definition,
     as_property,
-    begin_again,
-    defined,
+    defined_tables,
     definition,
     definition_of,
     keep_definition,
-    keep_first,
+    keep_first_position,
     keep_layout,
     keep_next,
+    keep_restart,
     restore_definition,
 )
 
@@ -47,7 +47,7 @@ def test_a_definition_comes_back_as_it_was(tmp_path: Local) -> None:
     assert definition(tmp_path, SCHEMA.table) is None
     keep_definition(tmp_path, SCHEMA)
     assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA)
-    keep_first(tmp_path, SCHEMA, None, FIRST)
+    keep_first_position(tmp_path, SCHEMA, None, FIRST)
     known = definition(tmp_path, SCHEMA.table)
     assert known is not None
     assert known.first is not None
@@ -56,7 +56,7 @@ def test_a_definition_comes_back_as_it_was(tmp_path: Local) -> None:
 
 def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Local) -> None:
     """Each run keeps the definition again; another one is of another copy."""
-    keep_first(tmp_path, SCHEMA, None, FIRST)
+    keep_first_position(tmp_path, SCHEMA, None, FIRST)
     keep_definition(tmp_path, SCHEMA)
     known = definition(tmp_path, SCHEMA.table)
     assert known is not None
@@ -69,12 +69,12 @@ def test_a_first_position_stays_as_long_as_the_definition_does(tmp_path: Local) 
 def test_a_comment_keeps_the_first_position(tmp_path: Local) -> None:
     """It is no other definition, and not part of the document, which the version before this one reads too."""
     described = replace(SCHEMA, comment="orders", columns=tuple(replace(one, comment="c") for one in SCHEMA.columns))
-    keep_first(tmp_path, SCHEMA, None, FIRST)
+    keep_first_position(tmp_path, SCHEMA, None, FIRST)
     keep_definition(tmp_path, described)
     known = definition(tmp_path, SCHEMA.table)
     assert known is not None
     assert known.first is not None
-    keep_first(tmp_path, described, None, FIRST)
+    keep_first_position(tmp_path, described, None, FIRST)
     assert not any("comment" in file.read_text() for file in (tmp_path / FOLDER).iterdir())
 
 
@@ -83,16 +83,16 @@ def test_a_copy_that_is_started_over_has_another_first_position(
 ) -> None:
     """That of the first publish after it; a later publish is not the first one. Where it was started over is kept."""
     monkeypatch.setattr("time.time", lambda: 1_000.5)
-    keep_first(tmp_path, SCHEMA, None, FIRST)
-    begin_again(tmp_path, SCHEMA, 6, FIRST.place)
-    begin_again(tmp_path, SCHEMA, 7)
+    keep_first_position(tmp_path, SCHEMA, None, FIRST)
+    keep_restart(tmp_path, SCHEMA, 6, FIRST.place)
+    keep_restart(tmp_path, SCHEMA, 7)
     assert definition(tmp_path, SCHEMA.table) == Definition(SCHEMA, None, 7, restarted=FIRST.place)
     keep_definition(tmp_path, SCHEMA)
-    keep_first(tmp_path, SCHEMA, 7, FIRST)
+    keep_first_position(tmp_path, SCHEMA, 7, FIRST)
     known = definition(tmp_path, SCHEMA.table)
     first = replace(FIRST, history=None)
     assert known == Definition(SCHEMA, first, 7, first_at=1_000, restarted=FIRST.place)
-    keep_first(tmp_path, SCHEMA, 8, replace(FIRST, at=FilePosition("binlog.000009", 4)))
+    keep_first_position(tmp_path, SCHEMA, 8, replace(FIRST, at=FilePosition("binlog.000009", 4)))
     assert definition(tmp_path, SCHEMA.table) == known
 
 
@@ -172,11 +172,11 @@ def test_the_tables_of_a_state_folder_are_known_by_its_files(tmp_path: Local) ->
     tables = [TableId("shop", "orders"), TableId("a.b", "c/d%"), TableId("shop", "`x` y")]
     for table in tables:
         keep_definition(tmp_path, replace(SCHEMA, table=table))
-    assert sorted(defined(tmp_path)) == sorted(tables)
+    assert sorted(defined_tables(tmp_path)) == sorted(tables)
     folder = tmp_path / "definitions"
     (folder / "shop.orders.json").rename(folder / "1f2e.json")
-    assert sorted(defined(tmp_path)) == sorted(tables)
+    assert sorted(defined_tables(tmp_path)) == sorted(tables)
     (folder / "1f2e.json").write_text("{}")
     with pytest.raises(StateUnreadable, match="cannot be read"):
-        defined(tmp_path)
-    assert defined(tmp_path / "none") == []
+        defined_tables(tmp_path)
+    assert defined_tables(tmp_path / "none") == []

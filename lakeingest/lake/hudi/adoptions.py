@@ -1,8 +1,8 @@
-"""Adoptions of Hudi tables: a commit without files, of a new version, names the next owner.
+"""Adoption of a Hudi table: a commit without files names this pipeline as the owner.
 
-Then a publish of the former owner is refused, because readers see another version than it was prepared for. Files that
-it has begun to write are rolled back first, so that its commit cannot be completed. A first copy is adopted before
-readers see it.
+The commit has a new version. So a later publish of the former owner is refused: it was prepared for the old version. A
+publish that the former owner has begun is rolled back before the adoption, and cannot be completed afterwards. A copy
+before its first publish has no commit; its claim file gets the new owner.
 """
 
 import uuid
@@ -11,7 +11,7 @@ from lakeingest.core.ownership import Owner
 from lakeingest.core.schema import TableId
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.folder import TableFolder
-from lakeingest.lake.hudi.lock import publishing
+from lakeingest.lake.hudi.lock import publish_lock
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, Instant, metadata_of, writes
 from lakeingest.lake.marks import BASE
@@ -26,7 +26,10 @@ class HudiAdoptions:
         self._target, self._owner = target, owner
 
     def owner(self, table: TableId) -> Owner | None:
-        """The owner that the commit names which readers see, or the claim on the first copy."""
+        """The owner that the visible commit names; before the first publish, the owner in the claim file.
+
+        None: the commit names no owner. Raises UsageError if the table has no copy.
+        """
         folder = self._folder(table)
         with self._target.storage_errors():
             published = folder.published()
@@ -39,29 +42,30 @@ class HudiAdoptions:
     def adopt(self, table: TableId) -> None:
         """Make this pipeline the owner.
 
-        Raises ForeignWrite where someone else wrote to the table: its owner must take that back first.
+        Raises ForeignWrite if someone else wrote to the table: the former owner must roll that write back first.
         """
         folder = self._folder(table)
-        with self._target.storage_errors(), publishing(table, folder.final):
+        with self._target.storage_errors(), publish_lock(table, folder.final):
             published = folder.published()
             folder.claim_for(self._owner)
             if published is not None:
                 self._commit(folder, published)
 
     def _commit(self, folder: TableFolder, published: Instant) -> None:
-        place = folder.place
-        roll_back(place)  # first: a commit that the former owner has begun must not be completed after ours
-        [last] = [file for _, begun, file in writes(place) if begun == published.time]
-        with metadata_of(last) as metadata:
+        """Commit the properties of the `published` commit with the new owner and a new version."""
+        path = folder.current
+        roll_back(path)  # first: a commit that the former owner has begun must not be completed after ours
+        [published_file] = [file for _, begun, file in writes(path) if begun == published.time]
+        with metadata_of(published_file) as metadata:
             schema = str(metadata["extraMetadata"][SCHEMA])
-        marks = {
+        properties = {
             **published.properties,
             PIPELINE: self._owner.to_text(),
-            VERSION: str(uuid.uuid4().int >> 66),
+            VERSION: str(uuid.uuid4().int >> 66),  # 62 bits, as staging chooses its versions
             BASE: str(published.version),
         }
-        properties = {SCHEMA: schema, **{PREFIX + name: value for name, value in marks.items()}}
-        if not Commit.begin(place).complete("UPSERT", [], properties):
+        metadata_properties = {SCHEMA: schema, **{PREFIX + name: value for name, value in properties.items()}}
+        if not Commit.begin(path).complete("UPSERT", [], metadata_properties):
             raise stale(folder.table)
 
     def _folder(self, table: TableId) -> TableFolder:

@@ -1,4 +1,4 @@
-"""The columns of a table as a commit of Hudi has them: in Avro, as Hudi derives them from Spark's types."""
+"""The Avro schema of a table, which each commit of Hudi carries. It is the one that Hudi derives from Spark's types."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _LOGICAL = {
 
 
 def avro_schema(table: str, columns: pa.Schema) -> str:
-    """The schema of the records of a table with this name. Every column, and every element of one, can be null."""
+    """The Avro schema of the records of the table. Every column, and every element of a list, can be null."""
     name = _sanitized(table)
     record = f"hoodie.{name}.{name}_record"
     kinds = {field.name: _type(field.type, f"{record}.{field.name}") for field in columns}
@@ -32,23 +32,24 @@ def avro_schema(table: str, columns: pa.Schema) -> str:
     return json.dumps(schema, separators=(",", ":"))
 
 
-def _type(kind: pa.DataType, space: str) -> Any:
+def _type(kind: pa.DataType, namespace: str) -> Any:
+    """The Avro type of an Arrow type. Avro names a DECIMAL's type; `namespace` keeps the names of columns apart."""
     if kind in _LOGICAL:
         stored, logical = _LOGICAL[kind]
         return {"type": stored, "logicalType": logical}
     if pa.types.is_decimal(kind):
         decimal = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-        return {"type": "fixed", "name": "fixed", "namespace": space, "size": _bytes(kind.precision), **decimal}
+        return {"type": "fixed", "name": "fixed", "namespace": namespace, "size": _bytes(kind.precision), **decimal}
     if pa.types.is_list(kind):
-        return {"type": "array", "items": ["null", _type(kind.value_type, space)]}
+        return {"type": "array", "items": ["null", _type(kind.value_type, namespace)]}
     return _NAMES[kind]
 
 
 def _bytes(precision: int) -> int:
-    """The size in bytes of the largest number with `precision` digits."""
+    """The number of bytes of a signed integer that holds every number with `precision` digits."""
     return (int(10**precision - 1).bit_length() + 8) // 8
 
 
 def _sanitized(name: str) -> str:
-    """A name without the characters that Avro does not allow; they are replaced as Hudi replaces them."""
+    """The name with `__` in place of each character that Avro does not allow, as Hudi writes it."""
     return re.sub(r"[^A-Za-z0-9_]", "__", re.sub(r"^[^A-Za-z_]", "__", name))

@@ -22,13 +22,13 @@ from lakeingest.lake.hudi.table_form import Unfit
 RECORD, FILE_NAME = "_hoodie_record_key", "_hoodie_file_name"
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", RECORD, "_hoodie_partition_path", FILE_NAME)
 _BUCKET_DIGITS = 8
-_OF_OTHER_INDEXES = {b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"}
-_DATES_AS_THEY_ARE = {b"org.apache.spark.version": b"3.5.0"}  # by this alone Spark reads dates before 1582
+_BLOOM_FILTER_ENTRIES = {b"org.apache.hudi.bloomfilter", b"hoodie_bloom_filter_type_code"}
+_SPARK_VERSION = {b"org.apache.spark.version": b"3.5.0"}  # tells Spark the calendar of dates before 1582 in the file
 
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """The files with the rows of a bucket. `newest` is None before the first file."""
+    """A file group: the versions of a bucket's file. `newest` is the last one, None before the first is written."""
 
     bucket: int
     name: str
@@ -36,51 +36,55 @@ class FileGroup:
 
     @classmethod
     def new(cls, bucket: int) -> Self:
-        """A group without files. Its name begins with the bucket."""
+        """A group without files. Its name begins with the bucket's number, as the bucket index requires."""
         return cls(bucket, f"{bucket:0{_BUCKET_DIGITS}}{str(uuid.uuid4())[_BUCKET_DIGITS:]}", None)
 
     @classmethod
     def of(cls, file: File) -> Self:
-        """The group that has this newest file."""
+        """The group whose newest file is `file`. Raises ValueError if the file's name does not begin with a bucket."""
         name = file.name.partition("_")[0]
         return cls(int(name[:_BUCKET_DIGITS]), name, file)
 
 
-def groups_of(newest: Sequence[File], buckets: int) -> dict[int, FileGroup]:
-    """The file group of each bucket that has one.
+def groups_of(newest_files: Sequence[File], buckets: int) -> dict[int, FileGroup]:
+    """The file group of each bucket that has one. `newest_files` has the newest file of each group.
 
-    Raises Unfit where some group does not belong to a bucket below `buckets`, or two groups belong to the same one.
+    Raises Unfit if a group has no bucket, if its bucket is not below `buckets`, or if two groups have the same bucket.
     """
     try:
-        groups = {group.bucket: group for group in map(FileGroup.of, newest)}
+        groups = {group.bucket: group for group in map(FileGroup.of, newest_files)}
     except ValueError as error:
         raise Unfit from error
-    if len(groups) < len(newest) or any(bucket >= buckets for bucket in groups):
+    if len(groups) < len(newest_files) or any(bucket >= buckets for bucket in groups):
         raise Unfit
     return groups
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The rows of a file with Hudi's columns, and the entries of its footer."""
+    """The contents of a data file: its rows, with Hudi's own columns, and the metadata in its footer."""
 
     rows: pa.Table
     footer: Mapping[bytes, bytes]
 
     @classmethod
     def of(cls, file: File) -> Self:
-        """The contents of a file of the table."""
+        """Read a data file of the table."""
         with files.parquet(file) as opened:
             return cls(opened.read(), opened.metadata.metadata or {})
 
     def without_rows(self) -> "Contents":
-        """The contents with which the first file of another group begins."""
+        """Contents with the same columns and footer, and no rows: `previous` for the first file of another group."""
         return Contents(self.rows.slice(0, 0), self.footer)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """The next file of a group: its size in bytes, its rows, and how many keys are new, changed and deleted in it."""
+    """A file that was written as the newest one of its group.
+
+    `size` is in bytes, and `rows` is the number of rows. `inserted`, `updated` and `deleted` say how many rows the
+    changes of `write_next_file` affected; all rows of a group's first file are `inserted`.
+    """
 
     group: FileGroup
     name: str
@@ -92,7 +96,7 @@ class WrittenFile:
 
     @property
     def stat(self) -> dict[str, Any]:
-        """The entry for the file in the commit: the fields of Hudi's `HoodieWriteStat` that are not null."""
+        """The commit's entry for the file: the fields of Hudi's `HoodieWriteStat` that are not null."""
         previous = self.group.newest
         return {
             "fileId": self.group.name,
@@ -109,38 +113,39 @@ class WrittenFile:
         }
 
 
-def write_next(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
-    """Apply changes to the `previous` contents of a group, and write the result as its next file.
+def write_next_file(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
+    """Apply the changes to the `previous` contents, and write the result as the newest file of the group.
 
-    The changes have two more columns, RECORD and DELETED. If the table itself has a column DELETED, it is written like
-    the others. `previous` is the newest file, or the contents with which the first file begins. The new file is
-    durable, and not part of the table until the commit is completed. Raises Unfit where the changes have other columns
-    or values than a file of the table can have.
+    `previous` is the content of the group's newest file, or rows that replace that content; without rows, it only names
+    the columns. `changes` have the columns RECORD and DELETED; None: no changes. DELETED is written only if the table
+    itself has that column. The new file is durable, but not part of the table until the commit is completed. Raises
+    Unfit as `rows_for_file`.
     """
-    kept, updated, rows = previous.rows, 0, previous.rows.slice(0, 0)
+    unchanged, updated, new_rows = previous.rows, 0, previous.rows.slice(0, 0)
     if changes is not None:
-        kept = kept.filter(pc.invert(pc.is_in(kept[RECORD], value_set=changes[RECORD].combine_chunks())))
-        rows = stored(changes, commit.instant, group.bucket, previous.rows.schema, first=len(kept))
-        updated = pc.sum(pc.is_in(rows[RECORD], value_set=previous.rows[RECORD].combine_chunks())).as_py() or 0
+        unchanged = unchanged.filter(pc.invert(pc.is_in(unchanged[RECORD], value_set=changes[RECORD].combine_chunks())))
+        new_rows = rows_for_file(changes, commit.instant, group.bucket, previous.rows.schema, first=len(unchanged))
+        updated = pc.sum(pc.is_in(new_rows[RECORD], value_set=previous.rows[RECORD].combine_chunks())).as_py() or 0
     name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
-    whole = pa.concat_tables([kept, rows])
-    place = whole.schema.get_field_index(FILE_NAME)
-    whole = whole.set_column(place, whole.schema.field(place), pa.repeat(name, len(whole)))
+    rows = pa.concat_tables([unchanged, new_rows])
+    name_column = rows.schema.get_field_index(FILE_NAME)
+    rows = rows.set_column(name_column, rows.schema.field(name_column), pa.repeat(name, len(rows)))
     commit.mark(name, "CREATE" if group.newest is None else "MERGE")
     with files.written(commit.folder / name) as path:
-        footer = _footer(previous.footer, whole[RECORD])
-        pq.write_table(whole.replace_schema_metadata(footer), path, compression="zstd", store_schema=False)
+        footer = _footer(previous.footer, rows[RECORD])
+        pq.write_table(rows.replace_schema_metadata(footer), path, compression="zstd", store_schema=False)
         size = path.stat().st_size
     if group.newest is None:
-        return WrittenFile(group, name, size, len(whole), len(whole), 0, 0)
-    deleted = len(previous.rows) - len(kept) - updated
-    return WrittenFile(group, name, size, len(whole), len(rows) - updated, updated, deleted)
+        return WrittenFile(group, name, size, len(rows), len(rows), 0, 0)
+    deleted = len(previous.rows) - len(unchanged) - updated
+    return WrittenFile(group, name, size, len(rows), len(new_rows) - updated, updated, deleted)
 
 
-def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
-    """Rows that have RECORD, in the form of a file with this schema, numbered from `first` on.
+def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
+    """The rows with all columns of `schema`, the schema of a data file. Hudi's row numbers count from `first` on.
 
-    Deleted rows are left out if the schema has no DELETED. Raises Unfit for other columns, or values that do not fit.
+    The rows have RECORD. Rows that are DELETED are left out, unless the schema has DELETED. Raises Unfit if the rows
+    have a column that the schema does not have, or a value that does not fit the column's type.
     """
     if DELETED in rows.column_names and DELETED not in schema.names:
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
@@ -152,7 +157,7 @@ def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: 
         columns[RECORD_KEY] = rows[RECORD]
     if set(columns) - set(schema.names):
         raise Unfit
-    nulls = pa.nulls(len(rows))  # for dropped columns that the copy keeps
+    nulls = pa.nulls(len(rows))  # for columns that the source has dropped and the copy keeps
     try:
         return pa.table([columns.get(name, nulls) for name in schema.names], schema.names).cast(schema)
     except pa.ArrowInvalid as error:
@@ -160,7 +165,8 @@ def stored(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: 
 
 
 def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
-    """The entries of the previous footer, with the least and the greatest of these record keys."""
-    kept = {name: value for name, value in previous.items() if name not in _OF_OTHER_INDEXES}
-    ends = pc.min_max(keys).as_py() if len(keys) else {}
-    return _DATES_AS_THEY_ARE | kept | {f"hoodie_{end}_record_key".encode(): key.encode() for end, key in ends.items()}
+    """The entries of the previous footer, but the least and the greatest record key are those of `keys`."""
+    entries = {name: value for name, value in previous.items() if name not in _BLOOM_FILTER_ENTRIES}
+    extremes = pc.min_max(keys).as_py() if len(keys) else {}
+    key_entries = {f"hoodie_{name}_record_key".encode(): key.encode() for name, key in extremes.items()}
+    return _SPARK_VERSION | entries | key_entries

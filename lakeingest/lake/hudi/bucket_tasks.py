@@ -1,7 +1,7 @@
 """Writes the files of all buckets in tasks of Spark, for a table that is too large for one process.
 
-The first tasks read files of rows, and sort the rows by passes: a pass is a range of buckets. Each later task gets the
-rows of one pass, and writes the files of its buckets.
+The buckets are divided into ranges, which are called passes. First tasks read files of staging and divide their rows by
+pass. Then Spark shuffles the rows, and one task per pass writes the files of the pass's buckets.
 """
 
 import io
@@ -15,7 +15,7 @@ from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
 from lakeingest.lake.hudi.base_files import WrittenFile
 from lakeingest.lake.hudi.bucket_writer import BucketWriter
-from lakeingest.lake.hudi.by_bucket import bucket_numbers, by_number
+from lakeingest.lake.hudi.by_bucket import bucket_numbers, rows_by_number
 from lakeingest.lake.hudi.table_form import Unfit
 from lakeingest.lake.staged.changes import last_changes, read_all_rows
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Value = TypeVar("Value")
-_Part = tuple[int, bytes]  # the number of a first task, and its rows for a pass
+_Part = tuple[int, bytes]  # the number of a reading task, and its rows for one pass
 
 
 def write_in_tasks(
@@ -33,42 +33,45 @@ def write_in_tasks(
     merges: Sequence[Sequence[File]],
     passes: Sequence[range],
 ) -> list[WrittenFile]:
-    """Write the rows of these files after the changes of these merges, the oldest first.
+    """Write the rows of files of staging, with the changes of merges applied.
 
-    `rows` has the files that each first task reads together; one more task reads all changes. Raises Unfit where only
-    Hudi can write them.
+    `rows` has a group of files for each reading task. `merges` are the files of changes of each merge, the oldest merge
+    first; one more task reads all of these. `passes` are the ranges of buckets, all but the last of the same length.
+    Raises Unfit if only Hudi can write the rows.
     """
-    of_changes, step = len(rows), len(passes[0])  # the number of the task that reads changes; the buckets of a pass
+    changes_task, pass_length = len(rows), len(passes[0])  # the tasks before `changes_task` read rows
 
-    def deal(number: int) -> Iterator[tuple[int, _Part | Exception]]:
+    def divide(number: int) -> Iterator[tuple[int, _Part | Exception]]:
+        """Read the rows, or the changes, of the task `number`. Yield the number of each pass, with its part of them."""
         try:
             with storage_errors(str(writer.commit.folder)):
-                table = last_changes(merges, writer.key) if number == of_changes else read_all_rows(rows[number])
+                table = last_changes(merges, writer.key) if number == changes_task else read_all_rows(rows[number])
             if table is not None:
-                numbers = bucket_numbers(table, writer.key, writer.record_key, len(writer.groups)) // step
-                yield from ((at, (number, _packed(part))) for at, part in by_number(table, numbers).items())
+                pass_numbers = bucket_numbers(table, writer.key, writer.record_key, len(writer.groups)) // pass_length
+                yield from ((at, (number, _to_bytes(part))) for at, part in rows_by_number(table, pass_numbers).items())
         except (Unfit, LakeIngestError) as error:
             yield 0, error.with_traceback(None)  # as a value, so that Spark does not repeat the task
 
-    def write(at: int, dealt: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
+    def write(at: int, shuffled: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
+        """Write the files of the pass `at`."""
         try:
-            parts = {number: _unpacked(part) for number, part in _unless_failed(part for _, part in dealt)}
-            changes = parts.pop(of_changes, None)
-            changed = {} if changes is None else writer.by_bucket(changes)
-            ordered = [parts[number] for number in sorted(parts)]  # Spark hands them over in any order
-            together = pa.concat_tables(ordered, promote_options="default") if ordered else None
+            parts = {number: _of_bytes(part) for number, part in _values_of(part for _, part in shuffled)}
+            changes = parts.pop(changes_task, None)
+            changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
+            ordered = [parts[number] for number in sorted(parts)]  # Spark delivers the parts in any order
+            pass_rows = pa.concat_tables(ordered, promote_options="default") if ordered else None
             with storage_errors(str(writer.commit.folder)):
-                written = writer.write(passes[at], together, changed)
+                written = writer.write(passes[at], pass_rows, changes_by_bucket)
             yield from written
         except (Unfit, LakeIngestError) as error:
             yield error.with_traceback(None)
 
-    tasks = spark.sparkContext.parallelize(range(of_changes + 1), of_changes + 1).flatMap(deal)
-    return _unless_failed(tasks.partitionBy(len(passes)).mapPartitionsWithIndex(write).collect())
+    tasks = spark.sparkContext.parallelize(range(changes_task + 1), changes_task + 1).flatMap(divide)
+    return _values_of(tasks.partitionBy(len(passes)).mapPartitionsWithIndex(write).collect())
 
 
-def _unless_failed(outcomes: Iterable[Value | Exception]) -> list[Value]:
-    """The outcomes of tasks. The first one that is an error is raised."""
+def _values_of(outcomes: Iterable[Value | Exception]) -> list[Value]:
+    """The values among the outcomes of tasks. If an outcome is an error, the first error is raised."""
     values: list[Value] = []
     for outcome in outcomes:
         if isinstance(outcome, Exception):
@@ -77,12 +80,12 @@ def _unless_failed(outcomes: Iterable[Value | Exception]) -> list[Value]:
     return values
 
 
-def _packed(rows: pa.Table) -> bytes:
+def _to_bytes(rows: pa.Table) -> bytes:
     target = io.BytesIO()
     with pa.ipc.new_stream(target, rows.schema) as stream:
         stream.write_table(rows)
     return target.getvalue()
 
 
-def _unpacked(contents: bytes) -> pa.Table:
+def _of_bytes(contents: bytes) -> pa.Table:
     return pa.ipc.open_stream(contents).read_all()

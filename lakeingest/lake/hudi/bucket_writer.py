@@ -1,12 +1,12 @@
-"""Writes the files of some buckets, for a commit that has all rows of a table."""
+"""Writes the files of some buckets, for a commit that replaces all rows of a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeingest.lake.hudi.base_files import Contents, FileGroup, WrittenFile, stored, write_next
-from lakeingest.lake.hudi.by_bucket import by_bucket
+from lakeingest.lake.hudi.base_files import Contents, FileGroup, WrittenFile, rows_for_file, write_next_file
+from lakeingest.lake.hudi.by_bucket import rows_by_bucket
 from lakeingest.lake.hudi.commit import Commit
 
 
@@ -14,7 +14,8 @@ from lakeingest.lake.hudi.commit import Commit
 class BucketWriter:
     """Writes files of buckets for a commit.
 
-    It has each bucket's file group, the files' columns, the key and the record key.
+    `groups` has the file group of each bucket. `schema` is that of the data files. `key` and `record_key` are names of
+    columns.
     """
 
     commit: Commit
@@ -23,22 +24,25 @@ class BucketWriter:
     key: tuple[str, ...]
     record_key: tuple[str, ...]
 
-    def write(self, within: range, rows: pa.Table | None, changed: Mapping[int, pa.Table]) -> list[WrittenFile]:
-        """Write the files of these buckets: their `rows`, with the changes in `changed` by bucket.
+    def write(
+        self, buckets: range, rows: pa.Table | None, changes_by_bucket: Mapping[int, pa.Table]
+    ) -> list[WrittenFile]:
+        """Write the files of a range of buckets: the `rows`, which are of these buckets, with the changes applied.
 
-        It may be repeated: the files have the same names and rows. Raises Unfit as `write_next`.
+        A repeated call writes files with the same names and rows. Raises Unfit as `write_next_file`.
         """
-        rows_by_bucket = {} if rows is None else self.by_bucket(rows)
+        of_buckets = {} if rows is None else self.rows_by_bucket(rows)
         written = []
-        for bucket in within:
-            group, previous = self.groups[bucket], self.schema.empty_table()
-            if group.newest is None and bucket not in rows_by_bucket and bucket not in changed:
-                continue  # a bucket that has no rows needs no file
-            if bucket in rows_by_bucket:
-                previous = stored(rows_by_bucket[bucket], self.commit.instant, bucket, self.schema)
-            written.append(write_next(self.commit, group, Contents(previous, {}), changed.get(bucket)))
+        for bucket in buckets:
+            group, new_rows = self.groups[bucket], self.schema.empty_table()
+            if group.newest is None and bucket not in of_buckets and bucket not in changes_by_bucket:
+                continue  # a bucket without rows needs no file, unless a file with old rows has to be replaced
+            if bucket in of_buckets:
+                new_rows = rows_for_file(of_buckets[bucket], self.commit.instant, bucket, self.schema)
+            changes = changes_by_bucket.get(bucket)
+            written.append(write_next_file(self.commit, group, Contents(new_rows, footer={}), changes))
         return written
 
-    def by_bucket(self, rows: pa.Table) -> dict[int, pa.Table]:
-        """The rows or changes of each bucket. Raises Unfit as `record_texts`."""
-        return by_bucket(rows, self.key, self.record_key, len(self.groups))
+    def rows_by_bucket(self, rows: pa.Table) -> dict[int, pa.Table]:
+        """The rows, or changes, of each bucket that has any. Raises Unfit as `record_texts`."""
+        return rows_by_bucket(rows, self.key, self.record_key, len(self.groups))

@@ -1,4 +1,7 @@
-"""The bucket of a record key, whose file group has the row: Hudi's `BucketIdentifier`, of its bucket index."""
+"""The bucket of a record key, as Hudi's bucket index computes it (`BucketIdentifier`).
+
+The file group of the bucket has the row with this key.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +12,8 @@ import pyarrow as pa
 def buckets_of(parts: Sequence[pa.Array], count: int) -> np.ndarray:
     """The bucket of each key, from 0 to `count` - 1: Java's `List.hashCode` of the key's parts, without the sign.
 
-    Each array has one part of all keys. The texts are ASCII, so a byte is a `char` of Java.
+    `parts` has an array for each part of the key, with the texts of all keys. The texts are ASCII, so each byte is one
+    `char` of Java.
     """
     hashes = np.ones(len(parts[0]), np.uint32)
     for part in parts:
@@ -18,15 +22,15 @@ def buckets_of(parts: Sequence[pa.Array], count: int) -> np.ndarray:
 
 
 def _hash_codes(texts: pa.Array) -> np.ndarray:
-    """Java's `String.hashCode` of each text. All texts are taken at once, letter by letter."""
+    """Java's `String.hashCode` of each text. NumPy handles the first letters of all texts at once, then the second."""
     strings = texts.cast(pa.large_string())
-    _, ends, letters = strings.buffers()
-    places = np.frombuffer(ends, np.int64)[strings.offset : strings.offset + len(strings) + 1]
-    starts, lengths = places[:-1], np.diff(places)
-    contents = np.frombuffer(letters, np.uint8) if letters is not None else np.zeros(0, np.uint8)
+    _, offsets_buffer, letters_buffer = strings.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64)[strings.offset : strings.offset + len(strings) + 1]
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    letters = np.frombuffer(letters_buffer, np.uint8) if letters_buffer is not None else np.zeros(0, np.uint8)
     hashes = np.zeros(len(strings), np.uint32)
-    longer = np.arange(len(strings))
-    for place in range(int(lengths.max(initial=0))):
-        longer = longer[lengths[longer] > place]
-        hashes[longer] = hashes[longer] * np.uint32(31) + contents[starts[longer] + place]
+    longer = np.arange(len(strings))  # the texts that have a letter number `index`
+    for index in range(int(lengths.max(initial=0))):
+        longer = longer[lengths[longer] > index]
+        hashes[longer] = hashes[longer] * np.uint32(31) + letters[starts[longer] + index]
     return hashes

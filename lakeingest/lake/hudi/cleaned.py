@@ -1,8 +1,8 @@
-"""Entries in the timeline for files that were removed: Hudi refuses new queries on commits before an instant.
+"""Cleanings in the timeline: by them, Hudi refuses new queries on commits whose files were deleted.
 
-Without such an entry Hudi would answer a query (`as.of.instant`) with the rows of the files that are left. Source:
-Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas `HoodieCleanerPlan` and
-`HoodieCleanMetadata`.
+Without a cleaning, Hudi would answer such a query (`as.of.instant`) with the rows of the remaining files, which are not
+all rows. Source: Hudi's technical specification for version 9 of a table, "Timeline", and its Avro schemas
+`HoodieCleanerPlan` and `HoodieCleanMetadata`.
 """
 
 import io
@@ -68,25 +68,25 @@ _METADATA = fastavro.parse_schema(
 )
 
 
-def earliest(folder: File) -> str:
-    """The first instant whose files no cleaning in the timeline has removed; '' if there is no cleaning."""
+def earliest_readable(folder: File) -> str:
+    """The earliest commit that has all its files, by the timeline's cleanings; '' if no cleaning names a commit."""
     instants = [""]
     for file in timeline(folder, "*_*.clean"):
         try:
             with metadata_of(file) as metadata:
                 instants.append(str(metadata.get("earliestCommitToRetain") or ""))
-        except FileNotFoundError:
+        except FileNotFoundError:  # a run has archived the cleaning since its name was read
             continue
     return max(instants)
 
 
-def refuse_before(folder: File, first: str, last: str) -> None:
-    """Let Hudi refuse queries of commits before the `first` one, whose files may be gone.
+def refuse_queries_before(folder: File, first: str, last: str) -> None:
+    """Let Hudi refuse queries on commits before the instant `first`, because their files will be deleted.
 
-    It does that once the timeline has a clean that retains the commits from there on: so one that deletes nothing is
-    written. `last` is the newest commit.
+    This writes a cleaning into the timeline that deletes nothing and retains the commits from `first` on. `last` is the
+    newest commit.
     """
-    place, begun = folder / ".hoodie" / "timeline", next_moment(folder)
+    timeline_folder, begun = folder / ".hoodie" / "timeline", next_moment(folder)
     retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}
     plan = {"earliestInstantToRetain": retained, "lastCompletedCommitTimestamp": last, "policy": _POLICY, "version": 2}
     metadata = {
@@ -98,9 +98,9 @@ def refuse_before(folder: File, first: str, last: str) -> None:
         "partitionMetadata": {},
         "version": 2,
     }
-    (place / f"{begun}.clean.requested").put(_avro(_PLAN, plan))
-    (place / f"{begun}.clean.inflight").put(b"")
-    (place / f"{begun}_{next_moment(folder)}.clean").put(_avro(_METADATA, metadata))
+    (timeline_folder / f"{begun}.clean.requested").put(_avro(_PLAN, plan))
+    (timeline_folder / f"{begun}.clean.inflight").put(b"")
+    (timeline_folder / f"{begun}_{next_moment(folder)}.clean").put(_avro(_METADATA, metadata))
 
 
 def _avro(schema: Any, doc: dict[str, Any]) -> bytes:

@@ -1,8 +1,9 @@
 """A commit that lakeingest itself writes into a table's timeline, by the protocol of Hudi's writers.
 
-The order is: requested, inflight; for each data file first its marker; last the completed commit, which readers see.
-The next writer rolls back a commit that was not completed: Hudi by the markers, and `roll_back` by the files' names.
-Source: Hudi's technical specification for version 9 of a table, "Timeline" and "Markers".
+A writer first writes the entries `requested` and `inflight`. Then it writes the data files, each after a marker file
+with its name. Last it writes the completed commit, which readers see. The next writer rolls back an incomplete commit:
+Hudi finds its data files by the markers, and `roll_back` by the files' names. Source: Hudi's technical specification
+for version 9 of a table, "Timeline" and "Markers".
 """
 
 import io
@@ -21,7 +22,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import DIGITS, MOMENT, moment, timeline
 
-SCHEMA = "schema"  # the property with the table's columns, in Avro
+SCHEMA = "schema"  # the property of a commit that has the table's Avro schema
 
 
 def _nullable(kind: Any, *names: str) -> list[dict[str, Any]]:
@@ -52,7 +53,7 @@ _STAT = _record(
         *_nullable("long", *_COUNTS, *_ZEROS),
     ],
 )
-_METADATA = fastavro.parse_schema(  # the fields that have a value; for readers, the others are null
+_METADATA = fastavro.parse_schema(  # only the fields that have a value: Hudi reads a missing field as null
     {
         **_record(
             "HoodieCommitMetadata",
@@ -70,14 +71,14 @@ _METADATA = fastavro.parse_schema(  # the fields that have a value; for readers,
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that is under way on the table in a folder. Its instant is the time when it began, in UTC."""
+    """An incomplete commit on the table in `folder`. `instant` is the time when the commit began, in UTC."""
 
     folder: File
     instant: str
 
     @classmethod
     def begin(cls, folder: File) -> Self:
-        """Begin a commit, of which readers see nothing yet."""
+        """Begin a commit, which readers do not see until it is completed."""
         commit = cls(folder, next_moment(folder))
         commit._markers.make_folder()
         for step in ("commit.requested", "inflight"):
@@ -85,13 +86,16 @@ class Commit:
         return commit
 
     def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:
-        """Note that a data file is written next. CREATE: it is the first file of its group; MERGE: it is not."""
+        """Write the marker of a data file that is about to be written.
+
+        `kind` is CREATE for the first file of a group, and MERGE for a later one.
+        """
         (self._markers / f"{name}.marker.{kind}").write(b"")
 
     def complete(self, operation: str, written: Sequence[Mapping[str, Any]], properties: Mapping[str, str]) -> bool:
-        """Let readers see the commit. False where another run has rolled it back.
+        """Complete the commit, so that readers see it. Returns False if another run has rolled it back.
 
-        `operation` is Hudi's name for the kind of commit, `written` has the `HoodieWriteStat` of each written file.
+        `operation` is Hudi's name for the kind of commit. `written` has the `HoodieWriteStat` of each written file.
         """
         stats = [{**dict.fromkeys(_ZEROS, 0), **stat} for stat in written]
         metadata = {"partitionToWriteStats": {"": stats}, "compacted": False, "extraMetadata": properties}
@@ -113,45 +117,50 @@ class Commit:
 
 
 def roll_back(folder: File) -> None:
-    """Remove the files of commits that were begun and not completed, then their entries in the timeline.
+    """Delete the files of incomplete commits, then the entries of these commits in the timeline.
 
-    Their writers do not complete them after that, because a completion asserts that its commit is still begun.
+    A writer that is still at work on such a commit cannot complete it later: `Commit.complete` needs the entry
+    `inflight`.
     """
     entries = [file.name.split(".", 1) for file in timeline(folder, "*.*")]
     completed = {times.partition("_")[0] for times, _ in entries if "_" in times}
-    pending = {times for times, kind in entries if kind == "commit.requested"} - completed
-    for instant in sorted(pending):
+    incomplete = {times for times, kind in entries if kind == "commit.requested"} - completed
+    for instant in sorted(incomplete):
         files.delete_all(folder.listed(f"*_{instant}.parquet*"))
         for step in ("inflight", "commit.requested"):
             (folder / ".hoodie" / "timeline" / f"{instant}.{step}").delete()
-    markers = folder / ".hoodie" / ".temp"  # also those of a commit whose process ended just after its completion
+    markers = folder / ".hoodie" / ".temp"  # a process that ends just after its completed commit leaves markers, too
     files.delete_all([markers, *markers.tree()])
 
 
-def behind(folder: File) -> timedelta:
-    """How far this machine's clock is behind the last moment in the timeline, whose writer may have another clock."""
-    times = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
-    last = max((time for pair in times for time in pair.split("_")), default="")[:DIGITS]
+def clock_lag(folder: File) -> timedelta:
+    """The time by which this machine's clock is behind the last time in the timeline; zero if it is not behind.
+
+    Another machine, whose clock may be ahead, may have written the last time.
+    """
+    names = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
+    last = max((time for name in names for time in name.split("_")), default="")[:DIGITS]
     return max(timedelta(0), moment(last) - datetime.now(UTC)) if last else timedelta(0)
 
 
 def await_clock(table: TableId, folder: File) -> None:
-    """Wait until a commit that Hudi writes now is the last one: Hudi names it by the clock, whatever the timeline has.
+    """Wait until this machine's clock is after the last time in the timeline.
 
-    Raises ClockBehind if that would take more than a minute.
+    Hudi takes the instant of a commit from the clock alone. So if Hudi wrote a commit now, that would not be the last
+    one of the timeline. Raises ClockBehind if the wait would take more than a minute.
     """
-    late = behind(folder)
-    if late > NEAR:
-        difference = spoken(late.total_seconds())
+    lag = clock_lag(folder)
+    if lag > NEAR:
+        difference = spoken(lag.total_seconds())
         raise ClockBehind(
             f"{table}: this machine's clock is {difference} behind the last commit of the copy; only Hudi can write the"
             " next one, and that would be before it: set the clock that is wrong"
         )
-    time.sleep(late.total_seconds())
+    time.sleep(lag.total_seconds())
 
 
 def next_moment(folder: File) -> str:
-    """The present moment, or a millisecond after the last moment in the timeline."""
-    late = behind(folder)
-    now = datetime.now(UTC) + (late and late + timedelta(milliseconds=1))
+    """The present time as an instant; if the clock is behind, a millisecond after the last time in the timeline."""
+    lag = clock_lag(folder)
+    now = datetime.now(UTC) + (lag and lag + timedelta(milliseconds=1))
     return f"{now:{MOMENT}}"[:DIGITS]

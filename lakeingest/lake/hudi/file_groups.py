@@ -1,4 +1,4 @@
-"""The files that readers of a Hudi table read: the newest one of each file group."""
+"""The data files that readers of a Hudi table read: the newest file of each file group."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,20 +10,20 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.timeline import metadata_of, timeline, writes
 
-_AT_ONCE = 16  # how many commits are read, or files looked at, at the same time
-_visible: dict[str, tuple[str, dict[str, File]]] = {}  # by folder: a commit, and its file of each file group
+_AT_ONCE = 16  # the number of threads that read commits, or the sizes of files
+_known_files: dict[str, tuple[str, dict[str, File]]] = {}  # by folder: a commit, and its visible file of each group
 
 
 def assert_whole(table: TableId, folder: File) -> None:
-    """Raises StateUnreadable unless the newest file of each group exists with the length that its commit recorded.
+    """Raises StateUnreadable unless the newest file of each group exists and has the size that its commit recorded.
 
-    Only commits of the active timeline are looked at (Hudi's `HoodieWriteStat`: `fileId`, `path`, `fileSizeInBytes`). A
-    file whose commit was archived is not checked: no later commit wrote its group.
+    The sizes are in the commits of the active timeline (Hudi's `HoodieWriteStat`: `fileId`, `path`, `fileSizeInBytes`).
+    So a group that only archived commits wrote is not checked.
     """
-    newest = _newest(folder).values()
+    newest_files = _newest_files(folder).values()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        sizes = pool.map(_size, [file for file, _, _ in newest])
-    for (file, size, begun), actual in zip(newest, sizes, strict=True):
+        actual_sizes = pool.map(_size, [file for file, _, _ in newest_files])
+    for (file, size, begun), actual in zip(newest_files, actual_sizes, strict=True):
         if actual != size:
             damage = "is gone" if actual is None else f"has {actual} bytes instead of {size}"
             raise StateUnreadable(
@@ -33,80 +33,87 @@ def assert_whole(table: TableId, folder: File) -> None:
 
 
 def visible_files(folder: File, instant: str) -> list[File]:
-    """The files that have the rows as of a commit.
+    """The data files with the rows of the table as of the commit `instant`.
 
-    Thousands of older files may be in the folder, so it is listed only once. If the files of an earlier commit are
-    known, the later commits of the timeline say which files they replaced.
+    The folder can have thousands of older files, so this process lists the folder only once, and remembers the files of
+    one commit. Later commits of the timeline say which of these files they have replaced.
     """
     commits = {begun: file for _, begun, file in sorted(writes(folder))}
-    last, groups = _visible.get(str(folder), ("", {}))
-    if last in commits and last <= instant:
-        since = [file for begun, file in commits.items() if last < begun <= instant]
+    known_instant, groups = _known_files.get(str(folder), ("", {}))
+    if known_instant in commits and known_instant <= instant:
+        later_commits = [file for begun, file in commits.items() if known_instant < begun <= instant]
         try:
-            later = {stat["fileId"]: folder / stat["path"] for file in since for stat in _written(file)}
-            groups = groups | dict(zip(later, files.looked_at(later.values()), strict=True))
-        except FileNotFoundError:  # another run archived a commit since its name was read
-            groups = _listed(folder, instant)
+            stats = [stat for commit in later_commits for stat in _read_write_stats(commit)]
+            replaced = {stat["fileId"]: folder / stat["path"] for stat in stats}
+            groups = groups | dict(zip(replaced, files.looked_at(replaced.values()), strict=True))
+        except FileNotFoundError:  # another run archived a commit since the timeline was listed
+            groups = _list_files(folder, instant)
     else:
-        groups = _listed(folder, instant)
+        groups = _list_files(folder, instant)
     if instant in commits:
-        _visible[str(folder)] = instant, groups
+        _known_files[str(folder)] = instant, groups
     return sorted(groups.values(), key=str)
 
 
-def _listed(folder: File, instant: str) -> dict[str, File]:
-    """For each file group the file that a commit reads.
+def _list_files(folder: File, instant: str) -> dict[str, File]:
+    """The file of each file group that a reader of the commit `instant` reads, found by listing the folder.
 
-    A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. A file of an
-    incomplete write is passed over: its instant is in the active timeline, and not completed. Other entries of the
-    timeline, such as a cleaning, may be older than archived commits, and do not count.
+    A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. The file counts if
+    that commit is completed in the active timeline, or archived. An archived commit is older than the first write of
+    the active timeline. Cleanings, rollbacks, savepoints and restores are not writes: they can be older than archived
+    commits.
     """
     completed = {begun for _, begun, _ in writes(folder)}
-    others = ("clean", "rollback", "savepoint", "restore")
+    no_writes = ("clean", "rollback", "savepoint", "restore")
     entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
-    first = min((times.partition("_")[0] for times, _, kind in entries if not kind.startswith(others)), default="")
+    first_write = min(
+        (times.partition("_")[0] for times, _, kind in entries if not kind.startswith(no_writes)), default=""
+    )
     newest: dict[str, tuple[str, File]] = {}
     for file in folder.listed("*.parquet"):
         group, _, begun = file.stem.split("_")
-        is_complete = begun in completed or begun < first
+        is_complete = begun in completed or begun < first_write
         if is_complete and begun <= instant and begun > newest.get(group, ("",))[0]:
             newest[group] = begun, file
     return {group: file for group, (_, file) in newest.items()}
 
 
 def _size(file: File) -> int | None:
-    """The length of a file in bytes; None where it does not exist."""
+    """The size of a file in bytes; None if it does not exist."""
     try:
         return file.size()
     except FileNotFoundError:
         return None
 
 
-def _newest(folder: File) -> dict[str, tuple[File, int, str]]:
-    """For each file group its newest file, the length in bytes, and the commit that wrote it."""
-    by_group: dict[str, tuple[File, int, str]] = {}
+def _newest_files(folder: File) -> dict[str, tuple[File, int, str]]:
+    """The newest file of each file group, with its size in bytes and the commit that wrote it.
+
+    Groups that only archived commits wrote are missing.
+    """
+    newest: dict[str, tuple[File, int, str]] = {}
     commits = sorted(writes(folder), reverse=True)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        written = pool.map(_stats, [file for _, _, file in commits])
-    for (_, begun, _), stats in zip(commits, written, strict=True):
+        stats_of_commits = pool.map(_write_stats, [file for _, _, file in commits])
+    for (_, begun, _), stats in zip(commits, stats_of_commits, strict=True):
         for stat in stats:
-            by_group.setdefault(stat["fileId"], (folder / stat["path"], stat["fileSizeInBytes"], begun))
-    return by_group
+            newest.setdefault(stat["fileId"], (folder / stat["path"], stat["fileSizeInBytes"], begun))
+    return newest
 
 
-def _stats(commit: File) -> list[Any]:
-    """The entries of a commit for the files that it wrote; none if another run archived it since its name was read."""
+def _write_stats(commit: File) -> list[Any]:
+    """`_read_write_stats`, but an empty list if another run archived the commit since the timeline was listed."""
     try:
-        return _written(commit)
+        return _read_write_stats(commit)
     except FileNotFoundError:
         return []
 
 
-def _written(commit: File) -> list[Any]:
-    """The entries of a commit for the files that it wrote. Raises FileNotFoundError where it was archived."""
+def _read_write_stats(commit: File) -> list[Any]:
+    """The entries of a commit for the files that it wrote. Raises FileNotFoundError if the commit was archived."""
     with metadata_of(commit) as metadata:
         stats = [stat for stats in (metadata["partitionToWriteStats"] or {}).values() for stat in stats]
-        written = [stat for stat in stats if stat["path"]]  # empty where a write left the group without a file
-        for stat in written:
-            joined(str(commit), stat["path"])  # ValueError: our tables have no partitions, and other files are not read
-        return written
+        with_files = [stat for stat in stats if stat["path"]]  # empty if a write left the group without a file
+        for stat in with_files:
+            joined(str(commit), stat["path"])  # raises ValueError unless it is a file's name: we make no partitions
+        return with_files

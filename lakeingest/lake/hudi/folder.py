@@ -1,7 +1,7 @@
-"""The folder of a Hudi table: it has the table's name; until the first publish the table is in a folder beside it.
+"""The folder of a Hudi table. It has the table's name; until the first publish, the table is in a folder beside it.
 
-On a disk the first publish ends with a rename. An object store has none: the files are copied, and last the one without
-which the folder is no table. So readers find the whole table, or none.
+On a disk, the first publish ends with a rename of that folder. An object store has no rename: the files are copied, and
+`hoodie.properties`, without which a folder is no table, is copied last. So readers find the whole table, or no table.
 """
 
 import errno
@@ -21,9 +21,9 @@ from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.files.stored import Stored
 from lakeingest.lake.hudi.file_groups import visible_files
-from lakeingest.lake.hudi.options import RECORD_KEY_MARK
+from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
 from lakeingest.lake.hudi.table_form import PARTITION, PROPERTIES, declare_record_key
-from lakeingest.lake.hudi.timeline import Instant, newest
+from lakeingest.lake.hudi.timeline import Instant, our_last_commit
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.ownership import PIPELINE, Ownership
 from lakeingest.lake.refusals import not_ours, stale
@@ -31,8 +31,8 @@ from lakeingest.lake.refusals import not_ours, stale
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CLOCK_SECONDS = 2.0  # by so much a file's time may lag behind the clock
-_AT_ONCE = 16  # how many files are copied at the same time
+CLOCK_SECONDS = 2.0  # the modification time of a file can be earlier than the clock by this much
+_AT_ONCE = 16  # the number of files that are copied at the same time
 
 
 def location(file: File) -> str:
@@ -41,13 +41,13 @@ def location(file: File) -> str:
 
 
 def is_table(folder: File) -> bool:
-    """Whether Hudi takes a folder for a table."""
+    """Whether there is a Hudi table in the folder."""
     return (folder / ".hoodie").is_dir() if isinstance(folder, Local) else (folder / PROPERTIES).exists()
 
 
 @dataclass(frozen=True, slots=True)
 class TableFolder:
-    """The folder of a table. `ownership` is None where it does not matter whose the copy is."""
+    """The folder of a table: `final` has the table's name. With `ownership`, copies of other pipelines are refused."""
 
     table: TableId
     final: File
@@ -55,118 +55,131 @@ class TableFolder:
 
     @property
     def building(self) -> File:
-        """The folder until the first publish."""
+        """The folder that the table is in until the first publish."""
         return self.final.parent / (self.final.name + BUILDING)
 
     @property
-    def place(self) -> File:
-        """The folder where the table is now."""
-        return self.final if self._is_named() else self.building
+    def current(self) -> File:
+        """The folder that the table is in now: `final` or `building`."""
+        return self.final if self._has_final_name() else self.building
 
     def published(self) -> Instant | None:
-        """The commit that readers see, or will see when the first publish is finished; None when there is none.
+        """The commit that readers see; after an interrupted first publish, the commit that they will see.
+
+        None: nothing is published.
 
         Raises:
             NotOurTable: the folder is no copy of the table.
-            ForeignWrite: someone else wrote to it after our last commit.
-            NotOurCopy: it is the copy of another pipeline, or another pipeline makes the first copy.
+            ForeignWrite: someone else wrote to the table after our last commit.
+            NotOurCopy: the copy, or the claim file of a first copy, belongs to another pipeline.
 
         """
-        instant = self._newest()
+        instant = self._last_commit()
         properties = self.claimed() if instant is None else instant.properties
         if self.ownership is not None and properties is not None:
             self.ownership.assert_ours(self.table, properties)
         return instant
 
     def claimed(self) -> Mapping[str, str] | None:
-        """The owner property of the pipeline that makes the first copy; None if no pipeline does."""
+        """The content of the claim file: the owner property of the pipeline that makes the first copy.
+
+        None: there is no claim file. A damaged claim file has the owner '', which is no pipeline.
+        """
         try:
-            return {PIPELINE: str(files.document(self._claim)[PIPELINE])}
+            return {PIPELINE: str(files.document(self._claim_file)[PIPELINE])}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, TypeError):
             return {PIPELINE: ""}
 
     def claim(self) -> None:
-        """Begin the first copy. Of several pipelines one can: raises NotOurCopy when another one has begun it."""
+        """Write the claim file: this pipeline begins the first copy. Only one pipeline can create the file.
+
+        Raises NotOurCopy if another pipeline has created it.
+        """
         if self.ownership is None:
             return
-        self._claim.parent.make_folder()
-        mine = self.ownership.marks({})
-        if not self._claim.create(mine) and (others := self.claimed()) is not None:
-            self.ownership.assert_ours(self.table, others)
-            self._claim.put_document(mine)
+        self._claim_file.parent.make_folder()
+        our_claim = self.ownership.marks({})
+        if not self._claim_file.create(our_claim) and (present_claim := self.claimed()) is not None:
+            self.ownership.assert_ours(self.table, present_claim)
+            self._claim_file.put_document(our_claim)
 
     def claim_for(self, owner: Owner) -> None:
-        """Give the first copy to this pipeline, whichever one has begun it."""
-        self._claim.parent.make_folder()
-        self._claim.put_document({PIPELINE: owner.to_text()})
+        """Make `owner` the owner in the claim file, whichever pipeline has created the file."""
+        self._claim_file.parent.make_folder()
+        self._claim_file.put_document({PIPELINE: owner.to_text()})
 
     @property
-    def _claim(self) -> File:
+    def _claim_file(self) -> File:
         return self.final.parent / f"{self.final.name}.lakeingest.json"
 
-    def _newest(self) -> Instant | None:
+    def _last_commit(self) -> Instant | None:
+        """Our last commit in `final`; if that is no table, our last commit in `building`, or None without one.
+
+        Raises NotOurTable if something else has the final folder.
+        """
         if is_table(self.final):
-            return newest(self.table, self.final)
-        published = newest(self.table, self.building, building=True) if is_table(self.building) else None
-        if self._is_taken(published):
+            return our_last_commit(self.table, self.final)
+        published = our_last_commit(self.table, self.building, building=True) if is_table(self.building) else None
+        if self._is_final_taken(published):
             raise not_ours(str(self.final), self.table)
         return published
 
     def shows(self, version: int) -> bool:
-        """Whether readers see this commit of staging."""
+        """Whether readers see the commit of staging with this version."""
         published = self.published()
         return published is not None and published.version == version
 
     def give_name(self) -> None:
-        """Give the table its final name. Raises NotOurTable when something else has it."""
+        """Rename or copy the table to its final folder. Raises NotOurTable if something else has that name."""
         if isinstance(self.final, Local):
-            self._rename(self.final)
+            self._rename_to(self.final)
         else:
-            self._copy(self.final)
-            self._forget_building()
+            self._copy_to(self.final)
+            self._unmake_building()
 
-    def name_record_key(self, published: Instant | None) -> None:
-        """Write the record key that this commit gave the rows into the table's properties.
+    def declare_record_key_of(self, published: Instant | None) -> None:
+        """Write the record key of the commit's rows into the table's properties, if the commit names the record key.
 
-        Readers do not need the property. If a run ends after the commit and before this, the next run does it.
+        Readers do not need the property. If a run ends between the commit and this step, the next run repeats the step.
         """
-        if published is not None and RECORD_KEY_MARK in published.properties:
-            declare_record_key(self.place, published.names(RECORD_KEY_MARK))
+        if published is not None and RECORD_KEY_COLUMNS in published.properties:
+            declare_record_key(self.current, published.names(RECORD_KEY_COLUMNS))
 
     def finish(self, published: Instant) -> None:
-        """Finish the interrupted publish of this commit."""
-        if not self._is_named():
+        """Complete the publish of this commit, if it was interrupted after the commit."""
+        if not self._has_final_name():
             self.give_name()
         elif isinstance(self.final, Stored):
-            self._forget_building()
-        self.name_record_key(published)
+            self._unmake_building()
+        self.declare_record_key_of(published)
 
     def make_durable(self, since: float) -> None:
-        """Make the files durable that were written since then, in seconds since 1970.
+        """Sync the files that were written after the time `since`, in seconds since 1970.
 
-        A store's files are durable already. Of the data files only the visible ones are synced: thousands of older ones
-        may be in the folder.
+        Files in an object store are durable already. Of the data files only the visible ones are synced, because the
+        folder can have thousands of older ones.
         """
         if not isinstance(self.final, Local):
             return
         published = self.published()
-        seen = [] if published is None else visible_files(self.final, published.time)
-        names = [PARTITION, *(file.name for file in seen)]
+        data_files = [] if published is None else visible_files(self.final, published.time)
+        names = [PARTITION, *(file.name for file in data_files)]
         sync_tree(self.final / ".hoodie", since - CLOCK_SECONDS)
-        changed = [self.final / name for visible in names for name in (visible, f".{visible}.crc")]
-        sync_changed([*changed, self.final, self.final.parent], since - CLOCK_SECONDS)
+        with_checksums = [self.final / variant for name in names for variant in (name, f".{name}.crc")]
+        sync_changed([*with_checksums, self.final, self.final.parent], since - CLOCK_SECONDS)
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
-        """Remove the folder of the first publish, unless it is another table's. The table must not be in it.
+        """Delete the folder `building`, unless the copy of another table is in it.
 
-        In a store only Hadoop knows the objects that stand for folders; without Spark they stay.
+        Callers know that readers need no commit of this table in it. An object store can have objects that stand for
+        folders; only Hadoop deletes such objects, so they stay without Spark.
         """
         if is_table(self.building):
             try:
-                newest(self.table, self.building, building=True)
-            except LakeIngestError:  # the source has a table of this name, or someone wrote to it
+                our_last_commit(self.table, self.building, building=True)
+            except LakeIngestError:  # a table of the source has the name of this folder, or someone else wrote to it
                 return
         if spark is None or isinstance(self.building, Local):
             files.delete_all([self.building, *self.building.tree()])
@@ -175,37 +188,47 @@ class TableFolder:
             path = context._jvm.org.apache.hadoop.fs.Path(location(self.building))  # noqa: SLF001 - no public way
             path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
 
-    def _is_named(self) -> bool:
+    def _has_final_name(self) -> bool:
         return self.final.exists() if isinstance(self.final, Local) else is_table(self.final)
 
-    def _forget_building(self) -> None:
-        """Let the copy be the only table. Otherwise the one in the other folder would be found again after a drop."""
+    def _unmake_building(self) -> None:
+        """Delete the properties in `building`, so that this folder is no table any more.
+
+        Otherwise a run would find the old table there after someone has dropped the copy.
+        """
         (self.building / PROPERTIES).delete()
 
-    def _is_taken(self, published: Instant | None) -> bool:
-        """Whether something else has the table's final folder. A part of the table's own copy does not count."""
+    def _is_final_taken(self, published: Instant | None) -> bool:
+        """Whether something else has the table's final folder.
+
+        In an object store, files that an interrupted copy of `building` has left do not count.
+        """
         if isinstance(self.final, Local):
             return self.final.exists()
-        present = {_below(file, self.final) for file in self.final.tree() if file.size()}
-        ours = set() if published is None else {_below(file, self.building) for file in self.building.tree()}
+        present = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
+        ours = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
         return not present <= ours
 
-    def _copy(self, final: File) -> None:
-        """Copy all files into the final folder. It may be repeated."""
+    def _copy_to(self, final: File) -> None:
+        """Copy all files into the final folder. An interrupted copy can be repeated.
+
+        Raises StaleWriter if another run has deleted a file.
+        """
 
         def copy(file: File) -> None:
             try:
-                file.copy_to(final / _below(file, self.building))
+                file.copy_to(final / _relative_name(file, self.building))
             except FileNotFoundError:
-                if file.size():  # otherwise an object that stands for a folder
+                if file.size():  # an object without bytes stands for a folder, and need not be copied
                     raise stale(self.table) from None
 
-        last = self.building / PROPERTIES  # makes the folder a table: readers must find all other files by then
+        last = self.building / PROPERTIES  # makes `final` a table, so all other files must be there before
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(copy, (file for file in self.building.tree() if file not in {last, self.building})))
         copy(last)
 
-    def _rename(self, final: Local) -> None:
+    def _rename_to(self, final: Local) -> None:
+        """Rename `building`. Raises StaleWriter if it is gone, unless another run has renamed it to `final`."""
         try:
             Path(str(self.building)).rename(final)
         except FileNotFoundError:
@@ -217,6 +240,6 @@ class TableFolder:
             raise NotOurTable(f"{final} was made by someone else; rename it") from error
 
 
-def _below(file: File, folder: File) -> str:
+def _relative_name(file: File, folder: File) -> str:
     """The name of a file relative to a folder."""
     return str(file).removeprefix(f"{folder}/")

@@ -1,9 +1,9 @@
-"""The lock of a Hudi table's publish, because a commit of Hudi cannot assert the commit that it builds on.
+"""A lock that only one publish of a Hudi table holds at a time. A commit of Hudi cannot assert the commit before it.
 
-It is a lock of a file, which a disk has and an object store has not. In a store only the lease of the pipeline keeps
-runs apart. If a run loses the lease within a publish, Hudi decides: the next writer rolls back an incomplete commit,
-and a commit that was rolled back cannot be completed. (Hudi's own lock in a store, StorageBasedLockProvider, lacks its
-client in the bundle.)
+The lock is a file lock. Object stores have no file locks: there, only the lease keeps two runs of the pipeline apart.
+If a run loses the lease within a publish, Hudi's protocol protects the table: the next writer rolls back an incomplete
+commit, and a commit that was rolled back cannot be completed. (Hudi's own lock in a store, StorageBasedLockProvider,
+needs a client that the bundle does not have.)
 """
 
 import errno
@@ -22,25 +22,26 @@ from lakeingest.lake.refusals import stale
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCK_SECONDS = 30.0  # how long a publish waits for another one of the table
+LOCK_SECONDS = 30.0  # how long a publish waits for another publish of the table
 
 
 @contextmanager
-def publishing(table: TableId, folder: File, spark: "SparkSession | None" = None) -> Iterator[None]:
-    """Hold the lock in the block. Raises StaleWriter where another process has it for long.
+def publish_lock(table: TableId, folder: File, spark: "SparkSession | None" = None) -> Iterator[None]:
+    """Hold the lock of the table in the block. Raises StaleWriter if another process holds it for LOCK_SECONDS.
 
-    `folder` is the table's; the lock is a file beside it, if that is a disk. The process that commits holds it: the JVM
-    of the session, or this process. The lock of a killed process is released.
+    `folder` is the table's folder, and the lock file is beside it. In an object store there is no lock. The process
+    that commits holds the lock: the JVM of the session `spark`, or this process. The kernel releases the lock of a
+    killed process.
     """
     if not isinstance(folder, Local):
         yield
         return
     path = folder.with_name(folder.name + ".lakeingest.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    file, is_taken = _of_this_process(path) if spark is None else _of_the_jvm(path, spark)
+    file, try_lock = _lock_of_this_process(path) if spark is None else _lock_of_jvm(path, spark)
     try:
         deadline = time.monotonic() + LOCK_SECONDS
-        while not is_taken():
+        while not try_lock():
             if time.monotonic() > deadline:
                 raise stale(table)
             time.sleep(0.2)
@@ -49,18 +50,21 @@ def publishing(table: TableId, folder: File, spark: "SparkSession | None" = None
         file.close()
 
 
-def _of_the_jvm(path: Path, spark: "SparkSession") -> tuple[Any, Callable[[], bool]]:
-    """The open file, and a function that takes the lock for the JVM; it returns whether that succeeded."""
+def _lock_of_jvm(path: Path, spark: "SparkSession") -> tuple[Any, Callable[[], bool]]:
+    """The lock file, opened by the JVM, and a function that tries to take the lock and returns whether it did."""
     assert spark.sparkContext._jvm is not None  # noqa: S101, SLF001 - the session runs
     channel = spark.sparkContext._jvm.java.io.RandomAccessFile(str(path), "rw").getChannel()  # noqa: SLF001
     return channel, lambda: channel.tryLock() is not None
 
 
-def _of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
-    """The open file, and a function that takes the lock for this process, of the same kind as Java's."""
+def _lock_of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
+    """The lock file, opened by this process, and a function that tries to take the lock and returns whether it did.
+
+    It is a lock of the kind that Java takes (`lockf`), so that this process and a JVM exclude each other.
+    """
     file = path.open("ab")
 
-    def is_taken() -> bool:
+    def try_lock() -> bool:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -69,4 +73,4 @@ def _of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
             return False
         return True
 
-    return file, is_taken
+    return file, try_lock

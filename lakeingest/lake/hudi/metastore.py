@@ -1,7 +1,7 @@
 """A metastore of Hive in which published tables are registered, so that readers find them by name.
 
-Hudi's own HiveSyncTool registers a table, and updates the columns and the last commit. The tool would replace a table
-that has another folder, so it runs only where the name is free, or has our folder.
+Hudi's own HiveSyncTool registers a table, and later updates its columns and its last commit. The tool would replace a
+table of the same name with another folder. So it runs only if the name is free, or belongs to a table with our folder.
 """
 
 from collections.abc import Callable
@@ -22,34 +22,37 @@ if TYPE_CHECKING:
     from lakeingest.lake.metastore import TimedClient
 
 _SYNC = "hoodie.datasource.hive_sync."
-_LAST_COMMIT = "last_commit_time_sync"
-_HADOOP = {"hive.metastore.client.socket.timeout": "60s"}  # 600 by default
+_LAST_COMMIT = "last_commit_time_sync"  # the parameter of a table in which the tool stores the last commit
+_HADOOP = {"hive.metastore.client.socket.timeout": "60s"}  # 600 s by default
 
 
 class Metastore:
-    """The metastore of a target. Without one nothing is registered, and every name is free."""
+    """The metastore of a target. If none is configured, nothing is registered, and every name is free."""
 
     def __init__(self, settings: config.Target) -> None:
         self._settings = settings
-        self.is_there = settings.catalog.type == "hive"
+        self.is_configured = settings.catalog.type == "hive"
 
     def answers(self) -> bool:
-        """Whether the target has a metastore. Raises CatalogAway when that does not answer."""
-        if self.is_there:
+        """True if a metastore is configured and answers; False if none is configured.
+
+        Raises CatalogAway if it does not answer.
+        """
+        if self.is_configured:
             self._ask(lambda client: client.ping())
-        return self.is_there
+        return self.is_configured
 
     def assert_ours(self, table: TableId) -> None:
-        """Raises NotOurTable when something else has the table's name: a table with another folder, or not of Hudi."""
+        """Raises NotOurTable if the table's name belongs to a table with another folder, or to no table of Hudi."""
         self._parameters(table)
 
-    def follows(self, table: TableId, instant: str) -> bool:
-        """Whether the metastore has the table as of this commit; True where there is no metastore."""
-        return not self.is_there or self._parameters(table).get(_LAST_COMMIT) == instant
+    def is_up_to_date(self, table: TableId, instant: str) -> bool:
+        """Whether the table is registered as of the commit `instant`; True if no metastore is configured."""
+        return not self.is_configured or self._parameters(table).get(_LAST_COMMIT) == instant
 
     def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
-        """Register the table in the metastore, as it is in its folder."""
-        if not self.is_there:
+        """Register the table in `folder` in the metastore, with its present columns and its last commit."""
+        if not self.is_configured:
             return
         self.assert_ours(table)
         namespace, name = self._settings.identifier(table)
@@ -62,7 +65,7 @@ class Metastore:
             f"{_SYNC}table": name,
             f"{_SYNC}partition_extractor_class": "org.apache.hudi.hive.NonPartitionedExtractor",
             f"{_SYNC}support_timestamp": "true",
-            # a table that was copied again can have a column of another type, which a metastore does not alter
+            # a metastore refuses another type for a column, which a table that was copied again can have
             f"{_SYNC}recreate_table_on_error": "true",
             "hoodie.datasource.meta.sync.base.path": location(folder),
             **{key: value for key, value in catalog.given.items() if key.startswith("hoodie.")},
@@ -84,14 +87,14 @@ class Metastore:
                 tool.close()
 
     def _parameters(self, table: TableId) -> dict[str, str]:
-        """The table's parameters in the metastore, none where its name is free. Raises NotOurTable as `assert_ours`."""
-        entry = self._entry(table) if self.is_there else None
+        """The table's parameters in the metastore; empty if the name is free. Raises NotOurTable as `assert_ours`."""
+        entry = self._entry(table) if self.is_configured else None
         if entry is None:
             return {}
         parameters = dict(entry.parameters or {})
-        place = Place.of(entry.sd.location or "").hadoop
+        entry_folder = Place.of(entry.sd.location or "").hadoop
         is_hudi = parameters.get("spark.sql.sources.provider") == "hudi"
-        if not is_hudi or place != self._settings.folder(table).hadoop:
+        if not is_hudi or entry_folder != self._settings.folder(table).hadoop:
             name = ".".join(self._settings.identifier(table))
             raise not_ours(f"{name} in {self._settings.catalog_place}", table)
         return parameters
@@ -102,16 +105,16 @@ class Metastore:
         return self._ask(lambda client: client.entry(namespace, name))
 
     def _ask(self, question: Callable[["TimedClient"], Any]) -> Any:
-        """The answer to a question. A failure is raised as one of our errors."""
-        place, catalog = self._settings.catalog_place, self._settings.catalog
+        """Call `question` with a client of the metastore. A failure of the metastore is raised as one of our errors."""
+        address, catalog = self._settings.catalog_place, self._settings.catalog
         try:
             from lakeingest.lake.metastore import TimedClient
         except ModuleNotFoundError as error:
-            raise OperatorNeeded(f"{place}: {error}; pip install 'lakeingest[hive]'") from error
+            raise OperatorNeeded(f"{address}: {error}; pip install 'lakeingest[hive]'") from error
         try:
             return question(TimedClient.of({"uri": catalog.address, **catalog.given}))
         except Exception as error:
-            ours = of_metastore(place, error)
-            if ours is None:
+            named_error = of_metastore(address, error)
+            if named_error is None:
                 raise
-            raise ours from error
+            raise named_error from error

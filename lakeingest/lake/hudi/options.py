@@ -1,4 +1,4 @@
-"""The settings of Hudi's writes, the number of buckets of a new table, and the properties that store them."""
+"""The settings of writes by Hudi, the number of buckets of a new table, and the properties of each publish."""
 
 import json
 import math
@@ -9,18 +9,20 @@ from lakeingest.lake.hudi.timeline import BUCKETS, KEY, PREFIX, VERSION, Instant
 from lakeingest.lake.marks import OWNER, progress_marks
 from lakeingest.lake.staged.staging import StagingCommit
 
-RECORD_KEY_MARK = "lakeingest.record_key"  # the columns of the record key, set by a commit that writes all rows
+RECORD_KEY_COLUMNS = "lakeingest.record_key"  # the property with the columns of the record key
 _BUCKETS_MIN = 4
-_SLACK = 4  # a short history may be longer by so many commits
-_BALANCE = 64  # with the square root, a small merge takes as long to rewrite files as to look at all buckets
+_SLACK = 4  # at least so many commits more than the retained ones are in the timeline before Hudi archives
+# A table has `sqrt(bytes) / _BALANCE` buckets. A merge of few rows then takes about as long to rewrite its files as to
+# look at all buckets.
+_BALANCE = 64
 OPTIONS = {
     "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
     "hoodie.index.type": "BUCKET",  # a key is looked up in one file only
     "hoodie.parquet.bloom.filter.enabled": "false",  # 430 KB in each file, which only other kinds of index use
     "hoodie.bloom.index.filter.type": "SIMPLE",
-    "hoodie.index.bloom.num_entries": "1",  # a bulk insert writes a filter in any case
+    "hoodie.index.bloom.num_entries": "1",  # a bulk insert always writes a bloom filter, so the smallest one
     "hoodie.parquet.compression.codec": "zstd",
-    "hoodie.metadata.enable": "false",  # an index of the table's files, which a local listing does not need
+    "hoodie.metadata.enable": "false",  # the metadata table would list the table's files; lakeingest lists the folder
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.table.timeline.timezone": "UTC",
@@ -29,19 +31,22 @@ OPTIONS = {
 
 
 def buckets_for(size: int) -> str:
-    """The number of buckets of a table with so many bytes of staged files. It never changes.
+    """The number of buckets of a new table, which never changes. `size` is the size of the staged files in bytes.
 
-    A bucket is a file. A merge rewrites the files that have one of its keys, and costs a little for each other file. So
-    number and size of files grow alike: 160 files of 0.6 MB, or 1,600 of 6 MB.
+    Each bucket has one file. A merge rewrites the files with its keys, and has a small cost for each other file. So the
+    number and the size of the files both grow with the square root of `size`: 160 files of 0.6 MB, or 1,600 of 6 MB.
     """
     return str(max(_BUCKETS_MIN, math.isqrt(size) // _BALANCE))
 
 
-def marks_of(
+def publish_properties(
     table: TableId, last: StagingCommit, published: Instant | None, buckets: str, properties: Mapping[str, str]
 ) -> dict[str, str]:
-    """The properties of a publish that makes the `last` commit of staging visible; they include these `properties`."""
-    marks = {
+    """All properties of a publish that makes the `last` commit of staging visible.
+
+    They include `properties`, and repeat the record key of the `published` commit.
+    """
+    all_properties = {
         OWNER: str(table),
         **progress_marks(last.progress, None if published is None else published.version),
         VERSION: str(last.version),
@@ -49,15 +54,16 @@ def marks_of(
         BUCKETS: buckets,
         **properties,
     }
-    if published is not None and RECORD_KEY_MARK in published.properties:
-        marks[RECORD_KEY_MARK] = published.properties[RECORD_KEY_MARK]
-    return {PREFIX + name: value for name, value in marks.items()}
+    if published is not None and RECORD_KEY_COLUMNS in published.properties:
+        all_properties[RECORD_KEY_COLUMNS] = published.properties[RECORD_KEY_COLUMNS]
+    return {PREFIX + name: value for name, value in all_properties.items()}
 
 
-def write_options(buckets: str, retained: int, marks: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a write by Hudi that retains `retained` commits, with these properties.
+def write_options(buckets: str, retained: int, properties: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a write by Hudi. The commit gets the `properties`.
 
-    Hudi archives older commits, and does not delete their files: `cleaning` does.
+    `retained` is the number of commits that stay in the timeline. Hudi archives older commits, and does not delete
+    their files, because `cleaning` deletes them.
     """
     return {
         **OPTIONS,
@@ -65,12 +71,12 @@ def write_options(buckets: str, retained: int, marks: Mapping[str, str]) -> dict
         "hoodie.clean.automatic": "false",
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
         "hoodie.clean.commits.retained": str(retained),
-        "hoodie.keep.min.commits": str(retained + 1),  # in the timeline; older commits are archived
+        "hoodie.keep.min.commits": str(retained + 1),  # Hudi demands a larger number than that of retained commits
         "hoodie.keep.max.commits": str(most_commits(retained)),
-        **marks,
+        **properties,
     }
 
 
 def most_commits(retained: int) -> int:
-    """The number of commits in the timeline at which Hudi archives, if it retains `retained` of them."""
+    """The number of commits in the timeline at which Hudi archives the oldest ones, if `retained` of them must stay."""
     return retained + max(_SLACK, retained)

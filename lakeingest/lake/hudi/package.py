@@ -1,4 +1,4 @@
-"""The ports of Hudi, as one value."""
+"""The ports of Hudi, as one FormatPackage."""
 
 from lakeingest import config as configuration
 from lakeingest.config import Config
@@ -51,7 +51,7 @@ def _unwritable(settings: configuration.Target) -> str | None:
 
 
 def _new_place(settings: configuration.Target, options: TableOptions, table: TableId) -> None:
-    """None: a table's folder has its name, which has one part, so no other copy can have it."""
+    """None, because no other copy can have the folder of a table: the folder has the table's name."""
 
 
 HUDI = FormatPackage(_target, _adoptions, _versions, _rollbacks, _unwritable, _new_place)

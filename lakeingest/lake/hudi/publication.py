@@ -1,4 +1,4 @@
-"""Publishes a Hudi table: lakeingest itself writes the commit where it can, else Hudi writes it."""
+"""Publishes a Hudi table. lakeingest itself writes the commit if it can; otherwise Hudi writes it by a statement."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from lakeingest.errors import SchemaChanged
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.all_rows import AllRows
-from lakeingest.lake.hudi.commit import await_clock, behind
+from lakeingest.lake.hudi.commit import await_clock, clock_lag
 from lakeingest.lake.hudi.folder import TableFolder
-from lakeingest.lake.hudi.options import buckets_for, marks_of, most_commits, write_options
+from lakeingest.lake.hudi.options import buckets_for, most_commits, publish_properties, write_options
 from lakeingest.lake.hudi.row_delta import RowDelta
 from lakeingest.lake.hudi.statement import (
     GONE,
-    completed,
-    configured,
+    changes_between,
+    empty_changes,
     insert_into,
     merge_folder,
-    no_changes,
-    replacing,
     rows_at,
+    session_settings,
+    with_dropped_columns,
 )
-from lakeingest.lake.hudi.timeline import Instant, retained, writes
+from lakeingest.lake.hudi.timeline import Instant, commits_to_retain, writes
 from lakeingest.lake.staged.effects import rows_in
 from lakeingest.lake.staged.rows import last_changes
 from lakeingest.lake.staged.staging import StagingCommit, files_of, is_started_over, since_restart
@@ -37,96 +37,102 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The commits of staging after `published`, which readers see. `staging` is the folder of their files."""
+    """A publish: the `commits` of staging that readers do not see yet, and what the publish needs to know.
+
+    `published` is the commit that readers see. `staging` is the folder with the files of `commits`. `properties` are
+    those that the caller of the publish adds.
+    """
 
     table: TableId
     folder: TableFolder
     published: Instant | None
     staging: File
     commits: Sequence[StagingCommit]
-    way: MergeName
+    way_of_merging: MergeName
     history: History
     properties: Mapping[str, str]
 
-    def by_files(self) -> bool:
-        """Write the table's files, without Spark.
+    def publish_by_files(self) -> bool:
+        """Publish without Spark: lakeingest writes the data files and the commit.
 
-        Returns False where Hudi must or shall do it; readers then see nothing. Hudi does it for a commit without
-        changes, and when it is time to archive. Archiving waits while the clock is behind the timeline.
+        Returns False, and readers see no difference, if `publish_by_spark` has to do it instead.
         """
-        if self._has_all_rows:
-            return self._with_all_rows()
-        if self.published is None or self.way == "statement":
-            return False
-        place, (_, merges), added = self.folder.place, self._files, self._added
+        if self._replaces_all_files:
+            return self._write_all_files()
+        if self.published is None or self.way_of_merging == "statement":
+            return False  # the user wants statements
+        path, (_, merges), added = self.folder.current, self._rows_and_merges, self._added_rows
         if added is None or not merges:
-            return False
-        is_full = len(writes(place)) >= most_commits(self._retained)
-        if is_full and not behind(place):
-            return False
+            return False  # the result could not be checked, or the publish has only new properties
+        is_archiving_due = len(writes(path)) >= most_commits(self._retained)
+        if is_archiving_due and not clock_lag(path):
+            return False  # only Hudi archives; while the clock is behind, Hudi cannot write, so it archives later
         key, buckets = self.commits[-1].key, int(self._buckets)
-        return RowDelta(self.table, place, self.published, merges, key, buckets, added).publish(self._marks)
+        return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
 
-    def by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
-        """Write all files of the table in tasks, or let Hudi write: a bulk insert at first, then a MERGE INTO.
+    def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
+        """Publish with Spark: tasks write all files of the table, or Hudi writes. `rows` returns the rows to publish.
 
-        The statement merges the changes. If the copy was started over, these are all `rows`, and the keys that readers
-        see and the copy does not have.
+        Hudi makes the first commit by a bulk insert, and each later one by a MERGE INTO. The statement merges the
+        changes of `commits`. If the copy was started over, the statement upserts all rows, and deletes the rows whose
+        key is only in the old copy.
+
+        Raises SchemaChanged if such a copy has other columns or another key, which the statement cannot give it.
         """
-        if self._has_all_rows and self._with_all_rows(spark):
+        if self._replaces_all_files and self._write_all_files(spark):
             return
-        last, place = self.commits[-1], self.folder.place
-        options = write_options(self._buckets, self._retained, self._marks)
+        last, path = self.commits[-1], self.folder.current
+        options = write_options(self._buckets, self._retained, self._all_properties)
         if self.published is None:
             self.folder.clear_building(spark)  # the tasks may have left files
             insert_into(self.folder.building, self.table.name, rows(), last.key, options)
             return
-        await_clock(self.table, place)
-        old_rows = rows_at(place, self.published.time, spark)
+        await_clock(self.table, path)
+        old_rows = rows_at(path, self.published.time, spark)
         deleted, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
         if is_started_over(self.commits):
             new_rows = rows()
             if old_rows.columns != new_rows.columns or self.published.key != list(last.key):
                 raise SchemaChanged(
                     f"{self.table}: its copy cannot get other columns or another key, because it is not as lakeingest"
-                    f" made it; remove {place} to copy the table again"
+                    f" made it; remove {path} to copy the table again"
                 )
-            deleted, changes = GONE, replacing(old_rows, new_rows, last.key)
-        elif changes is None:  # the commit is only for its progress
-            changes = no_changes(old_rows)
-        with configured(spark, options):
-            merge_folder(place, completed(changes, old_rows), last.key, spark, deleted)
+            deleted, changes = GONE, changes_between(old_rows, new_rows, last.key)
+        elif changes is None:  # the publish has only new properties
+            changes = empty_changes(old_rows)
+        with session_settings(spark, options):
+            merge_folder(path, with_dropped_columns(changes, old_rows), last.key, spark, deleted)
 
     @property
-    def _has_all_rows(self) -> bool:
-        """Whether all files of the table are to be written, and not by a statement."""
-        return is_started_over(self.commits) or (self.published is None and self.way != "statement")
+    def _replaces_all_files(self) -> bool:
+        """Whether lakeingest tries to write all files of the table: for a restarted copy, or a first publish."""
+        return is_started_over(self.commits) or (self.published is None and self.way_of_merging != "statement")
 
-    def _with_all_rows(self, spark: "SparkSession | None" = None) -> bool:
-        """Write all files of the table. False as `AllRows.publish`."""
-        (rows, merges), added = self._files, self._added
+    def _write_all_files(self, spark: "SparkSession | None" = None) -> bool:
+        """Publish by `AllRows`. Returns False if that fails, or if the number of rows of staging is not known."""
+        (rows, merges), added = self._rows_and_merges, self._added_rows
         if added is None:
             return False
-        place = self.folder.building if self.published is None else self.folder.place
+        path = self.folder.building if self.published is None else self.folder.current
         key, buckets, count = self.commits[-1].key, int(self._buckets), rows_in(rows) + added
-        all_rows = AllRows(self.table, place, self.published, rows, merges, key, buckets, count)
-        return all_rows.publish(self._marks, spark)
+        all_rows = AllRows(self.table, path, self.published, rows, merges, key, buckets, count)
+        return all_rows.publish(self._all_properties, spark)
 
     @property
-    def _files(self) -> tuple[list[File], list[list[File]]]:
-        """The files of rows, and the files of the changes of each merge."""
+    def _rows_and_merges(self) -> tuple[list[File], list[list[File]]]:
+        """The files of rows of `commits`, and the files of changes of each merge."""
         names, merges = files_of(self.commits)
         return [self.staging / name for name in names], [[self.staging / name for name in merge] for merge in merges]
 
     @property
-    def _added(self) -> int | None:
-        """The number of rows that the changes add; None if a commit of an earlier version did not count them."""
+    def _added_rows(self) -> int | None:
+        """The number of rows that the changes add; None if an earlier version of lakeingest did not count them."""
         added = [commit.added for commit in since_restart(self.commits) if commit.changes]
         return None if None in added else sum(filter(None, added))
 
     @property
     def _retained(self) -> int:
-        return retained(self.folder.place, self.history)
+        return commits_to_retain(self.folder.current, self.history)
 
     @property
     def _buckets(self) -> str:
@@ -135,6 +141,8 @@ class Publication:
         return buckets_for(files.total(self.staging / name for name in files_of(self.commits)[0]))
 
     @property
-    def _marks(self) -> dict[str, str]:
+    def _all_properties(self) -> dict[str, str]:
         owner = {} if self.folder.ownership is None else self.folder.ownership.marks({})
-        return marks_of(self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner})
+        return publish_properties(
+            self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner}
+        )

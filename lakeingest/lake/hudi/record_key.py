@@ -1,8 +1,9 @@
-"""The record key of a Hudi table: Hudi's own text of the key, or a column of ours.
+"""The record key of a Hudi table: the columns of the primary key, or our column RECORD_KEY.
 
-Hudi's own text is exact for integers, and not for other values: two composite keys can have the same text, '' and
-`__null__` have a meaning, and the text between `:` and `,` chooses the bucket. Tables with such keys have the column
-RECORD_KEY, one text of the whole key, which readers do not need.
+Hudi makes a text of the record key. Only for integers, different keys always have different texts. For other types, two
+composite keys can have the same text, Hudi treats '' and `__null__` as special values, and Hudi takes the part between
+`:` and `,` for the bucket. So a table with a column of another type in its key has the column RECORD_KEY: one text of
+the whole key, which readers do not need.
 """
 
 from collections.abc import Sequence
@@ -15,17 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 RECORD_KEY = "_lakeingest_key"
-_OWN_TEXT = frozenset({"int", "bigint", "decimal(20,0)"})
+_EXACT = frozenset({"int", "bigint", "decimal(20,0)"})  # the types whose values Hudi's own text distinguishes
 
 
 def record_key(columns: "StructType", key: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the record key of a new table with these columns."""
+    """The columns of the record key of a new table: those of the primary `key`, or RECORD_KEY alone."""
     types = {field.name: field.dataType.simpleString() for field in columns}
-    return tuple(key) if {types[name] for name in key} <= _OWN_TEXT else (RECORD_KEY,)
+    return tuple(key) if {types[name] for name in key} <= _EXACT else (RECORD_KEY,)
 
 
 def with_record_key(rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The rows with the column RECORD_KEY."""
+    """The rows with the additional column RECORD_KEY, made from the columns of `key`."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     types = {field.name: field.dataType.simpleString() for field in rows.schema}
@@ -33,16 +34,17 @@ def with_record_key(rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
 
 
 def key_text(key: Sequence[tuple[str, str]]) -> str:
-    """A Spark expression for the text of a key, which no other key has; `key` has the columns' names and types.
+    """A Spark expression for the text of a key. `key` has the name and the type of each column.
 
-    A `/` precedes the text of each column. No escaped text has a `/`, `:` or `,`.
+    Different keys have different texts: a `/` precedes the text of each column, which is escaped and so has no `/`,
+    `:` or `,`.
     """
     parts = (f"'/', {_escaped(quote(name), kind)}" for name, kind in key)
     return f"concat({', '.join(parts)})"
 
 
 def _escaped(column: str, kind: str) -> str:
-    """The text of one column. No two values of a type have the same text, whatever the session's time zone is."""
+    """A Spark expression for the escaped text of one column. Different values have different texts in any time zone."""
     if kind == "binary":
         return f"hex({column})"
     if kind == "timestamp":

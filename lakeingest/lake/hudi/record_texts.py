@@ -1,4 +1,4 @@
-"""The record keys of rows that lakeingest writes: the same texts as Hudi and Spark make for them (`record_key`)."""
+"""Record keys of Arrow rows: the same texts that Hudi makes, or that Spark makes by `record_key.key_text`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,27 +10,27 @@ import pyarrow.compute as pc
 from lakeingest.lake.hudi.record_key import RECORD_KEY
 from lakeingest.lake.hudi.table_form import Unfit
 
-_OWN_TEXT = {pa.int32(), pa.int64(), pa.decimal128(20, 0)}
-_CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_boolean)
+_EXACT = {pa.int32(), pa.int64(), pa.decimal128(20, 0)}  # the types whose values Hudi's own text distinguishes
+_CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_boolean)  # by Arrow and Spark
 
 
 @dataclass(frozen=True, slots=True)
 class RecordTexts:
-    """The record keys of some rows, and the parts of each key that decide its bucket."""
+    """The record keys of some rows, and `parts`, which decide the buckets: an array for each part of the key."""
 
     keys: pa.Array
     parts: tuple[pa.Array, ...]
 
 
 def record_key_for(columns: pa.Schema, key: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the record key of a new table with these columns, as `record_key` chooses them."""
-    return tuple(key) if all(columns.field(name).type in _OWN_TEXT for name in key) else (RECORD_KEY,)
+    """The columns of the record key of a new table: `record_key.record_key`, for columns of Arrow."""
+    return tuple(key) if all(columns.field(name).type in _EXACT for name in key) else (RECORD_KEY,)
 
 
 def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) -> RecordTexts:
-    """The record keys of rows with this `key`, in a table whose record key has the columns `record_key`.
+    """The record keys of the rows. `key` has the columns of the primary key, `record_key` those of the record key.
 
-    Raises Unfit where the key has a column of a type whose text only Spark knows.
+    Raises Unfit if a column of the key has a type whose text only Spark can make.
     """
     if tuple(record_key) == (RECORD_KEY,):
         keys = _joined(piece for name in key for piece in ("/", _escaped(_texts(rows, name))))
@@ -47,7 +47,7 @@ def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
 
 
 def _texts(rows: pa.Table, name: str) -> pa.Array:
-    """The values of a column as Spark casts them to texts. Raises Unfit for a type whose text only Spark knows."""
+    """The texts to which Spark casts the values of a column. Raises Unfit for a type whose text only Spark can make."""
     values = rows[name].combine_chunks()
     kind = values.type
     if pa.types.is_string(kind):
@@ -58,13 +58,13 @@ def _texts(rows: pa.Table, name: str) -> pa.Array:
         return pa.array([value.hex().upper() for value in values.to_pylist()], pa.string())
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
-    if pa.types.is_timestamp(kind):  # without the last zeros of a fraction
+    if pa.types.is_timestamp(kind):  # Spark leaves out the zeros at the end of a fraction
         return pc.replace_substring_regex(values.cast(pa.timestamp("us")).cast(pa.string()), r"\.?0{1,6}$", "")
     raise Unfit
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
     """The texts as Java's `URLEncoder` writes them."""
-    if pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py() is not False:  # also without texts
+    if pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py() is not False:  # None: there are no texts
         return texts
     return pa.array([quote_plus(text, safe="*").replace("~", "%7E") for text in texts.to_pylist()], pa.string())

@@ -1,10 +1,11 @@
-"""Rollbacks of Hudi tables: the commits of others are taken out of the timeline, the last one first, with their files.
+"""Rollback of a Hudi table: the commits of others are removed from the timeline with their files, the newest first.
 
-Hudi has no second name for a commit, so a rollback is several steps. Between two of them readers see the table as it
-was before the commit that was taken out last. First a commit is made incomplete, so that no reader sees it. Then its
-files are deleted, and last its entries in the timeline. If that is interrupted, the next writer rolls back the rest.
+For each commit, its completion is deleted first, so that no reader sees the commit any more. Then its data files are
+deleted, and last its other entries in the timeline. If the rollback is interrupted within a commit, the next writer
+rolls back the rest of that commit. Between two commits, readers see the table as it was before the commit that was
+removed last.
 
-A commit can be taken out only if it left our files as they are: each write of a copy-on-write table makes new files.
+A commit can be removed only if it left our files in the folder. Each write of a copy-on-write table makes new files.
 """
 
 import re
@@ -17,16 +18,16 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.hudi.file_groups import assert_whole
 from lakeingest.lake.hudi.folder import TableFolder
-from lakeingest.lake.hudi.lock import publishing
-from lakeingest.lake.hudi.table_form import forget_indexes
+from lakeingest.lake.hudi.lock import publish_lock
+from lakeingest.lake.hudi.table_form import remove_indexes
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import Instant, completed, metadata_of, planned_clustering, timeline
+from lakeingest.lake.hudi.timeline import Instant, completed_instants, metadata_of, planned_clustering, timeline
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.rollbacks import Rollback
 
-_TAKEN_OUT = {"commit", "replacecommit"}
-_HARMLESS = {"clean", "rollback"}
+_REMOVABLE = {"commit", "replacecommit"}
+_HARMLESS = {"clean", "rollback"}  # actions that may stay in the timeline; a `clean` only if it left our files
 
 
 class HudiRollbacks:
@@ -36,97 +37,101 @@ class HudiRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """The changes to take back, by the timeline."""
+        """The commits of others to remove, by the timeline; None if there are none."""
         with self._target.storage_errors():
-            return _found(self._folder(table)) if self._target.exists() else None
+            return _rollback_of(self._folder(table)) if self._target.exists() else None
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Take them back, commit by commit. Raises StaleWriter also where another run publishes."""
+        """Remove the commits of `wanted` one by one. A part that an interrupted rollback has done is not repeated.
+
+        Raises StaleWriter if someone has committed since `wanted` was made, or if another run is publishing.
+        """
         folder, began = self._folder(table), time.time()
-        with self._target.storage_errors(), publishing(table, folder.final):
-            present = _found(folder)
-            if present is None:
+        with self._target.storage_errors(), publish_lock(table, folder.final):
+            remaining = _rollback_of(folder)
+            if remaining is None:
                 return
-            if present.shows != wanted.shows or not set(present.drops) <= set(wanted.drops):
+            if remaining.shows != wanted.shows or not set(remaining.drops) <= set(wanted.drops):
                 raise stale(table)
-            forget_indexes(folder.place)  # first: an index would name deleted files
-            for instant in present.drops:
-                _take_out(folder.place, instant.rpartition(" ")[2])
-            assert_whole(table, folder.place)
+            remove_indexes(folder.current)  # first: an index would name deleted files
+            for commit in remaining.drops:
+                _remove_commit(folder.current, commit.rpartition(" ")[2])
+            assert_whole(table, folder.current)
             folder.make_durable(began)
 
     def _folder(self, table: TableId) -> TableFolder:
         return self._target._folder_of(table)  # noqa: SLF001 - of the same package
 
 
-def _found(folder: TableFolder) -> Rollback | None:
-    """The commits to take out; None if there are none.
+def _rollback_of(folder: TableFolder) -> Rollback | None:
+    """The rollback that the table needs; None if nobody else wrote to it.
 
-    Raises as `newest`; ForeignWrite where one cannot be taken out.
+    Raises as `TableFolder.published`, and ForeignWrite if the table has no commit of ours, or if a commit of others
+    cannot be removed.
     """
     try:
         folder.published()
     except ForeignWrite as error:
-        place, table = folder.place, folder.table
-        foreign, ours = _foreign(place)
+        path, table = folder.current, folder.table
+        foreign, ours = _foreign_and_ours(path)
         if ours is None:
             raise
         if folder.ownership is not None:
             folder.ownership.assert_ours(table, ours.properties)
         drops = [f"commit {instant.time}" for instant in foreign]
-        if (planned := planned_clustering(place)) is not None:
+        if (planned := planned_clustering(path)) is not None:
             drops.insert(0, f"plan {planned.name.partition('.')[0]}")
-        if (hindrance := next(_hindrances(place, foreign, ours), None)) is not None:
+        if (obstacle := next(_obstacles(path, foreign, ours), None)) is not None:
             raise ForeignWrite(
-                f"{table}: it cannot be rolled back to commit {ours.time}, because {hindrance}; remove {place} to copy"
+                f"{table}: it cannot be rolled back to commit {ours.time}, because {obstacle}; remove {path} to copy"
                 " the table again"
             ) from error
         return Rollback(f"commit {ours.time}", ours.version, tuple(drops))
     return None
 
 
-def _foreign(place: File) -> tuple[list[Instant], Instant | None]:
-    """The commits of others, the last one first, and our last commit below them; None where there is none."""
+def _foreign_and_ours(path: File) -> tuple[list[Instant], Instant | None]:
+    """The commits of others after our last commit, the newest first, and our last commit, or None without one."""
     foreign: list[Instant] = []
-    for instant in completed(place):
+    for instant in completed_instants(path):
         if OWNER in instant.properties:
             return foreign, instant
         foreign.append(instant)
     return foreign, None
 
 
-def _hindrances(place: File, foreign: list[Instant], ours: Instant) -> Iterator[str]:
-    """The reasons why readers might not see the rows of our commit after the other commits are taken out."""
-    above = {instant.time for instant in foreign}
-    for file in timeline(place, "*_*.*"):
+def _obstacles(path: File, foreign: list[Instant], ours: Instant) -> Iterator[str]:
+    """The reasons why readers might not see all rows of our commit after the foreign commits are removed."""
+    foreign_times = {instant.time for instant in foreign}
+    for file in timeline(path, "*_*.*"):
         times, _, kind = file.name.partition(".")
         begun = times.partition("_")[0]
-        if begun in above and kind not in _TAKEN_OUT:
+        if begun in foreign_times and kind not in _REMOVABLE:
             yield f"someone else wrote a {kind}, which a copy-on-write table does not have"
-        elif begun not in above and begun > ours.time and kind not in _TAKEN_OUT | _HARMLESS:
+        elif begun not in foreign_times and begun > ours.time and kind not in _REMOVABLE | _HARMLESS:
             yield f"someone else did a {kind} after it"
         elif kind == "clean" and begun > ours.time:
             with metadata_of(file) as metadata:
-                earliest = str(metadata.get("earliestCommitToRetain") or "")
-            if not earliest or earliest > ours.time:  # a cleaning by another policy does not name a commit
+                earliest_retained = str(metadata.get("earliestCommitToRetain") or "")
+            if not earliest_retained or earliest_retained > ours.time:  # empty: a policy that retains no commits
                 yield f"the cleaning {begun} may have removed files of it"
 
 
-def _take_out(place: File, instant: str) -> None:
-    """Take out a commit, or the plan of one. It may be repeated."""
-    entries = [file for file in timeline(place, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
-    # Step 1: with a request, the commit is known to be incomplete after step 2
+def _remove_commit(path: File, instant: str) -> None:
+    """Remove a commit, or a planned one, from the timeline, and its files. An interrupted call can be repeated."""
+    entries = [file for file in timeline(path, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
+    # Step 1: make sure that there is a request. After step 2 it tells the next writer that the commit is incomplete
     if not any(file.name.endswith(".requested") for file in entries):
-        (place / ".hoodie" / "timeline" / f"{instant}.commit.requested").write(b"")
-        entries.append(place / ".hoodie" / "timeline" / f"{instant}.commit.requested")
-    # Step 2: without its completion, no reader sees the commit
-    done = [file for file in entries if file.name.startswith(f"{instant}_")]
-    for file in done:
+        (path / ".hoodie" / "timeline" / f"{instant}.commit.requested").write(b"")
+        entries.append(path / ".hoodie" / "timeline" / f"{instant}.commit.requested")
+    # Step 2: delete the completion, so that no reader sees the commit
+    completions = [file for file in entries if file.name.startswith(f"{instant}_")]
+    for file in completions:
         file.delete()
-    # Step 3: its files, and what is left of it in the timeline; the request is deleted last
-    files.delete_all(place.listed(f"*_{instant}.parquet*"))
-    markers = place / ".hoodie" / ".temp" / instant
+    # Step 3: delete the data files and markers, then the other entries, the request last
+    files.delete_all(path.listed(f"*_{instant}.parquet*"))
+    markers = path / ".hoodie" / ".temp" / instant
     files.delete_all([markers, *markers.tree()])
-    begun = [file for file in entries if file not in done]
-    for file in sorted(begun, key=lambda file: file.name.endswith(".requested")):
+    other_entries = [file for file in entries if file not in completions]
+    for file in sorted(other_entries, key=lambda file: file.name.endswith(".requested")):
         file.delete()

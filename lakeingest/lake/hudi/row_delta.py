@@ -1,7 +1,7 @@
-"""Publishes changes without Spark: the file of each bucket that has a changed key is rewritten, in one commit.
+"""Publishes changes without Spark: one commit rewrites the file of each bucket that has a changed key.
 
-Hudi's own upsert with a bucket index makes the same commit. Hudi publishes, by a statement, when it has to archive, and
-where the table has a form that lakeingest does not know.
+Hudi's own upsert with a bucket index makes the same commit. If lakeingest does not know the form of the table, or if
+Hudi has to archive commits, Hudi publishes by a statement instead of this module.
 """
 
 import os
@@ -15,9 +15,9 @@ from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parsed
-from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, WrittenFile, groups_of, write_next
+from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, WrittenFile, groups_of, write_next_file
 from lakeingest.lake.hudi.buckets import buckets_of
-from lakeingest.lake.hudi.by_bucket import by_bucket
+from lakeingest.lake.hudi.by_bucket import rows_by_bucket
 from lakeingest.lake.hudi.commit import SCHEMA, Commit, roll_back
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.record_texts import record_texts
@@ -26,17 +26,18 @@ from lakeingest.lake.hudi.timeline import Instant, metadata_of, writes
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.staged.changes import last_changes
 
-MOST_BYTES = 4 << 30  # the largest size of the files that are rewritten; for more, a large cluster is faster
-MOST_CHANGES_BYTES = 128 << 20  # the largest size of the files of changes, which are in memory together
-_LOOKED_AT = 1_000  # so many rows of each file are checked
+MOST_BYTES = 4 << 30  # the largest total size of the files to rewrite; a large cluster is faster with more
+MOST_CHANGES_BYTES = 128 << 20  # the largest total size of the files of changes, which are all in memory at once
+_CHECKED_ROWS = 1_000  # the number of rows of each file whose record keys are checked
 
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """The changes of a publish after `published`, the commit that readers see.
+    """The changes of a publish to a table in `folder`. `published` is the commit that readers see.
 
-    `merges` are the files of each merge's changes, the oldest first; they add `added` rows to the table. The table has
-    `buckets` buckets.
+    `merges` are the files of changes of each merge, the oldest merge first. `key` are the columns of the primary key,
+    and `buckets` is the table's number of buckets. `added` is the number of rows that the changes insert, less the
+    number of those that they delete.
     """
 
     table: TableId
@@ -48,63 +49,63 @@ class RowDelta:
     added: int
 
     def publish(self, properties: Mapping[str, str]) -> bool:
-        """Commit the changes, with these properties. Returns False where only Hudi can; readers then see nothing of it.
+        """Commit the changes with these properties.
 
-        Files that were written by then are rolled back by the next writer. Raises StaleWriter where another run has
-        rolled back the commit meanwhile.
+        Returns False, and readers see no difference, if only Hudi can publish the changes, if they are too many, or if
+        they do not add `added` rows. The next writer rolls back the files that were already written. Raises StaleWriter
+        if another run has rolled back the commit.
         """
         roll_back(self.folder)
         try:
             record_key = record_key_of(self.folder)
             groups = groups_of(visible_files(self.folder, self.published.time), self.buckets)
-            _assert_small([file for merge in self.merges for file in merge], MOST_CHANGES_BYTES)
+            _assert_at_most(MOST_CHANGES_BYTES, [file for merge in self.merges for file in merge])
             changes = last_changes(self.merges, self.key)
             if changes is None or not groups:
                 return False
-            changed = by_bucket(changes, self.key, record_key, self.buckets)
-            touched = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changed]
-            _assert_small([group.newest for group in touched if group.newest is not None], MOST_BYTES)
+            changes_by_bucket = rows_by_bucket(changes, self.key, record_key, self.buckets)
+            changed_groups = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changes_by_bucket]
+            _assert_at_most(MOST_BYTES, [group.newest for group in changed_groups if group.newest is not None])
             commit, any_group = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> WrittenFile:
                 previous = _contents(any_group).without_rows() if group.newest is None else _contents(group)
-                self._assert_alike(previous.rows, group.bucket, record_key)
-                return write_next(commit, group, previous, changed[group.bucket])
+                self._assert_same_record_keys(previous.rows, group.bucket, record_key)
+                return write_next_file(commit, group, previous, changes_by_bucket[group.bucket])
 
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                written = list(pool.map(write, touched))
+                written = list(pool.map(write, changed_groups))
         except Unfit:
             return False
-        if sum(each.inserted - each.deleted for each in written) != self.added:
+        if sum(file.inserted - file.deleted for file in written) != self.added:
             return False
-        if not commit.complete("UPSERT", [each.stat for each in written], {SCHEMA: self._schema(), **properties}):
+        if not commit.complete("UPSERT", [file.stat for file in written], {SCHEMA: self._schema(), **properties}):
             raise stale(self.table)
         return True
 
-    def _assert_alike(self, rows: pa.Table, bucket: int, record_key: Sequence[str]) -> None:
-        """Raises Unfit unless the first rows of a file have the record keys that we would give them.
-
-        They must also be of the file's bucket.
-        """
-        sample = rows.slice(0, _LOOKED_AT)
+    def _assert_same_record_keys(self, rows: pa.Table, bucket: int, record_key: Sequence[str]) -> None:
+        """Raises Unfit unless the first rows of a file have the record keys and the bucket that lakeingest computes."""
+        sample = rows.slice(0, _CHECKED_ROWS)
         texts = record_texts(sample, self.key, record_key)
         buckets = buckets_of(texts.parts, self.buckets)
         if not sample[RECORD].combine_chunks().equals(texts.keys) or (buckets != bucket).any():
             raise Unfit
 
     def _schema(self) -> str:
-        """The table's columns in Avro, as the last commit has them."""
-        [last] = [file for _, begun, file in writes(self.folder) if begun == self.published.time]
-        with metadata_of(last) as metadata:
+        """The table's Avro schema, from the `published` commit."""
+        [published_file] = [file for _, begun, file in writes(self.folder) if begun == self.published.time]
+        with metadata_of(published_file) as metadata:
             return str(metadata["extraMetadata"][SCHEMA])
 
 
-def _assert_small(data_files: Sequence[File], most: int) -> None:
-    if files.total(data_files) > most:
+def _assert_at_most(most_bytes: int, data_files: Sequence[File]) -> None:
+    """Raises Unfit if the files are larger in total."""
+    if files.total(data_files) > most_bytes:
         raise Unfit
 
 
 def _contents(group: FileGroup) -> Contents:
+    """The contents of the newest file of a group that has files."""
     assert group.newest is not None  # noqa: S101 - the group has files
     with parsed(str(group.newest)):
         return Contents.of(group.newest)

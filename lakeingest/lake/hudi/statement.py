@@ -1,7 +1,7 @@
-"""Hudi publishes by MERGE INTO: the changes for the statement, and how it runs.
+"""A publish by Hudi: the MERGE INTO that Spark runs, and the changes that the statement merges.
 
-The column DELETED says which changes delete their row (`lake.staged.rows`). Where all rows are replaced, the column
-GONE says it instead.
+The column DELETED is true for the changes that delete their row (`lake.staged.rows`). If all rows of a copy are
+replaced, the column GONE has that meaning instead of DELETED: the copy may keep rows that are DELETED.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,37 +24,40 @@ _META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_na
 
 
 def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
-    """The rows of the Hudi table in a folder as of an instant."""
+    """The rows of the Hudi table in the folder as of an instant, without the columns that Hudi and we added."""
     read = spark.read.format("hudi").option("as.of.instant", instant).option("hoodie.metadata.enable", "false")
     return read.load(location(folder)).drop(*(f"_hoodie_{name}" for name in _META), RECORD_KEY)
 
 
-def completed(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
-    """The changes, with NULL in each column that the rows have and the changes lack: these columns were dropped."""
+def with_dropped_columns(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
+    """The changes with all columns of `rows`. A column that the changes do not have was dropped, so it is NULL."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     missing = [field for field in rows.schema if field.name not in changes.columns]
     return changes.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing})
 
 
-def no_changes(rows: "DataFrame") -> "DataFrame":
-    """No changes, with the columns of these rows."""
+def empty_changes(rows: "DataFrame") -> "DataFrame":
+    """A DataFrame without changes, for a table with the columns of `rows`."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     return rows.where("false").withColumn(DELETED, F.lit(False))
 
 
-def replacing(rows: "DataFrame", following: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The changes that turn these rows into the `following` ones: all of them, and the keys that are GONE."""
+def changes_between(old_rows: "DataFrame", new_rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """The changes that turn the old rows into the new ones: all new rows, and as GONE each old row without a new one.
+
+    The old and the new rows have the same columns.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    names = [quote(name) for name in rows.columns]
-    removed = rows.join(following.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
-    return following.select(*names).withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
+    names = [quote(name) for name in old_rows.columns]
+    removed = old_rows.join(new_rows.select(*map(quote, key)), on=list(key), how="left_anti").select(*names)
+    return new_rows.select(*names).withColumn(GONE, F.lit(False)).unionByName(removed.withColumn(GONE, F.lit(True)))
 
 
 def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], options: Mapping[str, str]) -> None:
-    """Make the Hudi table of this name in a folder, with these rows."""
+    """Make a Hudi table with this name and these rows in the folder, by a bulk insert."""
     columns = record_key(rows.schema, key)
     if RECORD_KEY in columns:
         rows = with_record_key(rows, key)
@@ -69,9 +72,9 @@ def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], 
 def merge_folder(
     folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", deleted: str = DELETED
 ) -> None:
-    """Merge the changes into the Hudi table in a folder. The column `deleted` says which changes delete their row.
+    """Merge the changes into the Hudi table in the folder. `deleted` is true for the changes that delete their row.
 
-    MERGE INTO needs the name of a table, so the folder has one meanwhile.
+    MERGE INTO needs the name of a table. So the table gets a name in Spark's catalog until the statement has ended.
     """
     target = f"lakeingest_{folder.name.encode().hex()}"
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # drops the name, never the files: the table is external
@@ -88,8 +91,8 @@ def merge_folder(
 
 
 @contextmanager
-def configured(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    """Give the session these settings for the block, because SQL cannot hand them to Hudi in another way."""
+def session_settings(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    """Give the session these settings within the block: a statement in SQL has no other way to pass them to Hudi."""
     old_settings = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""The form of a Hudi table that lakeingest itself writes to: its properties, and a timeline without unfinished work.
+"""The form that a Hudi table must have so that lakeingest itself can write to it: properties, and no incomplete write.
 
 Source: Hudi's technical specification for version 9 of a table, "Table properties" and "Timeline".
 """
@@ -13,8 +13,8 @@ from lakeingest.lake.hudi.timeline import timeline
 
 PROPERTIES = ".hoodie/hoodie.properties"
 PARTITION = ".hoodie_partition_metadata"
-_CHECKSUM = ".hoodie/.hoodie.properties.crc"  # Hadoop writes it on a disk
-_DECISIVE: Mapping[str, str] = {  # with another value a commit would have to write more, or other files
+_CHECKSUM = ".hoodie/.hoodie.properties.crc"  # Hadoop writes a checksum beside each file on a disk
+_REQUIRED: Mapping[str, str] = {  # with other values, a commit would have to write more files, or other ones
     "hoodie.table.version": "9",
     "hoodie.timeline.layout.version": "2",
     "hoodie.timeline.path": "timeline",
@@ -26,8 +26,9 @@ _DECISIVE: Mapping[str, str] = {  # with another value a commit would have to wr
     "hoodie.populate.meta.fields": "true",
     "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING",
 }
-_INDEXES = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")  # our commits update none
-_OTHERS: Mapping[str, str] = {
+# A table that names indexes in these properties is not of the form, because our commits do not update indexes
+_INDEXES = ("hoodie.table.metadata.partitions", "hoodie.table.metadata.partitions.inflight")
+_OF_NEW_TABLES: Mapping[str, str] = {  # further properties of the tables that lakeingest makes
     "hoodie.archivelog.folder": "history",
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.datasource.write.hive_style_partitioning": "false",
@@ -41,76 +42,82 @@ _OTHERS: Mapping[str, str] = {
     "hoodie.timeline.history.path": "history",
 }
 _RECORD_KEY = "hoodie.table.recordkey.fields"
-_KNOWN = {"commit", "clean", "rollback", "savepoint", "restore"}
+_KNOWN = {"commit", "clean", "rollback", "savepoint", "restore"}  # actions that do not replace file groups
 
 
 class Unfit(Exception):
-    """lakeingest cannot write this commit as Hudi would."""
+    """lakeingest cannot write this commit as Hudi would write it, so Hudi has to write it."""
 
 
 def record_key_of(folder: File) -> tuple[str, ...]:
-    """The columns of the record key. Raises Unfit where the table has another form, or a write is under way."""
+    """The columns of the record key. Raises Unfit if the table does not have the form to which lakeingest can write."""
     properties = _properties(folder)
-    is_ours = all(properties.get(name) == value for name, value in _DECISIVE.items())
-    if not is_ours or any(map(properties.get, _INDEXES)) or not _is_quiet(folder):
+    is_of_form = all(properties.get(name) == value for name, value in _REQUIRED.items())
+    if not is_of_form or any(map(properties.get, _INDEXES)) or not _has_only_completed_writes(folder):
         raise Unfit
     return tuple(properties.get(_RECORD_KEY, "").split(","))
 
 
 def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
-    """Name these columns as the record key in the table's properties."""
+    """Write into the table's properties that these columns are the record key."""
     old_text = (folder / PROPERTIES).read().decode()
     line = f"{_RECORD_KEY}={','.join(record_key)}"
     new_text = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, old_text)
     if new_text != old_text:
-        (folder / _CHECKSUM).delete()  # first: readers fail if the checksum does not fit the contents
+        (folder / _CHECKSUM).delete()  # before the properties: readers fail if a checksum does not fit the contents
         (folder / PROPERTIES).put(new_text.encode())
 
 
-def forget_indexes(folder: File) -> None:
-    """Remove the index of files that someone else's write has made: it names files that are to be deleted."""
+def remove_indexes(folder: File) -> None:
+    """Remove the metadata table, an index of files that a write of someone else has made.
+
+    The index names files that will be deleted.
+    """
     old_text = (folder / PROPERTIES).read().decode()
     names = "|".join(map(re.escape, _INDEXES))
     new_text = re.sub(rf"(?m)^({names})=.*\n?", "", old_text)
-    if new_text != old_text:  # the properties first: without an index, readers list the files
+    if new_text != old_text:  # before the index is deleted: readers list the files if the properties name no index
         (folder / _CHECKSUM).delete()
         (folder / PROPERTIES).put(new_text.encode())
     files.delete_all([folder / ".hoodie" / "metadata", *(folder / ".hoodie" / "metadata").tree()])
 
 
-def write_form(folder: File, name: str, record_key: Sequence[str]) -> None:
-    """Make the folder a table of this name, without commits."""
-    checksum = zlib.crc32(f".{name}".encode())  # of database and name; a table in a folder has no database
+def make_table(folder: File, name: str, record_key: Sequence[str]) -> None:
+    """Make a Hudi table without commits in the folder."""
+    checksum = zlib.crc32(f".{name}".encode())  # of `<database>.<table>`; a table in a folder has no database
     own = {"hoodie.table.name": name, "hoodie.table.checksum": str(checksum), _RECORD_KEY: ",".join(record_key)}
-    lines = [f"{key}={_escaped(value)}" for key, value in sorted({**_DECISIVE, **_OTHERS, **own}.items())]
+    lines = [f"{key}={_escaped(value)}" for key, value in sorted({**_REQUIRED, **_OF_NEW_TABLES, **own}.items())]
     (folder / ".hoodie" / "timeline" / "history").make_folder()
     (folder / PARTITION).write(b"partitionDepth=0\n")
     (folder / PROPERTIES).put("\n".join([*lines, ""]).encode())
 
 
 def _properties(folder: File) -> dict[str, str]:
-    """The properties of the table. Escapes in names and values stay as they are."""
+    """The table's properties, with the escapes of the file."""
     lines = (folder / PROPERTIES).read().decode().splitlines()
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 def _escaped(value: str) -> str:
-    """A value as the format of Java properties writes it."""
-    marked = re.sub(r"([\\:=#!])", r"\\\1", value)
-    return re.sub(r"[^ -~]", _units, marked)
+    """A value with the escapes of a file of Java properties."""
+    with_backslashes = re.sub(r"([\\:=#!])", r"\\\1", value)
+    return re.sub(r"[^ -~]", _utf16_escapes, with_backslashes)
 
 
-def _units(match: re.Match[str]) -> str:
+def _utf16_escapes(match: re.Match[str]) -> str:
     return re.sub("(....)", r"\\u\1", match[0].encode("utf-16-be").hex().upper())
 
 
-def _is_quiet(folder: File) -> bool:
-    """Whether all begun writes were completed, and none replaces file groups. Cleanings may be under way."""
-    begun, done = set(), set()
+def _has_only_completed_writes(folder: File) -> bool:
+    """Whether each write of the timeline is completed, and none of them replaces file groups.
+
+    Incomplete cleanings do not count.
+    """
+    begun, completed = set(), set()
     for file in timeline(folder, "*.*"):
         times, _, kind = file.name.partition(".")
         if "_" in times and kind in _KNOWN:
-            done.add(times.partition("_")[0])
+            completed.add(times.partition("_")[0])
         elif not kind.startswith("clean."):
             begun.add(times.partition("_")[0])
-    return begun <= done
+    return begun <= completed

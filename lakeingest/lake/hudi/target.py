@@ -1,9 +1,14 @@
-"""Hudi: copy-on-write tables. Hudi has no branches: staging is a folder of ours, and a publish is one commit of Hudi.
+"""The target of Hudi: copy-on-write tables. Hudi has no branches, so staging is a folder of ours.
 
-Properties of that commit (its metadata), always complete: `lakeingest.progress` is everything that the next step
-depends on · `lakeingest.version` the commit of staging that it made visible · `lakeingest.base` the version that
-readers saw before · `lakeingest.table`, `.key`, `.buckets` are repeated by the next publish · `lakeingest.position`,
-`.epoch` are for people. Readers would see a rollback of a commit, so the gates run before it, on its rows.
+A publish is one commit of Hudi. Readers would see that a commit is rolled back, so the gates check the staged rows
+before the commit. Each commit has all of these properties in its metadata:
+
+lakeingest.progress           everything that the next step depends on
+lakeingest.version            the version of the commit of staging that the publish made visible
+lakeingest.base               the version that readers saw before
+lakeingest.table, .owner      the source table, and the pipeline that owns the copy
+lakeingest.key, .buckets      the columns of the primary key, and the number of buckets
+lakeingest.position, .epoch   for people
 """
 
 import time
@@ -21,10 +26,10 @@ from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, storage_errors
 from lakeingest.lake.hudi.base_files import META
 from lakeingest.lake.hudi.cleaning import clean
-from lakeingest.lake.hudi.commit import behind
+from lakeingest.lake.hudi.commit import clock_lag
 from lakeingest.lake.hudi.file_groups import assert_whole, visible_files
 from lakeingest.lake.hudi.folder import TableFolder, is_table
-from lakeingest.lake.hudi.lock import publishing
+from lakeingest.lake.hudi.lock import publish_lock
 from lakeingest.lake.hudi.metastore import Metastore
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.record_key import RECORD_KEY
@@ -45,10 +50,7 @@ if TYPE_CHECKING:
 
 
 class HudiTarget(StagedTarget[Instant]):
-    """`lake.target.Target` on Hudi tables.
-
-    A table's folder has the table's name; unpublished commits are in `staging`.
-    """
+    """`lake.target.Target` on Hudi tables. Commits that are not yet published are in the folder `staging`."""
 
     added_columns = frozenset({*META, RECORD_KEY})
 
@@ -68,41 +70,43 @@ class HudiTarget(StagedTarget[Instant]):
         self._metastore = Metastore(settings)
 
     def exists(self) -> bool:
-        """Whether the warehouse, staging or a metastore exists.
+        """Whether a metastore is configured, or the folder of the warehouse or of staging exists.
 
-        Raises CatalogAway when the metastore does not answer.
+        Raises CatalogAway if the metastore does not answer.
         """
         return self._metastore.answers() or self._warehouse.is_there() or self._folder.is_there()
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
-        """The names of all Hudi tables that have a folder, and of the tables in staging."""
+        """The namespace and name of each Hudi table in the warehouse, and of each table in staging."""
         namespaces = self._warehouse.subfolders()
-        folders = ((space, name) for space in namespaces for name in (self._warehouse / space).subfolders())
-        tables = ((space, name) for space, name in folders if is_table(self._warehouse / space / name))
+        folders = ((namespace, name) for namespace in namespaces for name in (self._warehouse / namespace).subfolders())
+        tables = ((namespace, name) for namespace, name in folders if is_table(self._warehouse / namespace / name))
         return {
-            *((decode(space), decode(name.removesuffix(BUILDING))) for space, name in tables),
+            *((decode(namespace), decode(name.removesuffix(BUILDING))) for namespace, name in tables),
             *map(self.settings.identifier, tables_in(self._folder)),
         }
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
-        """The last commit of staging. An interrupted first publish is finished.
+        """The last commit of staging, after the repair of everything that an interrupted run has left.
 
-        Staging that does not build on what readers see is dropped, and begins again from there. If a publish ended
-        before the metastore was updated, a commit of progress alone follows, and the publish of that updates the
-        metastore.
+        An interrupted first publish is finished. Staging that does not build on the commit that readers see is dropped,
+        and begins again on that commit. If a publish was interrupted before the metastore was updated, a commit of
+        progress alone is made, because the publish of that commit updates the metastore.
         """
-        # Step 1: refuse changes of others. Step 2: finish an interrupted publish. Step 3: begin staging again, if due
+        # Step 1: refuse changes of others
         published = self._published(table)
         staged = self._resume_point(table, published)
+        # Step 2: finish an interrupted publish
         if published is not None:
             self._folder_of(table).finish(published)
+        # Step 3: begin staging again if it does not build on the published commit
         self._resume(table, published, staged)
-        # Step 4: a publish may have ended before the metastore was updated, and before staging was swept
+        # Step 4: bring the metastore up to date. A publish sweeps staging after that, so swept staging needs no step 4
         if staged is None or published is None or not staged.visible:
             return staged
-        if self._metastore.follows(table, published.time) or self._staging(table).is_swept(published.version):
+        if self._metastore.is_up_to_date(table, published.time) or self._staging(table).is_swept(published.version):
             return staged
         return self.mark(staged, staged.progress)
 
@@ -113,7 +117,10 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Begin staging. The first publish makes the table itself."""
+        """Begin staging. The first publish makes the Hudi table.
+
+        Raises StaleWriter if another run has published the table, and NotOurCopy if another pipeline makes the copy.
+        """
         self.types(schema)
         if self._published(schema.table) is not None:
             raise stale(schema.table)
@@ -122,7 +129,7 @@ class HudiTarget(StagedTarget[Instant]):
         return Staged(progress, commit.version, None)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Spark types. Raises UnsupportedTable where Hudi allows no such column, or no such name."""
+        """The Spark types of the columns. Raises UnsupportedTable if Hudi does not allow a name of table or column."""
         return hudi_types(self.settings, schema)
 
     def storage_errors(self) -> AbstractContextManager[None]:
@@ -136,14 +143,16 @@ class HudiTarget(StagedTarget[Instant]):
         schema: TableSchema,  # noqa: ARG002 - readers see no comments
         properties: Mapping[str, str],
     ) -> Staged:
-        """Make one commit of the table. lakeingest writes it if `target.merge` is `row_delta` and it can, else Hudi."""
+        """Make the staged commit visible by one commit of Hudi, written by lakeingest if it can, else by Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
-        # Step 1: the commit. Step 2: the metastore. Step 3: staging, whose sweep tells `recover` that step 2 was done
-        if not self._write(staged, folder, properties, None):
-            self._write(staged, folder, properties, self._open_spark())
-            clean(folder.place, waiting_of(self._removals, table, self.settings.history))
-        if self._metastore.is_there:
+        # Step 1: write the commit. If Hudi writes it, Hudi may archive commits, so files may become unneeded
+        if not self._write_commit(staged, folder, properties, spark=None):
+            self._write_commit(staged, folder, properties, spark=self._open_spark())
+            clean(folder.current, waiting_of(self._removals, table, self.settings.history))
+        # Step 2: update the metastore
+        if self._metastore.is_configured:
             self._metastore.register(table, folder.final, self._open_spark())
+        # Step 3: sweep staging, by which `recover` knows that step 2 was done
         self._staging(table).sweep(staged.version)
         return Staged(staged.progress, staged.version, staged.version)
 
@@ -155,104 +164,115 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Make a commit of progress alone: Hudi archives commits at its publish.
+        """Make a commit of progress alone. Hudi writes its publish, and archives old commits then.
 
-        None is made while the clock is behind.
+        Nothing is done while this machine's clock is behind the timeline, because Hudi could not write the publish.
         """
-        return staged if behind(self._folder_of(staged.progress.table).place) else self.mark(staged, staged.progress)
+        is_behind = clock_lag(self._folder_of(staged.progress.table).current) > timedelta(0)
+        return staged if is_behind else self.mark(staged, staged.progress)
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftovers in the staging folder.
-
-        Hudi itself rolls back incomplete writes in the table's own folder.
-        """
+        """Delete leftovers in the staging folder; those in the table's folder are rolled back by the next writer."""
         return self._staging(table).remove_leftovers(age)
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
-        """All data files in the table's folder. They include files of older commits that are not deleted yet."""
-        place = self._folder_of(table).place
-        sizes = [file.size() for file in place.listed("*.parquet")]
-        return Inventory(len(sizes), 0, sum(sizes), len(writes(place)))
+        """The data files in the table's folder, and the commits in its timeline.
+
+        Files of older commits that are not deleted yet are included.
+        """
+        folder = self._folder_of(table).current
+        sizes = [file.size() for file in folder.listed("*.parquet")]
+        return Inventory(files=len(sizes), deletes=0, bytes=sum(sizes), snapshots=len(writes(folder)))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
-        """The state from which a run continues, as `_staged`.
+        """The commit from which a run continues, as `_staged` finds it.
 
-        Raises StateUnreadable when a file that readers need is missing or damaged; NotOurTable when the metastore has
-        something else under the table's name.
+        Raises StateUnreadable if a file that readers need is missing or damaged, and NotOurTable if something else has
+        the table's name in the metastore.
         """
         self._metastore.assert_ours(table)
         if published is not None:
-            assert_whole(table, self._folder_of(table).place)
+            assert_whole(table, self._folder_of(table).current)
         return self._staged(table, published)
 
     def _published(self, table: TableId) -> Instant | None:
-        """The commit that readers see, or will see when the first publish is finished."""
+        """The commit that readers see; after an interrupted first publish, the commit that they will see."""
         return self._folder_of(table).published()
 
-    def _visible_files(self, table: TableId, seen: Instant) -> list[File]:
-        return visible_files(self._folder_of(table).place, seen.time)
+    def _visible_files(self, table: TableId, published: Instant) -> list[File]:
+        return visible_files(self._folder_of(table).current, published.time)
 
-    def _visible_rows(self, table: TableId, seen: Instant, spark: "SparkSession") -> "DataFrame":
-        return rows_at(self._folder_of(table).place, seen.time, spark)
+    def _visible_rows(self, table: TableId, published: Instant, spark: "SparkSession") -> "DataFrame":
+        return rows_at(self._folder_of(table).current, published.time, spark)
 
-    def _write(
+    def _write_commit(
         self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
     ) -> bool:
-        """Publish by a statement, or without a session by files of ours. Returns False if they cannot.
+        """Publish with the session `spark`, or without Spark if it is None, while holding the lock of the table.
 
-        Nothing is visible then. The process that commits holds a lock meanwhile, which is released when the process
-        ends.
+        Returns False, and readers see no difference, if that is not possible without Spark.
         """
         table = folder.table
-        with publishing(table, folder.final, spark):
+        with publish_lock(table, folder.final, spark):
             publication = self._publication(staged, folder, properties)
             published = publication.published
             if published is None:
-                folder.clear_building(spark)  # left by an interrupted first publish
+                folder.clear_building(spark)  # an interrupted first publish may have left files
             began = time.time()
             try:
                 if spark is not None:
-                    publication.by_spark(spark, lambda: self._read(table, staged.version, spark))
-                elif not publication.by_files():
+                    publication.publish_by_spark(spark, lambda: self._read(table, staged.version, spark))
+                elif not publication.publish_by_files():
                     return False
             except Exception as error:
-                present = folder.published()
-                if present != published and not folder.shows(staged.version):
+                published_now = folder.published()
+                if published_now != published and not folder.shows(staged.version):
                     raise published_by_another(table) from error
-                if present == published:  # otherwise the commit took effect, and only the answer was lost
+                if published_now == published:
                     raise
+                # otherwise readers see our commit: only its answer was lost
             if not folder.shows(staged.version):
                 raise stale(table)
             if published is None:
                 self._give_name(folder)
             if is_started_over(publication.commits):
-                folder.name_record_key(folder.published())
-            # readers see the commit before it is durable; staging and the spool are kept until it is
+                folder.declare_record_key_of(folder.published())
+            # readers already see the commit; staging and the spool are kept until it is durable, too
             folder.make_durable(began)
             folder.clear_building(spark)
         return True
 
     def _publication(self, staged: Staged, folder: TableFolder, properties: Mapping[str, str]) -> Publication:
-        """The commits to publish on what readers see. Raises StaleWriter if that is not what the run has seen.
+        """The publish of the commits of staging up to `staged`.
 
-        Raises StateUnreadable where a file of the table, or of staging, is missing or damaged.
+        Raises StaleWriter if readers no longer see the commit on which `staged` builds, and StateUnreadable if a file
+        of the table or of staging is missing or damaged.
         """
         table, staging, published = folder.table, self._staging(folder.table), folder.published()
         if staged.published != (None if published is None else published.version):
             raise published_by_another(table)
-        folder.name_record_key(published)  # again: a run that lost its lease may have done it late, for an older commit
+        # a late run that has lost its lease may have declared the record key of an older commit
+        folder.declare_record_key_of(published)
         if published is not None:
-            assert_whole(table, folder.place)
-        way, history = self.settings.way_of_merging, self.settings.history
+            assert_whole(table, folder.current)
         commits = staging.between(None if published is None else published.version, staged.version)
         names, merges = files_of(commits)
         staging.assert_whole([*names, *(name for merge in merges for name in merge)])
-        return Publication(table, folder, published, staging.path, commits, way, history, properties)
+        return Publication(
+            table,
+            folder,
+            published,
+            staging.path,
+            commits,
+            way_of_merging=self.settings.way_of_merging,
+            history=self.settings.history,
+            properties=properties,
+        )
 
     def _give_name(self, folder: TableFolder) -> None:
-        """Take the last step of a first publish."""
+        """Let readers find the table. This is the last step of a first publish."""
         folder.give_name()
 
     def _folder_of(self, table: TableId) -> TableFolder:

@@ -1,7 +1,7 @@
-"""The timeline of a Hudi table: which commits are ours, and which of them readers see. It needs no Spark.
+"""The timeline of a Hudi table, read without Spark: which commits are ours, and which of them readers see.
 
-A commit of ours is *marked*: its metadata carries the progress. No other write may follow it, not even clustering,
-which changes no row but writes files that belong to no bucket.
+A commit of ours carries the progress in its metadata. After our last commit, any write of someone else is refused. A
+clustering is refused, too: it changes no row, but the files that it writes belong to no bucket.
 """
 
 import json
@@ -27,7 +27,7 @@ PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of 
 VERSION = "lakeingest.version"
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
-MOMENT = "%Y%m%d%H%M%S%f"
+MOMENT = "%Y%m%d%H%M%S%f"  # the format of an instant, of which the first DIGITS count
 DIGITS = 17  # up to milliseconds
 T = TypeVar("T")
 _MOST_BUCKETS = 1 << 20
@@ -36,19 +36,19 @@ _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed write: the time at which it began, which is its name in Hudi, and its properties."""
+    """A completed write of the timeline. `time` is the time when the write began, in UTC, by which Hudi names it."""
 
     time: str
     properties: Mapping[str, str]
 
     @property
     def seconds(self) -> float:
-        """The time, in seconds since 1970."""
+        """The time when the write began, in seconds since 1970."""
         return moment(self.time).timestamp()
 
     @property
     def version(self) -> int:
-        """The commit of staging that it made visible."""
+        """The version of the commit of staging that this write made visible."""
         return self._parsed(VERSION, int)
 
     @property
@@ -58,15 +58,15 @@ class Instant:
 
     @property
     def buckets(self) -> int:
-        """The number of buckets into which the keys are divided."""
+        """The table's number of buckets."""
         return self._parsed(BUCKETS, _bucket_count)
 
-    def names(self, of: str) -> list[str]:
-        """The names of columns in a property. Raises StateUnreadable when it is damaged."""
-        return self._parsed(of, _names)
+    def names(self, property_name: str) -> list[str]:
+        """The names of columns that a property has. Raises StateUnreadable if the property is damaged."""
+        return self._parsed(property_name, _names)
 
     def progress(self, table: TableId) -> Progress:
-        """The table's progress as of this commit. Raises StateUnreadable when it is damaged."""
+        """The table's progress as of this commit. Raises StateUnreadable if the property is damaged."""
         return parse_progress(table, f"commit {self.time}", self.properties[PROGRESS])
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
@@ -76,15 +76,16 @@ class Instant:
             raise StateUnreadable(f"the property {name} of commit {self.time} is unreadable: {error}") from error
 
 
-def newest(table: TableId, folder: File, *, building: bool = False) -> Instant | None:
-    """The commit of ours whose rows readers of the table in the folder see.
+def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> Instant | None:
+    """Our last commit, whose rows readers of the table in the folder see.
 
-    A folder that we are `building` may have no commit: then it is no table yet, and the result is None. Raises
-    NotOurTable when the folder is no copy of the table; ForeignWrite when someone else wrote to it after our commit, or
-    emptied it.
+    None: the folder has no commits, and is one of a first publish (`building`).
+
+    Raises NotOurTable if the folder is no copy of the table. Raises ForeignWrite if someone else wrote to the table
+    after our last commit, planned a clustering, or removed all commits.
     """
     foreign: Instant | None = None
-    for instant in completed(folder):
+    for instant in completed_instants(folder):
         if OWNER not in instant.properties:
             foreign = foreign or instant
         elif instant.properties[OWNER] != str(table):
@@ -108,23 +109,25 @@ def newest(table: TableId, folder: File, *, building: bool = False) -> Instant |
     return None
 
 
-def retained(folder: File, history: History) -> int:
-    """The number of commits that the next write retains: Hudi limits the history by a number.
+def commits_to_retain(folder: File, history: History) -> int:
+    """The number of commits that Hudi retains at its next write. The settings of Hudi have no duration, only a number.
 
-    A publish rewrites the files that it touches, so `keep` applies only if the user set it.
+    The duration `keep` counts only if the user set it, because each publish rewrites whole files, and retained commits
+    keep the old ones.
     """
     young = 0
     if "keep" in history.model_fields_set:
         oldest = datetime.now(UTC) - history.keep
-        since = f"{oldest:{MOMENT}}"[:DIGITS]
-        young = sum(completed >= since for completed, _, _ in writes(folder)) + 1  # the next commit counts, too
+        oldest_instant = f"{oldest:{MOMENT}}"[:DIGITS]
+        # + 1, because the write that is about to be made is young as well
+        young = sum(completed >= oldest_instant for completed, _, _ in writes(folder)) + 1
     return min(max(history.least, young), history.most)
 
 
 def writes(folder: File) -> list[tuple[str, str, File]]:
-    """The times when each write of the timeline was completed and begun, in UTC, and its file.
+    """The completed writes of the timeline: the time when each was completed, the time when it began, and its file.
 
-    A file's name is `<begun>_<completed>.<kind>`.
+    The times are in UTC. A file's name is `<begun>_<completed>.<kind>`.
     """
     entries = []
     for file in timeline(folder, "*_*.*"):
@@ -136,45 +139,45 @@ def writes(folder: File) -> list[tuple[str, str, File]]:
 
 
 def moment(instant: str) -> datetime:
-    """The moment that an instant of the timeline is named after, up to milliseconds."""
+    """The time of an instant of the timeline, up to milliseconds."""
     return datetime.strptime(instant[:DIGITS], MOMENT).replace(tzinfo=UTC)
 
 
 def timeline(folder: File, pattern: str) -> list[File]:
-    """The files of the timeline whose names match, sorted, without Hadoop's, whose names begin with a dot."""
+    """The files of the timeline whose names match the pattern, sorted. Hadoop's files, named `.…`, are left out."""
     return [file for file in (folder / ".hoodie" / "timeline").listed(pattern) if not file.name.startswith(".")]
 
 
 @contextmanager
 def metadata_of(file: File) -> Iterator[dict[str, Any]]:
-    """The contents of a commit's file (Hudi's `HoodieCommitMetadata`, in Avro).
+    """The contents of a file of the timeline, such as Hudi's `HoodieCommitMetadata` of a commit, in Avro.
 
-    Raises StateUnreadable where the file is damaged.
+    Raises StateUnreadable if the file is damaged, or if the block fails because a part of the contents is missing.
     """
-    contents = BytesIO(file.read())  # errors of the disk are named elsewhere
+    contents = BytesIO(file.read())  # outside of `try`: the caller names errors of the storage
     try:
         metadata: Any = next(iter(fastavro.reader(contents)))
         yield metadata
-    except Exception as error:  # for damaged bytes fastavro raises almost any error, also MemoryError
+    except Exception as error:  # for damaged bytes, fastavro raises almost any error, such as MemoryError
         raise StateUnreadable(f"{file} is no commit of a Hudi table: {type(error).__name__}: {error}") from error
 
 
-def completed(folder: File) -> Iterator[Instant]:
-    """The completed writes, the last one first."""
+def completed_instants(folder: File) -> Iterator[Instant]:
+    """The completed writes of the timeline, the last completed one first."""
     for _, begun, file in sorted(writes(folder), reverse=True):
-        yield _read(begun, file)
+        yield _instant_of(begun, file)
 
 
 def planned_clustering(folder: File) -> File | None:
-    """The file of a clustering that is scheduled and not completed. Until it is, Hudi refuses to change its rows."""
+    """The plan of a clustering that is not completed; None if there is none. Hudi changes no row that is in a plan."""
     entries = timeline(folder, "*.*")
-    done = {file.name.partition("_")[0] for file in entries if file.name.endswith(".replacecommit")}
+    completed = {file.name.partition("_")[0] for file in entries if file.name.endswith(".replacecommit")}
     kinds = (".clustering.requested", ".replacecommit.requested")
     planned = (file for file in entries if file.name.endswith(kinds))
-    return next((file for file in planned if file.name.partition(".")[0] not in done), None)
+    return next((file for file in planned if file.name.partition(".")[0] not in completed), None)
 
 
-def _read(begun: str, file: File) -> Instant:
+def _instant_of(begun: str, file: File) -> Instant:
     with metadata_of(file) as metadata:
         metadata_properties = metadata["extraMetadata"] or {}
         properties = {
@@ -184,7 +187,7 @@ def _read(begun: str, file: File) -> Instant:
 
 
 def _bucket_count(text: str) -> int:
-    """A number of buckets. Raises ValueError unless it is at least 1 and below the limit."""
+    """The number of buckets in a property. Raises ValueError unless it is at least 1 and below _MOST_BUCKETS."""
     count = int(text)
     if not 1 <= count < _MOST_BUCKETS:
         raise ValueError(f"{count} is no number of buckets")
@@ -192,7 +195,7 @@ def _bucket_count(text: str) -> int:
 
 
 def _names(text: str) -> list[str]:
-    """The names of columns in a JSON list. Raises ValueError if one has other characters than letters, digits and _."""
+    """The names of columns in a JSON list. Raises ValueError if a name has characters other than letters, digits, _."""
     names = [str(name) for name in json.loads(text)]
     if not all(re.fullmatch(r"\w+", name) for name in names):
         raise ValueError(f"{names} are no names of columns")

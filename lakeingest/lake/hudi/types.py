@@ -1,4 +1,4 @@
-"""The Spark type of every kind of column of a Hudi table, and the names that its tables and columns can have."""
+"""The Spark type of each kind of column in a Hudi table, and the names that Hudi's tables and columns can have."""
 
 import re
 
@@ -10,7 +10,7 @@ from lakeingest.lake.refusals import assert_nameable
 
 _FOLDER = re.compile(r"[\w$./:+~-]+")  # Hudi's SQL does not find a table whose folder has other characters
 
-_FOLDER_BYTES = 255 - len(BUILDING)  # file systems allow 255
+_FOLDER_BYTES = 255 - len(BUILDING)  # file systems allow 255 bytes; until the first publish, the name has this suffix
 
 _SPARK_TYPES = {
     Kind.INT32: "int",
@@ -36,7 +36,10 @@ _SPARK_TYPES = {
 
 
 def hudi_types(settings: Target, schema: TableSchema) -> tuple[str, ...]:
-    """The types of a table's columns. Raises UnsupportedTable where Hudi allows no such column, or no such name."""
+    """The Spark types of a table's columns.
+
+    Raises UnsupportedTable if Hudi or the catalog does not allow the name of the folder, the table or a column.
+    """
     folder = settings.folder(schema.table).hadoop
     if not _FOLDER.fullmatch(folder):
         raise UnsupportedTable(
@@ -53,7 +56,7 @@ def hudi_types(settings: Target, schema: TableSchema) -> tuple[str, ...]:
 def hudi_type(column: Column) -> str:
     """Spark's name for the type that holds every value of the column exactly.
 
-    Raises UnsupportedTable for a name that an Avro schema, and so Hudi, does not allow.
+    Raises UnsupportedTable if Hudi reserves the column's name, or if Avro, which Hudi uses, does not allow the name.
     """
     if column.name.startswith("_hoodie_"):
         raise UnsupportedTable(

@@ -1,7 +1,7 @@
 """The published commits of a Hudi table, and the rows of a commit or of staging, read file by file with Arrow.
 
-A copy-on-write table as of a commit consists of one file of each file group: the newest that this commit or an older
-one wrote. A cleaning names the earliest commit that still has all its files.
+The rows of a commit are in one file of each file group: the newest file that this commit or an older one wrote. A
+cleaning names the earliest commit that still has all its files.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.files.file import File
-from lakeingest.lake.hudi.cleaned import earliest
+from lakeingest.lake.hudi.cleaned import earliest_readable
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.target import HudiTarget
 from lakeingest.lake.hudi.timeline import PREFIX, VERSION, metadata_of, writes
@@ -29,50 +29,55 @@ class HudiVersions:
         self._target = target
 
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
-        """The commits of ours in the active timeline whose files no cleaning has removed."""
-        folder = self._target._folder_of(table).place  # noqa: SLF001 - of the same package
+        """Our commits in the active timeline that have all their files, the oldest first.
+
+        With `before`, only those after the commit with this version.
+        """
+        folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
-            versions = [published for published, _ in _readable(folder, table)]
+            versions = [published for published, _ in _readable_commits(folder, table)]
         last = max((number for number, published in enumerate(versions) if published.version == before), default=-1)
         return versions[last + 1 :]
 
     def fingerprint(self, table: TableId, version: int) -> str:
-        """The fingerprint in the progress of our commit; '' where the commit is gone."""
-        folder = self._target._folder_of(table).place  # noqa: SLF001 - of the same package
+        """The fingerprint in the progress of our commit with this version; '' if the timeline has no such commit."""
+        folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             for *_, file in writes(folder):
-                properties = _given(file)
+                properties = _properties_of(file)
                 if properties.get(PREFIX + VERSION) == str(version) and PREFIX + PROGRESS in properties:
                     return parse_progress(table, f"commit {version}", properties[PREFIX + PROGRESS]).fingerprint
         return ""
 
     def last(self, table: TableId) -> Staged | None:
-        """The last commit of staging, or the commit that readers see."""
+        """The last commit of staging; without staging, the commit that readers see. None: the table has no copy."""
         return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a published commit; or of staging: its own rows, or those that readers see, with its changes."""
+        """The rows of a published commit, or of a commit of staging."""
         table, target = schema.table, self._target
-        folder, staging = target._folder_of(table).place, target._staging(table)  # noqa: SLF001 - of the same package
+        folder, staging = target._folder_of(table).current, target._staging(table)  # noqa: SLF001 - of the same package
         with target.storage_errors():
-            readable = _readable(folder, table)
-            held = {published.version: partial(visible_files, folder, begun) for published, begun in readable}
-            yield from batches_of(held, staging, schema, version)
+            commits = _readable_commits(folder, table)
+            files_by_version = {
+                published.version: partial(visible_files, folder, begun) for published, begun in commits
+            }
+            yield from batches_of(files_by_version, staging, schema, version)
 
 
-def _readable(folder: File, table: TableId) -> list[tuple[Published, str]]:
-    """The published commits, the oldest first, each with its instant."""
-    since, commits = earliest(folder), []
+def _readable_commits(folder: File, table: TableId) -> list[tuple[Published, str]]:
+    """Our commits in the active timeline that have all their files, the oldest first, each with its instant."""
+    earliest, commits = earliest_readable(folder), []
     for _, begun, file in sorted(writes(folder)):
-        properties = _given(file)
+        properties = _properties_of(file)
         position = properties.get(PREFIX + POSITION)
-        if begun >= since and properties.get(PREFIX + OWNER) == str(table) and position:
+        if begun >= earliest and properties.get(PREFIX + OWNER) == str(table) and position:
             commits.append((Published(int(properties[PREFIX + VERSION]), Place.parse(position)), begun))
     return commits
 
 
-def _given(file: File) -> Mapping[str, str]:
-    """The properties in a commit's metadata; none if a run archived it since its name was read."""
+def _properties_of(file: File) -> Mapping[str, str]:
+    """The properties in a commit's metadata; empty if a run archived the commit since the timeline was listed."""
     try:
         with metadata_of(file) as metadata:
             return metadata["extraMetadata"] or {}

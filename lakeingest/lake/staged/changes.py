@@ -1,4 +1,4 @@
-"""Reads files of staging: rows, and the last change of each key."""
+"""Reads the files of staging into Arrow: rows, and the last change of each key."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,36 +13,42 @@ _NUMBER = "_lakeingest_number"
 
 
 def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Table | None:
-    """The last change of each key in the files of these merges, the oldest merge first; None without merges."""
+    """The last change of each key. `merges` has the files of changes of each merge, the oldest merge first.
+
+    None: there are no changes.
+    """
     tables = [read_rows(file) for merge in merges for file in merge]
     if not tables:
         return None
     changes = pa.concat_tables(tables)
-    if len(merges) == 1:  # one merge has one change of a key
+    if len(merges) == 1:  # within a merge, each key has at most one change
         return changes
     numbered = changes.select(list(key)).append_column(_NUMBER, pa.array(np.arange(len(changes))))
     return changes.take(numbered.group_by(list(key)).aggregate([(_NUMBER, "max")])[f"{_NUMBER}_max"])
 
 
 def read_rows(file: File, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a file of staging. Raises StateUnreadable where it is damaged."""
+    """The rows of a file of staging, with all columns or only `columns`. Raises StateUnreadable if it is damaged."""
     with parsed(str(file)), files.parquet(file) as opened:
         return opened.read(None if columns is None else list(columns))
 
 
 def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
-    """The rows of these files of staging. Some files may lack a column that the source has dropped."""
+    """The rows of all these files of staging. If only some of the files have a column, it is NULL in the others' rows.
+
+    The source has dropped such a column.
+    """
     return pa.concat_tables((read_rows(file) for file in staged_files), promote_options="default")
 
 
-def in_groups(staged_files: Iterable[File], size: int) -> list[list[File]]:
-    """The files in groups of about `size` bytes."""
+def groups_of_size(staged_files: Iterable[File], size: int) -> list[list[File]]:
+    """The files, in order, divided into groups. A group ends with the file that makes it `size` bytes or larger."""
     groups: list[list[File]] = []
-    filled = size
+    group_size = size
     for file in staged_files:
-        if filled >= size:
+        if group_size >= size:
             groups.append([])
-            filled = 0
+            group_size = 0
         groups[-1].append(file)
-        filled += file.size()
+        group_size += file.size()
     return groups

@@ -1,4 +1,4 @@
-"""The effects of a merge on the rows of a commit, counted by reading key columns alone. It needs no Spark."""
+"""Counts the effects of a merge on the rows of a commit, without Spark: only key columns and DELETED are read."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,27 +23,28 @@ def effects_of(
     *,
     keeps_deleted: bool,
 ) -> Effects:
-    """How many keys the changes insert, update and delete, in the rows of these files after these earlier merges.
+    """The number of keys that a merge inserts, updates and deletes.
 
-    All files of changes have DELETED, and each key once. If the table keeps deleted rows, no change deletes one. Raises
-    StateUnreadable where two rows have one of the keys.
+    `changes` are the files of the merge's changes, which have each key only once. The merge applies to the `rows` of
+    files, after the changes of earlier `merges`. All changes have the column DELETED. If the table keeps deleted rows
+    (`keeps_deleted`), no change deletes a row. Raises StateUnreadable if two rows have the same changed key.
     """
     changed = pa.concat_tables(read_rows(file, [*key, DELETED]) for file in changes)
     numbered = changed.select(list(key)).append_column(_NUMBER, pa.array(np.arange(changed.num_rows)))
-    # Step 1: the changed keys that the files of rows have
-    is_present = np.zeros(changed.num_rows, bool)
-    key_schema = numbered.schema.remove(len(key))
-    for keys in _in_groups((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
-        numbers = _matching(keys, numbered, key)[_NUMBER].to_numpy()
+    # Step 1: find the changed keys that are in the files of rows
+    is_present = np.zeros(changed.num_rows, bool)  # for each change, whether a row has its key
+    key_schema = numbered.schema.remove(len(key))  # without _NUMBER
+    for keys in _in_larger_tables((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
+        numbers = _rows_with_changes(keys, numbered, key)[_NUMBER].to_numpy()
         if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
             raise StateUnreadable(
                 f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
             )
         is_present[numbers] = True
-    # Step 2: earlier merges, in their order, add and delete some of them
+    # Step 2: apply the earlier merges in their order: each makes some of the changed keys present or absent
     for merge in merges:
         for file in merge:
-            matches = _matching(read_rows(file, [*key, DELETED]), numbered, key)
+            matches = _rows_with_changes(read_rows(file, [*key, DELETED]), numbered, key)
             is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
     is_deleted = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
     inserted, updated, deleted = ~is_deleted & ~is_present, ~is_deleted & is_present, is_deleted & is_present
@@ -55,8 +56,11 @@ def rows_in(data_files: Iterable[File]) -> int:
     return sum(files.parquet_metadata(file).num_rows for file in data_files)
 
 
-def _in_groups(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
-    """Concatenate small tables until each has `least` rows, because a join costs as much as its larger side."""
+def _in_larger_tables(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
+    """Concatenate small tables to tables of at least `least` rows; the last one may have fewer.
+
+    The tables are joined with `least` changes, and a join costs as much as its larger side.
+    """
     group: list[pa.Table] = []
     for table in tables:
         group.append(table)
@@ -67,6 +71,6 @@ def _in_groups(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(group)
 
 
-def _matching(rows: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows that have one of the keys, with the number of its change."""
+def _rows_with_changes(rows: pa.Table, numbered: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows whose key has a change in `numbered`, each with the _NUMBER of this change."""
     return rows.join(numbered, keys=list(key), join_type="inner")

@@ -1,7 +1,7 @@
-"""Rewriting: all rows of a copy get the columns of the next definition, in files of staging.
+"""Rewrites all rows of a copy with the columns of its next definition, into files of staging.
 
-A table has one schema at a commit, and its readers know a column by its name. So a lift takes all rows into staging,
-and its publish replaces the rows that readers see.
+At each commit, all rows of a table have the same schema, and readers find a column by its name. So a lift rewrites all
+rows, and the next publish replaces the rows that readers see.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,22 @@ from lakeingest.core.change import DELETED
 from lakeingest.core.lift import Lift
 from lakeingest.files.file import File
 from lakeingest.lake.errors import storage_errors
-from lakeingest.lake.staged.changes import in_groups, last_changes, read_all_rows
+from lakeingest.lake.staged.changes import groups_of_size, last_changes, read_all_rows
 from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Written
 from lakeingest.rows import constants, lake_schema
 
-_BYTES = 32 << 20  # a task reads files of about as many bytes
+_BYTES = 32 << 20  # the size of the files that one task reads
 _NUMBER = "_lakeingest_number"
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRewriter:
-    """`lake.target.Rewriter` on some files of rows, without the rows that changes replace; or on the changes alone."""
+    """A `lake.target.Rewriter` of rows in files, or of changed rows.
+
+    With `files`, it rewrites the rows of these files whose keys have no change in `merges`. Without files, it rewrites
+    the rows that the changes of `merges` leave; without merges as well, it writes a file without rows.
+    """
 
     folder: StagingFolder
     lift: Lift
@@ -41,12 +45,12 @@ class StagedRewriter:
             changes = last_changes(self.merges, self.lift.before.key)
             if self.files:
                 rows = read_all_rows(self.files)
-                rows = rows if changes is None else _without(rows, changes, self.lift.before.key)
+                rows = rows if changes is None else _rows_without_changes(rows, changes, self.lift.before.key)
             elif changes is None:
                 rows = lake_schema(self.lift.before).empty_table()
             else:
                 rows = changes if self.lift.before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
-            name = self.folder.write(lifted(rows, self.lift, self.added, keeps_dropped=self.keeps_dropped))
+            name = self.folder.write(lifted_rows(rows, self.lift, self.added, keeps_dropped=self.keeps_dropped))
         return Written(name.encode())
 
 
@@ -59,38 +63,39 @@ def rewriters(
     *,
     keeps_dropped: bool,
 ) -> list[StagedRewriter]:
-    """Rewriters that together write the rows of these files with the changes of these merges; at least one."""
+    """Rewriters that together write the rows of files with the changes of merges applied. There is at least one."""
     changes = tuple(map(tuple, merges))
-    groups: list[Sequence[File]] = [*in_groups(rows, _BYTES)]
+    groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
     if changes or not groups:
-        groups.append(())
+        groups.append(())  # the rewriter without files
     return [StagedRewriter(folder, lift, tuple(group), changes, added, keeps_dropped) for group in groups]
 
 
-def lifted(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
-    """These rows with the columns of the next definition, and without the format's own columns, `added`.
+def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
+    """The rows with the columns of the next definition. `added` are the format's own columns, which are removed.
 
-    A dropped column goes. With `keeps_dropped` it stays, NULL in all rows, until its name is used.
+    A column that the source has dropped is removed, too. With `keeps_dropped` it stays, with NULL in all rows, unless
+    the next definition has another column of its name.
     """
     origins = dict(zip(lift.after.names, lift.origins, strict=True))
     fills = constants(lift.after, lift.fills)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     for field in lake_schema(lift.after):
-        origin = origins.get(field.name, field.name)  # metadata columns keep their names
+        origin = origins.get(field.name, field.name)  # metadata columns have no origin, and keep their names
         if origin is not None:
             columns[field.name] = rows[origin].cast(field.type)
-        else:
+        else:  # a new column: its fill value, or NULL
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
-    done = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
+    not_kept = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
     for name in rows.column_names:
-        if name not in done:
+        if name not in not_kept:
             columns[name] = pa.nulls(len(rows), rows.schema.field(name).type)
     return pa.table(columns)
 
 
-def _without(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
+def _rows_without_changes(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose key has no change."""
-    fields = [changes.schema.field(name) for name in key]
-    numbered = rows.select(list(key)).cast(pa.schema(fields)).append_column(_NUMBER, pa.array(np.arange(len(rows))))
+    key_schema = pa.schema([changes.schema.field(name) for name in key])
+    numbered = rows.select(list(key)).cast(key_schema).append_column(_NUMBER, pa.array(np.arange(len(rows))))
     unchanged = numbered.join(changes.select(list(key)), keys=list(key), join_type="left anti")
     return rows.take(unchanged[_NUMBER])

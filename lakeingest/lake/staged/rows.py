@@ -1,7 +1,7 @@
 """The rows of staging in Spark: the rows of files, with the last change of each key applied.
 
-Changes have the column DELETED. If the rows have it too, deleted rows stay, and it is a column like the others.
-Otherwise it says which changes delete their row.
+Changes have the column DELETED. If the rows have this column, too, the table keeps deleted rows, and a change only sets
+the column. Otherwise the column says which changes delete their row.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def rows_with(
+def rows_after_commits(
     visible: "Callable[[], DataFrame] | None", staging: File, commits: Sequence[StagingCommit], spark: "SparkSession"
 ) -> "DataFrame":
-    """The rows that readers see, `visible`, after these commits of staging.
+    """The rows after `commits`, the commits of staging since the published one.
 
-    Staging has all rows if `visible` is None, or if one of the commits starts over.
+    `visible` returns the rows that readers see. If it is None, or if one of the commits restarts, the rows are those in
+    the folder `staging`. The changes of the commits are applied to these rows.
     """
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
     changes = last_changes(staging, merges, commits[-1].key, spark)
-    return rows if changes is None else changed(rows, changes, commits[-1].key)
+    return rows if changes is None else rows_after_changes(rows, changes, commits[-1].key)
 
 
-def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The rows after the changes, as a merge will leave them."""
+def rows_after_changes(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
+    """The rows with the changes applied, as a merge would apply them. `changes` has each key once."""
     unchanged = rows.join(changes.select(*map(quote, key)), on=list(key), how="left_anti")
     if DELETED not in rows.columns:
         changes = changes.where(f"NOT {DELETED}").drop(DELETED)
@@ -41,7 +42,10 @@ def changed(rows: "DataFrame", changes: "DataFrame", key: Sequence[str]) -> "Dat
 
 
 def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":
-    """The rows of files of staging. All have the same columns, so Spark need not find them out by a job."""
+    """The rows of the files `names` in the folder of staging.
+
+    All files have the same columns. They are read from the first file, so that Spark runs no job to infer them.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     with files.parquet(folder / names[0]) as first:
@@ -52,14 +56,17 @@ def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "D
 def last_changes(
     folder: File, merges: Sequence[Sequence[str]], key: Sequence[str], spark: "SparkSession"
 ) -> "DataFrame | None":
-    """The last change of each key in the files of these merges, which are in the order of their commits."""
+    """The last change of each key. `merges` has the names of the files of each merge, the oldest merge first.
+
+    None: there are no merges.
+    """
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    parts = [staged_rows(folder, names, spark) for names in merges]
-    if len(parts) < 2:  # noqa: PLR2004 - one merge has one change of a key
-        return parts[0] if parts else None
-    numbered = [part.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, part in enumerate(parts)]
+    changes = [staged_rows(folder, names, spark) for names in merges]
+    if len(changes) < 2:  # noqa: PLR2004 - within a merge, each key has at most one change
+        return changes[0] if changes else None
+    numbered = [merge.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, merge in enumerate(changes)]
     keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
     last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))
     return last.select("change.*")

@@ -1,11 +1,14 @@
-"""Staging for a format without branches: a folder of files and of numbered commits, which name their files.
+"""Staging for a format without branches: a folder with data files, and with numbered commits that name these files.
 
-The folder is on a disk or in an object store. A commit is one JSON file, which is complete when it exists. Only one
-writer can create it, so commits are serial. It carries the complete progress and names its base.
+The folder is on a disk or in an object store. A commit is one JSON file. The file is complete when it exists, and of
+several writers only one can create the file of a number. So commits have one order. Each commit carries the complete
+progress, and names the version that it builds on.
 
-The rows of a commit are the rows that readers see, or before the first publish the rows of all waves, with the changes
-of all later merges applied. A commit that `restarts` removes all earlier rows: from it on, the rows are those of its
-own and later waves, with the changes of later merges applied.
+The rows of a commit are computed from three parts:
+- the rows that readers see; none before the first publish, and none if a commit in between `restarts`, which removes
+  all earlier rows
+- the rows of the waves since then
+- the changes of the merges since then, which are applied in their order
 """
 
 import uuid
@@ -29,29 +32,30 @@ from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.refusals import stale
 
-_COMPARED_SECONDS = 3_600  # how long rows to compare are kept
-_GONE = "=gone"  # a part of the names of dropped folders; no table's folder has it
-_AT_ONCE = 16  # how many files are looked at at the same time
+_COMPARED_SECONDS = 3_600  # how long the rows that Spark wrote for `StagedTarget.readers` are kept
+_DROPPED = "=gone"  # a part of the name of each dropped folder; the folder of a table cannot have this part
+_AT_ONCE = 16  # the number of threads that read footers
 
 
 @dataclass(frozen=True, slots=True)
 class StagingCommit:
-    """One commit: the files of a wave's rows, the files of a merge's changes, or no files."""
+    """One commit: it names the files of a wave's rows, the files of a merge's changes, or no files."""
 
     number: int
     version: int
-    base: int | None  # the version that it builds on; None for the first of a new table
+    base: int | None  # the version that this commit builds on; None in the first commit of a new table
     progress: Progress
     key: tuple[str, ...]
     rows: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     restarts: bool = False
-    added: int | None = None  # by how many rows the changes make the table larger; None: not counted
+    added: int | None = None  # the number of rows that the changes insert, less those that they delete; None: unknown
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back.
 
-        In a commit that restarts, the rows have another key, so that versions which do not know it refuse the commit.
+        A commit that restarts stores its rows under another JSON key. So versions of lakeingest that cannot restart
+        refuse the commit.
         """
         return {
             "version": self.version,
@@ -71,7 +75,7 @@ class StagingCommit:
             restarts = "restarts with" in doc
             lists = doc["restarts with" if restarts else "rows"], doc["changes"]
             rows, changes = (tuple(inside(name) for name in names) for names in lists)
-            key, added = tuple(doc["key"]), doc.get("added")  # commits of earlier versions were not counted
+            key, added = tuple(doc["key"]), doc.get("added")  # earlier versions of lakeingest did not count
             return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
         except (*DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"not a commit of staging: {error}") from error
@@ -79,22 +83,25 @@ class StagingCommit:
 
 @dataclass(frozen=True, slots=True)
 class StagingFolder:
-    """The commits of one table, ordered by their numbers, and the files that they name."""
+    """The staging folder of one table: commits, in the order of their numbers, and the files that they name."""
 
     table: TableId
     path: File
 
-    def commits(self, after: int | None = None) -> list[StagingCommit]:
-        """All commits; or the commit of the version `after` and all later ones, none for an unknown version."""
+    def commits(self, since: int | None = None) -> list[StagingCommit]:
+        """All commits. With `since`, the commit of this version and all later commits; empty if there is none."""
         listed = self.path.listed("*.json")
         commits = [self._parsed(file, text) for file, text in zip(listed, files.read_all(listed), strict=True)]
-        if after is None:
+        if since is None:
             return commits
-        start = next((index for index, commit in enumerate(commits) if commit.version == after), len(commits))
+        start = next((index for index, commit in enumerate(commits) if commit.version == since), len(commits))
         return commits[start:]
 
     def between(self, published: int | None, version: int) -> list[StagingCommit]:
-        """The commits after the published one, up to a version. Raises StaleWriter when no commit has that version."""
+        """The commits after the version `published`, up to `version`. If `published` is None, from the first commit on.
+
+        Raises StaleWriter if no such commit has the version.
+        """
         commits = self.commits(published)
         versions = [commit.version for commit in commits]
         if version not in versions:
@@ -104,9 +111,10 @@ class StagingFolder:
     def files_at(
         self, version: int, published: int | None, visible: Callable[[], list[File]]
     ) -> tuple[list[File], list[list[File]]]:
-        """The files with the rows of a commit, and the files of the merges that change these rows.
+        """The files with the rows of the commit `version`, and the files of each merge that changes these rows.
 
-        `published` is the commit that readers see; `visible` returns the files of its rows.
+        `published` is the version that readers see, None before the first publish. `visible` returns the files with the
+        rows of that version.
         """
         if published == version:
             return visible(), []
@@ -118,19 +126,19 @@ class StagingFolder:
         return rows, [[self.path / name for name in merge] for merge in merges]
 
     def last(self) -> StagingCommit:
-        """The last commit; the others are not read. Raises StaleWriter when the folder was dropped."""
+        """The last commit. The other commits are not read. Raises StaleWriter if the folder was dropped."""
         listed = self.path.listed("*.json")
         if not listed:
             raise stale(self.table)
         return self._parsed(listed[-1], listed[-1].read())
 
     def begin(self, progress: Progress, key: Sequence[str], rows: pa.Table) -> StagingCommit:
-        """Make the first commit of a new table: one file with the columns and no rows."""
+        """Make the first commit of a new table. `rows` has the columns of the table, and no rows."""
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def resume(self, progress: Progress, key: Sequence[str], version: int) -> StagingCommit:
-        """Make the first commit of a folder without one. It stands for the version that readers see."""
+        """Make the first commit of a new folder for a published table: the version that readers see, without files."""
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
@@ -145,7 +153,7 @@ class StagingFolder:
         added: int | None = None,
         key: Sequence[str] | None = None,
     ) -> StagingCommit:
-        """Make a commit on the version `base`. The table may have another primary key from this commit on.
+        """Make a commit on the version `base`. `key` is a new primary key of the table; None: the key stays.
 
         Raises StaleWriter if `base` is not the last version.
         """
@@ -156,10 +164,10 @@ class StagingFolder:
         key = tuple(key or last.key)
         return self._create(StagingCommit(number, _new_version(), base, progress, key, *files, restarts, added))
 
-    def cut(self, last: int, version: int) -> None:
-        """Remove the commits after a version, the `last` one first.
+    def remove_commits_after(self, version: int, last: int) -> None:
+        """Remove the commits after `version`, the newest first. `last` is the version of the last commit.
 
-        Raises StaleWriter where another one is the last.
+        Raises StaleWriter if another commit is the last one.
         """
         commits = self.commits(version)
         if not commits or commits[-1].version != last:
@@ -169,7 +177,7 @@ class StagingFolder:
             self.path.sync()
 
     def write(self, rows: pa.Table) -> str:
-        """Write rows to a new file, durably. It is part of the table when a commit names it."""
+        """Write rows to a new file, durably. Returns the file's name. The table has the rows when a commit names it."""
         name = self.new_file(".parquet")
         with files.written(self.path / name) as path:
             pq.write_table(rows, path, compression="zstd")
@@ -177,9 +185,9 @@ class StagingFolder:
         return name
 
     def assert_whole(self, names: Iterable[str]) -> None:
-        """Raises StateUnreadable unless these files exist and have their footers, which a truncated file lacks."""
+        """Raises StateUnreadable unless all these files exist and have a footer: a truncated file has none."""
 
-        def look(name: str) -> None:
+        def assert_has_footer(name: str) -> None:
             try:
                 files.parquet_metadata(self.path / name)
             except (OSError, pa.ArrowException) as error:
@@ -189,23 +197,27 @@ class StagingFolder:
                 ) from error
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(look, names))
+            list(pool.map(assert_has_footer, names))
 
     def new_file(self, suffix: str = "") -> str:
-        """A new name of a file in the folder."""
+        """A new, unique name for a file in the folder."""
         return f"data/{uuid.uuid4().hex}{suffix}"
 
-    def new_compared(self) -> File:
-        """A new folder for rows to compare, which Spark writes.
+    def new_compared_folder(self) -> File:
+        """A new folder, in which Spark writes rows for `StagedTarget.readers`.
 
-        It outlives a publish that comes before they are read.
+        A publish that comes before the rows are read does not delete them.
         """
         return self.path / f"compared/{uuid.uuid4().hex}"
 
     def drop(self) -> None:
-        """Remove the commits and the files. Without its first commit the folder counts as dropped."""
+        """Delete all commits and files. Raises StaleWriter if the folder does not exist.
+
+        On a disk, the folder is renamed first, so that no run finds only a part of it. In an object store, the commits
+        are deleted first, so that no commit names a deleted file.
+        """
         if isinstance(self.path, Local):
-            dropped = self.path.with_name(f"{self.path.name}{_GONE}{uuid.uuid4().hex}")
+            dropped = self.path.with_name(f"{self.path.name}{_DROPPED}{uuid.uuid4().hex}")
             try:
                 self.path.rename(dropped)
             except FileNotFoundError as error:
@@ -215,21 +227,21 @@ class StagingFolder:
         all_files = self.path.tree()
         if not all_files:
             raise stale(self.table)
-        for commit in self.path.listed("*.json"):  # the commits first, so that none names a deleted file
+        for commit in self.path.listed("*.json"):
             commit.delete()
         files.delete_all(all_files)
 
     def is_swept(self, version: int) -> bool:
-        """Whether the commit of this version is the first one, as after `sweep`."""
+        """Whether the first commit of the folder has this version, as after `sweep`."""
         commits = self.commits()
         return bool(commits) and commits[0].version == version
 
     def sweep(self, version: int) -> None:
-        """Remove the files that only commits up to `version` need. Readers see that commit now, and it stays.
+        """Delete the commits before `version`, which readers see now, and the files that no later commit names.
 
-        Rows to compare are removed after an hour.
+        The commit of that version stays. Rows that Spark wrote for `StagedTarget.readers` are deleted after an hour.
         """
-        if compared := self._groups("compared").values():
+        if compared := self._files_by_name("compared").values():
             oldest = self.path.now() - _COMPARED_SECONDS
             for group in compared:
                 if all(file.changed() < oldest for file in group):
@@ -238,18 +250,19 @@ class StagingFolder:
         if not later:
             return
         earlier = (file for file in self.path.listed("*.json") if int(file.stem) < later[0].number)
-        files.delete_all([*earlier, *(file for group in self._unneeded(later[1:]) for file in group)])
+        files.delete_all([*earlier, *(file for group in self._unneeded_files(later[1:]) for file in group)])
 
     def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
         """Delete files that are older than `age` and that no commit names.
 
-        Returns how many files, and how many bytes.
+        Returns the number of deleted files, and their bytes.
         """
-        groups = [*self._unneeded(self.commits()), *self._groups("compared").values()]
+        groups = [*self._unneeded_files(self.commits()), *self._files_by_name("compared").values()]
+        # temporary files of commits, left by killed runs
         groups += [[file] for file in self.path.listed("*.*.*")]
         groups += [[file] for file in self.path.listed("*.new")]
-        if isinstance(self.path, Local):
-            groups += [list[File](path.whole()) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+        if isinstance(self.path, Local):  # folders whose drop was interrupted
+            groups += [list[File](path.whole()) for path in self.path.parent.glob(f"{self.path.name}{_DROPPED}*")]
         oldest, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
             if all(file.changed() < oldest for file in group):
@@ -260,33 +273,31 @@ class StagingFolder:
                 files.delete_all(group)
         return removed, freed
 
-    def _unneeded(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
-        """The files that none of these commits names, in groups.
-
-        The files of a folder, which Spark has written, are one group.
-        """
+    def _unneeded_files(self, commits: Iterable[StagingCommit]) -> Iterator[list[File]]:
+        """The files in `data` that none of these commits names, in the groups of `_files_by_name`."""
         needed = {name for commit in commits for name in (*commit.rows, *commit.changes)}
-        yield from (group for name, group in self._groups("data").items() if f"data/{name}" not in needed)
+        yield from (group for name, group in self._files_by_name("data").items() if f"data/{name}" not in needed)
 
-    def _groups(self, part: str) -> dict[str, list[File]]:
-        """The files in one part of the folder, by their names.
-
-        All files of a folder in it are one group, under its name.
-        """
-        place, groups = self.path / part, dict[str, list[File]]()
-        if isinstance(place, Local):
-            inside = [] if place.is_symlink() else place.glob("*")
-            return {path.name: list[File](path.whole()) for path in inside}
-        for file in place.tree():
-            groups.setdefault(str(file).removeprefix(f"{place}/").partition("/")[0], []).append(file)
+    def _files_by_name(self, subfolder: str) -> dict[str, list[File]]:
+        """The entries of a subfolder by their names. An entry is one file, or all files of a folder below it."""
+        parent, groups = self.path / subfolder, dict[str, list[File]]()
+        if isinstance(parent, Local):
+            entries = [] if parent.is_symlink() else parent.glob("*")
+            return {path.name: list[File](path.whole()) for path in entries}
+        for file in parent.tree():
+            groups.setdefault(str(file).removeprefix(f"{parent}/").partition("/")[0], []).append(file)
         return groups
 
     def _create(self, commit: StagingCommit) -> StagingCommit:
+        """Write the file of the commit. Raises StaleWriter if another run has written a commit of the same number.
+
+        Raises StaleWriter, too, if another run has dropped the folder.
+        """
         try:
-            made = (self.path / f"{commit.number:010d}.json").create(commit.to_json())
-        except FileNotFoundError as error:  # the folder was dropped by another run
+            is_created = (self.path / f"{commit.number:010d}.json").create(commit.to_json())
+        except FileNotFoundError as error:
             raise stale(self.table) from error
-        if not made:
+        if not is_created:
             raise stale(self.table)
         return commit
 
@@ -300,35 +311,36 @@ class StagingFolder:
 
 
 def tables_in(staging: File) -> Iterator[TableId]:
-    """The tables that have a folder of staged commits here. A shortened name is looked up in a commit."""
+    """The tables that have a staging folder in the folder `staging`."""
     for name in staging.subfolders():
-        if _GONE in name:
+        if _DROPPED in name:
             continue
         if not is_cut(name):
             yield TableId.parse(unquote(name))
-        elif commits := (staging / name).listed("*.json"):
+        elif commits := (staging / name).listed("*.json"):  # a shortened name does not tell the table, a commit does
             yield StagingCommit.from_json(0, files.document(commits[-1])).progress.table
 
 
 def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The files of rows of these commits, and the files of changes of each merge, in the order of the commits.
 
-    Commits before one that restarts are left out.
+    Commits before the last one that restarts are left out.
     """
-    counted = since_restart(commits)
-    rows = [name for commit in counted for name in commit.rows]
-    return rows, [commit.changes for commit in counted if commit.changes]
+    remaining = since_restart(commits)
+    rows = [name for commit in remaining for name in commit.rows]
+    return rows, [commit.changes for commit in remaining if commit.changes]
 
 
 def since_restart(commits: Sequence[StagingCommit]) -> Sequence[StagingCommit]:
-    """The commits from the last one that restarts; all of them where none does."""
+    """The commits from the last one that restarts on; all commits if none restarts."""
     return commits[max((number for number, commit in enumerate(commits) if commit.restarts), default=0) :]
 
 
 def is_started_over(commits: Iterable[StagingCommit]) -> bool:
-    """Whether one of these commits removes all earlier rows."""
+    """Whether one of these commits restarts: it removes all earlier rows."""
     return any(commit.restarts for commit in commits)
 
 
 def _new_version() -> int:
-    return uuid.uuid4().int >> 66  # fits a signed 64-bit integer; a sequence would repeat after the loss of a folder
+    """A random version, because a sequence would begin again after the loss of the folder. It fits a signed BIGINT."""
+    return uuid.uuid4().int >> 66

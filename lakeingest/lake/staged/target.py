@@ -1,7 +1,7 @@
-"""The parts of `lake.target.Target` that staging answers, for a format without branches.
+"""The methods of `lake.target.Target` that are the same for all formats without branches: those about staging.
 
-The format adds the commit that readers see, and the publish. Its publish takes the commits of staging after the one
-that readers see, and sweeps them afterwards (`StagingFolder.sweep`).
+A subclass for a format adds the commit that readers see, and the publish. A publish makes the commits of staging
+visible that readers do not see yet, and then sweeps staging (`StagingFolder.sweep`).
 """
 
 from abc import abstractmethod
@@ -22,7 +22,7 @@ from lakeingest.lake.errors import names_storage_errors
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.staged.effects import effects_of, rows_in
 from lakeingest.lake.staged.rewriting import StagedRewriter, rewriters
-from lakeingest.lake.staged.rows import rows_with
+from lakeingest.lake.staged.rows import rows_after_commits
 from lakeingest.lake.staged.staging import StagingFolder, since_restart
 from lakeingest.lake.staged.writer import StagedMerger, StagedRows, StagedWriter
 from lakeingest.lake.target import Bounds, Capabilities, Effects, OpenSpark, Staged, Target, Written
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Visible(Protocol):
-    """The commit of the format that readers see."""
+class PublishedCommit(Protocol):
+    """The format's commit that readers see."""
 
     @property
     def version(self) -> int:
-        """The commit of staging that it made visible."""
+        """The version of the commit of staging that this commit made visible."""
 
     @property
     def key(self) -> Sequence[str]:
@@ -45,17 +45,17 @@ class Visible(Protocol):
 
     @property
     def seconds(self) -> float:
-        """The time when it was made, in seconds since 1970."""
+        """The time of the commit, in seconds since 1970."""
 
     def progress(self, table: TableId) -> Progress:
-        """The progress that it carries."""
+        """The progress that the commit carries."""
 
 
-Seen = TypeVar("Seen", bound=Visible)
+Published = TypeVar("Published", bound=PublishedCommit)
 
 
-class StagedTarget(Target, Generic[Seen]):
-    """A target with a staging folder for each table. A commit's rows are in that folder, or in what readers see."""
+class StagedTarget(Target, Generic[Published]):
+    """A target with a staging folder for each table. The rows of a staged commit are there and in published files."""
 
     capabilities = Capabilities(merges_by="changes")
     added_columns: frozenset[str] = frozenset()  # the format's own columns in the files that readers see
@@ -64,20 +64,20 @@ class StagedTarget(Target, Generic[Seen]):
         self._folder, self._open_spark, self._keeps_dropped = staging, open_spark, keeps_dropped
 
     @abstractmethod
-    def _published(self, table: TableId) -> Seen | None:
-        """The commit that readers see, or will see when the first publish is finished."""
+    def _published(self, table: TableId) -> Published | None:
+        """The commit that readers see; after an interrupted first publish, the commit that they will see."""
 
     @abstractmethod
-    def _visible_files(self, table: TableId, seen: Seen) -> list[File]:
-        """The Parquet files that have the rows of that commit."""
+    def _visible_files(self, table: TableId, published: Published) -> list[File]:
+        """The Parquet files with the rows of the published commit."""
 
     @abstractmethod
-    def _visible_rows(self, table: TableId, seen: Seen, spark: "SparkSession") -> "DataFrame":
-        """The rows of that commit, with the columns of the copy."""
+    def _visible_rows(self, table: TableId, published: Published, spark: "SparkSession") -> "DataFrame":
+        """The rows of the published commit, with the columns of the copy."""
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
-        """Drop staging. Raises StaleWriter when another run has published or dropped it."""
+        """Drop the staging of an unpublished table. Raises StaleWriter if another run has published or dropped it."""
         if self._published(table) is not None:
             raise stale(table)
         self._staging(table).drop()
@@ -108,12 +108,12 @@ class StagedTarget(Target, Generic[Seen]):
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
-        """Make one commit of staging with the changes. `read` applies them from now on; the publish merges them."""
+        """Make one commit of staging that names the files of changes. The publish merges the changes into the table."""
         table, names = staged.progress.table, [written.decode() for written in merged if written]
         staging, effects = self._staging(table), Effects(0, 0, 0)
         if names:
             rows, merges = self._files(table, staged.version)
-            # an empty table has no files
+            # an empty published table has no files, so only a read tells its columns
             columns = files.parquet_metadata(rows[0]).schema.names if rows else self.read(table, staged.version).columns
             changes = [staging.path / name for name in names]
             effects = effects_of(changes, staging.last().key, rows, merges, keeps_deleted=DELETED in columns)
@@ -122,10 +122,11 @@ class StagedTarget(Target, Generic[Seen]):
 
     @names_storage_errors
     def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[StagedRows]]:
-        """The same reader for all bounds, of files into which Spark has written the columns."""
+        """One reader, the same for all bounds. Spark writes the columns into files now; the reader reads them later."""
         table = staged.progress.table
         rows, folder = self.read(table, staged.version), self._staging(table)
-        return [[StagedRows.written(rows, names, bounds, folder.new_compared())]] * len(bounds)
+        reader = StagedRows.write_columns(rows, names, bounds, folder.new_compared_folder())
+        return [[reader]] * len(bounds)
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
@@ -134,7 +135,7 @@ class StagedTarget(Target, Generic[Seen]):
 
     @names_storage_errors
     def earlier(self, staged: Staged) -> list[Staged]:
-        """The commits in the staging folder."""
+        """The commits of staging that readers do not see, before `staged`, the newest first."""
         table = staged.progress.table
         commits = self._staging(table).between(_version(self._published(table)), staged.version)
         older = reversed(commits[:-1])
@@ -142,92 +143,97 @@ class StagedTarget(Target, Generic[Seen]):
 
     @names_storage_errors
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Remove the later commits, and make a new one.
+        """Remove the commits after `version`, and make a new commit on this version.
 
-        An interruption leaves one of the removed commits as the last.
+        If the call is interrupted, the last commit is `version`, or a later commit that is not removed yet.
         """
-        self._staging(progress.table).cut(staged.version, version)
+        self._staging(progress.table).remove_commits_after(version, last=staged.version)
         return self._commit(replace(staged, version=version), progress)
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:  # noqa: ARG002
-        """Make a commit of staging with one file without rows. From it on, only staging has rows."""
+        """Make a commit of staging that restarts, with one file that has the columns and no rows."""
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
         return self._replace_rows(staged, schema, progress, [empty])
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[StagedRewriter]:
-        """Rewriters for the executors: all rows are written anew."""
-        self.types(lift.after)
-        staging, rows = self._staging(lift.after.table), self._files(lift.after.table, staged.version)
-        return rewriters(staging, lift, *rows, self.added_columns, keeps_dropped=self._keeps_dropped)
+        """Rewriters for the executors. Together they write all rows of the table anew."""
+        self.types(lift.after)  # raises UnsupportedTable before anything is written
+        staging, (rows, merges) = self._staging(lift.after.table), self._files(lift.after.table, staged.version)
+        return rewriters(staging, lift, rows, merges, self.added_columns, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
-        """Make a commit of staging. From it on, only staging has rows."""
+        """Make a commit of staging that restarts, with the rewritten rows."""
         return self._replace_rows(staged, lift.after, progress, rewritten)
 
     def read(self, table: TableId, version: int) -> "DataFrame":
-        """The rows of one commit: the rows that readers see, or those of the waves, with all later changes applied.
-
-        The rows are those of the waves before the first publish, and where the copy was started over.
-        """
+        """The rows of the published commit, or of a commit of staging."""
         spark = self._open_spark()  # outside of the block: a failure to start Spark is no failure of the storage
         with self.storage_errors():
             return self._read(table, version, spark)
 
     def _read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
-        seen = self._published(table)
-        if seen is None:
+        """`read` with a session that is already open."""
+        published = self._published(table)
+        if published is None:
             visible = None
-        elif seen.version == version:
-            return self._visible_rows(table, seen, spark)
+        elif published.version == version:
+            return self._visible_rows(table, published, spark)
         else:
-            visible = partial(self._visible_rows, table, seen, spark)
+            visible = partial(self._visible_rows, table, published, spark)
         staging = self._staging(table)
-        return rows_with(visible, staging.path, staging.between(_version(seen), version), spark)
+        return rows_after_commits(visible, staging.path, staging.between(_version(published), version), spark)
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
-        """The rows of files, plus those that merges on staging add; None if an earlier version made such a merge."""
-        published = _version(self._published(table))
-        commits = [] if published == version else self._staging(table).between(published, version)
+        """The number of rows in the files of the commit, plus the number that merges on staging have added.
+
+        None: an earlier version of lakeingest made one of these merges, and did not count.
+        """
+        published_version = _version(self._published(table))
+        commits = [] if published_version == version else self._staging(table).between(published_version, version)
         added = [commit.added for commit in since_restart(commits) if commit.changes]
-        return None if None in added else rows_in(self._files(table, version)[0]) + sum(filter(None, added))
+        if None in added:
+            return None
+        rows, _ = self._files(table, version)
+        return rows_in(rows) + sum(filter(None, added))
 
-    def _staged(self, table: TableId, seen: Seen | None) -> Staged | None:
-        """The state from which a run continues: the last commit of staging, if that builds on what readers see.
+    def _staged(self, table: TableId, published: Published | None) -> Staged | None:
+        """The commit from which a run continues.
 
-        Otherwise it is the commit that readers see; None where there is none.
+        It is the last commit of staging if staging builds on the published commit, else the published commit itself.
+        None: there is no published commit, and no staging of a new table.
         """
         staging = self._staging(table)
-        if seen is None:
+        if published is None:
             commits = staging.commits()
-            if not commits or commits[0].base is not None:  # staging built on a table that was dropped since
+            if not commits or commits[0].base is not None:  # staging builds on a published table that was dropped
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
-        if commits := staging.commits(seen.version):
-            return Staged(commits[-1].progress, commits[-1].version, seen.version, changed=seen.seconds)
-        return Staged(seen.progress(table), seen.version, seen.version, changed=seen.seconds)
+        if commits := staging.commits(published.version):
+            return Staged(commits[-1].progress, commits[-1].version, published.version, changed=published.seconds)
+        return Staged(published.progress(table), published.version, published.version, changed=published.seconds)
 
-    def _resume(self, table: TableId, seen: Seen | None, staged: Staged | None) -> None:
-        """Drop staging that does not build on what readers see, and begin it again from there."""
+    def _resume(self, table: TableId, published: Published | None, staged: Staged | None) -> None:
+        """Drop staging that does not have the commit `staged`, and begin it again on the published commit, if any."""
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):
             return
         if staging.path.is_there():
             staging.drop()
-        if staged is not None and seen is not None:
-            staging.resume(staged.progress, seen.key, staged.version)
+        if staged is not None and published is not None:
+            staging.resume(staged.progress, published.key, staged.version)
 
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
-        """The files with the rows of a commit, and the files of the merges that change these rows."""
-        seen = self._published(table)
+        """The files with the rows of the commit `version`, and the files of each merge that changes these rows."""
+        published = self._published(table)
 
         def visible() -> list[File]:
-            return [] if seen is None else self._visible_files(table, seen)
+            return [] if published is None else self._visible_files(table, published)
 
-        return self._staging(table).files_at(version, _version(seen), visible)
+        return self._staging(table).files_at(version, _version(published), visible)
 
     def _commit(
         self,
@@ -240,12 +246,13 @@ class StagedTarget(Target, Generic[Seen]):
         added: int | None = None,
         key: Sequence[str] | None = None,
     ) -> Staged:
+        """Make a commit of staging on `staged`. The other arguments are those of `StagingFolder.append`."""
         staging = self._staging(progress.table)
         commit = staging.append(staged.version, progress, rows, changes, restarts=restarts, added=added, key=key)
         return Staged(progress, commit.version, staged.published)
 
     def _replace_rows(self, staged: Staged, schema: TableSchema, progress: Progress, rows: Sequence[Written]) -> Staged:
-        """Make a commit of staging after which these files have all rows."""
+        """Make a commit of staging that restarts: the files `rows` have all rows of the table."""
         names = [name.decode() for name in rows]
         return self._commit(staged, progress, rows=names, restarts=True, key=schema.key)
 
@@ -253,5 +260,5 @@ class StagedTarget(Target, Generic[Seen]):
         return StagingFolder(table, self._folder / file_name(str(table)))
 
 
-def _version(seen: Visible | None) -> int | None:
-    return None if seen is None else seen.version
+def _version(published: PublishedCommit | None) -> int | None:
+    return None if published is None else published.version

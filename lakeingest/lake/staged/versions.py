@@ -1,6 +1,6 @@
-"""The rows of a published commit, or of staging, for readers of the changelog.
+"""Reads the rows of a published version, or of a commit of staging, file by file with Arrow.
 
-They are read file by file with Arrow.
+The callers are readers of the changelog.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,35 +18,40 @@ from lakeingest.rows import laid_over, source_names, source_rows
 BATCH_ROWS = 4_096
 
 
-Held = Mapping[int, Callable[[], list[File]]]
+FilesByVersion = Mapping[int, Callable[[], list[File]]]
 
 
-def batches_of(held: Held, staging: StagingFolder, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a commit. Raises StateUnreadable where the commit, or the one that it builds on, was removed.
+def batches_of(
+    files_by_version: FilesByVersion, staging: StagingFolder, schema: TableSchema, version: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a published version, or of the commit of staging with this version.
 
-    `held` has the published versions that can be read, each with a function that returns its files.
+    `files_by_version` has each published version that can be read, with a function that returns its data files. Raises
+    StateUnreadable if the version, or the published version that it builds on, was removed.
     """
-    if version in held:
-        yield from (batch for file in held[version]() for batch in _batches(file, schema))
+    if version in files_by_version:
+        yield from (batch for file in files_by_version[version]() for batch in _batches(file, schema))
     else:
-        yield from _staged(held, staging, schema, version)
+        yield from _staged(files_by_version, staging, schema, version)
 
 
-def _staged(held: Held, staging: StagingFolder, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a commit of staging: its own rows, or those of the published version below it, with its changes."""
+def _staged(
+    files_by_version: FilesByVersion, staging: StagingFolder, schema: TableSchema, version: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a commit of staging, computed as the module `staging` describes."""
     commits = staging.commits()
-    numbers = [commit.version for commit in commits]
-    if version not in numbers:
+    versions = [commit.version for commit in commits]
+    if version not in versions:
         raise unreadable(str(schema.table), f"commit {version} is no longer held")
-    commits = commits[: numbers.index(version) + 1]
+    commits = commits[: versions.index(version) + 1]
     base = commits[0].base
     names, merges = files_of(commits)
-    changes = [_table(staging.path / name) for merge in merges for name in merge]
-    if base is not None and base not in held:
+    changes = [_read_changes(staging.path / name) for merge in merges for name in merge]
+    if base is not None and base not in files_by_version:
         raise unreadable(str(schema.table), f"commit {base} is no longer held")
     sources = [staging.path / name for name in names]
     if base is not None and not is_started_over(commits):
-        sources = held[base]()
+        sources = files_by_version[base]()
     rows = (batch for file in sources for batch in _batches(file, schema))
     yield from laid_over(rows, changes, commits[-1].key, schema)
 
@@ -61,6 +66,6 @@ def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:
             yield from source_rows(pa.Table.from_batches([batch]), schema).to_batches()
 
 
-def _table(file: File) -> pa.Table:
+def _read_changes(file: File) -> pa.Table:
     with files.parquet(file) as opened:
         return opened.read()

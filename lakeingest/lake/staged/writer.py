@@ -1,4 +1,4 @@
-"""Files in staging that executors write and read, for a table that is staged in a folder."""
+"""Files of a staging folder that executors write and read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,47 +26,52 @@ class StagedWriter:
     folder: StagingFolder
 
     def write(self, rows: pa.Table) -> Written:
-        """Write the rows to a new file. Returns its name. Each call writes another file, so a task may run twice."""
+        """Write the rows to a new file, and return its name. Each call makes a new file, so Spark may repeat a task."""
         with storage_errors(str(self.folder.path)):
             return Written(self.folder.write(rows).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class StagedMerger(StagedWriter):
-    """Writes the last change of each key. The publish finds the old rows."""
+    """Writes the last change of each key. The publish finds and replaces the old rows."""
 
     def replace(self, changes: pa.Table) -> Written:  # noqa: ARG002
-        """Write nothing: the publish replaces rows."""
+        """Do nothing, because the publish replaces the old rows."""
         return Written(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """`lake.target.RowReader` of rows that Spark has written to the files of a folder."""
+    """A `lake.target.RowReader` of the rows that Spark has written to the files of a folder."""
 
     path: File
 
     @classmethod
-    def written(cls, rows: "DataFrame", names: Sequence[str], bounds: Sequence[Bounds | None], path: File) -> Self:
-        """Let Spark write these columns of the rows that are within the bounds, and of the rows between them."""
-        first = rows[quote(names[0])]
+    def write_columns(
+        cls, rows: "DataFrame", names: Sequence[str], bounds: Sequence[Bounds | None], path: File
+    ) -> Self:
+        """Let Spark write the columns `names` of all rows from the least to the greatest of the bounds.
+
+        Bounds limit the first of these columns. Rows between two bounds are written as well.
+        """
+        first_column = rows[quote(names[0])]
         lowers, uppers = zip(*(limits or (None, None) for limits in bounds), strict=True)
         if None not in lowers:
-            rows = rows.where(first >= min(lowers))
+            rows = rows.where(first_column >= min(lowers))
         if None not in uppers:
-            rows = rows.where(first <= max(uppers))
+            rows = rows.where(first_column <= max(uppers))
         rows.select(*map(quote, names)).write.parquet(Place.of(str(path)).hadoop)
         return cls(path)
 
     def read(self) -> pa.Table:
-        """All of these rows. Raises StateUnreadable where their files are gone."""
+        """All rows in the folder. Raises StateUnreadable if the files are gone."""
         with storage_errors(str(self.path)):
             parts = self.path.listed("*.parquet")
             if not parts:
                 raise StateUnreadable(f"the rows to compare, in {self.path}, are gone; run the same command again")
-            return pa.concat_tables(map(_rows, parts))
+            return pa.concat_tables(map(_read, parts))
 
 
-def _rows(file: File) -> pa.Table:
+def _read(file: File) -> pa.Table:
     with files.parquet(file) as opened:
         return opened.read()

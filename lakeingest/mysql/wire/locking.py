@@ -50,7 +50,7 @@ class _ExactReader(DdlReader):
                     return self._read_index()
                 self._expect("TABLE")
                 self._skip_all("IF", "EXISTS")
-                return self._read_table_list()
+                return bool(self._read_table_list())
             case "RENAME":
                 self._expect("TABLE")
                 return self._read_rename()

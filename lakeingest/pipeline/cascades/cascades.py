@@ -44,7 +44,7 @@ from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.schema.lifting import merge_over_halts
 from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
-from lakeingest.state.definition import begin_again
+from lakeingest.state.definition import keep_restart
 
 TRIES = 20  # reads, each of the rows that were touched since the last read
 VALUES_AT_ONCE = 1_000  # in the IN list of one SELECT
@@ -211,7 +211,7 @@ def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     # Step 3: the state says where the old rows end, before a commit gives the rows a gap
     table.cancel_reading()
     if table.staged.published is not None:
-        begin_again(edges.writing, table.schema, table.staged.published)
+        keep_restart(edges.writing, table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
     to = min(position.place, _view_has(edges, binlog))
     cascades = CascadesRead(table.cascade_keys, to) if table.cascade_keys else None

@@ -23,7 +23,7 @@ from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
 from lakeingest.spool.patch_files import PatchFolder
-from lakeingest.state.definition import begin_again, keep_definition, keep_layout
+from lakeingest.state.definition import keep_definition, keep_layout, keep_restart
 
 
 def join(run: OpenRun) -> None:
@@ -81,7 +81,7 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
     # Step 1: the state changes first, so that a run that is killed before the commit does the same again
     if staged.published is not None:
-        begin_again(edges.writing, table.schema, staged.published, new.covered_from)
+        keep_restart(edges.writing, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(edges.writing, table.schema)
     for signal in signals:
         patches.remove(signal)

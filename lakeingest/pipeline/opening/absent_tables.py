@@ -14,7 +14,7 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.run.quiet_tables import open_target
-from lakeingest.state.definition import defined
+from lakeingest.state.definition import defined_tables
 
 EXCLUDED = "is no longer included; its copy stays as it is: include it, or drop the copy"
 GONE = "is no longer in the source; its copy stays as it is: drop the copy, if nobody needs it"
@@ -40,7 +40,7 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
     shown = config.tables.select(source.tables() if listed is None else listed)
     target = open_target(config)
     try:
-        names = set(defined(state_of(config)) or config.tables.select(copied(target, config.target)))
+        names = set(defined_tables(state_of(config)) or config.tables.select(copied(target, config.target)))
         held = copies(target, sorted(names.difference(shown)))
     except LakeIngestError:  # the catalog's error is reported by the preflight
         return Known(tuple(shown))

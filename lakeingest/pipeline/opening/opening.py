@@ -36,7 +36,7 @@ from lakeingest.pipeline.run.stopping import fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
-from lakeingest.spark.session import is_due
+from lakeingest.spark.session import is_session_due
 from lakeingest.spool.halts import waits
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import keep_definition
@@ -81,7 +81,7 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
                 hand_over(state_of(config), ours)  # only now: the new spool is of the new server
             again = start.again | _copied_by_another_definition(loaded)
             check_boundaries(source, spool)
-            if spark is None and is_due():
+            if spark is None and is_session_due():
                 executors.open()
             # Step 4: the values that the run works with
             edges = Edges(config, source, target, state_of(config), quiet, lease, executors, observe)

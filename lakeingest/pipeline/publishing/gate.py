@@ -8,11 +8,11 @@ from lakeingest.errors import GateFailed
 from lakeingest.pipeline.events import GateRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.quality.gates import GateReport, joined, run_gate
+from lakeingest.quality.gates import GateReport, joined_reports, run_gate
 from lakeingest.quality.reports import save_report
-from lakeingest.quality.row_checks import passed
+from lakeingest.quality.row_checks import with_passed_suite
 from lakeingest.quality.suites import Suite, default_suite
-from lakeingest.spark.live_rows import live
+from lakeingest.spark.live_rows import live_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,11 +45,13 @@ def gate(
     of_definition = default_suite(table.schema, expected_rows)
     with edges.profile.stage("gates"):
         if sound:
-            report = passed(of_definition, evaluated(live(rows(), table.schema), suites) if suites else None)
+            report = with_passed_suite(
+                of_definition, evaluated(live_rows(rows(), table.schema), suites) if suites else None
+            )
         elif table.schema.keeps_deleted and suites:
             all_rows = rows()
             report = evaluated(all_rows, [of_definition])
-            report = joined(report, evaluated(live(all_rows, table.schema), suites))
+            report = joined_reports(report, evaluated(live_rows(all_rows, table.schema), suites))
         else:
             report = evaluated(rows(), [of_definition, *suites])
         page = save_report(edges.state, table.id, stage, expected_rows, report)

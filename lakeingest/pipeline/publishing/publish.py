@@ -12,7 +12,7 @@ from lakeingest.pipeline.publishing.gate import gate
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.quality.suites import user_suites
-from lakeingest.state.definition import as_property, keep_first
+from lakeingest.state.definition import as_property, keep_first_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,7 @@ def publish(edges: Edges, table: TableRun) -> None:
     }
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
     # Step 2: before the publish, the state stores where the copy begins: so that is known of every published copy
-    keep_first(edges.writing, table.schema, staged.published, staged.progress.position)
+    keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)
     # Step 3: main moves to the commit that the gate has checked, together with its position
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
     properties = {GATE: json.dumps(checked), SHOWN: shown.to_text(), DEFINITION: as_property(table.schema)}

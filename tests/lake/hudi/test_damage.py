@@ -14,7 +14,7 @@ from lakeingest.errors import ForeignWrite, NotOurTable, StateUnreadable
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
 from lakeingest.lake.hudi import timeline
-from lakeingest.lake.hudi.statement import configured
+from lakeingest.lake.hudi.statement import session_settings
 from tests.lake.steps import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.formats("hudi")]
@@ -95,7 +95,7 @@ def test_a_commit_with_a_damaged_file_may_be_rolled_back(lake: Lake) -> None:
     with pytest.raises(StateUnreadable, match=f"it is of commit {instant}"):
         lake.open().recover(lake.table)
     lake.spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{folder(lake).as_uri()}'")
-    with configured(lake.spark, {"hoodie.metadata.enable": "false"}):  # else it reads the damaged file first
+    with session_settings(lake.spark, {"hoodie.metadata.enable": "false"}):  # else it reads the damaged file first
         lake.spark.sql(f"CALL rollback_to_instant(table => '{name}', instant_time => '{instant}')").collect()
     lake.spark.sql(f"DROP TABLE {name}")
     position = lake.loaded().progress.position
@@ -119,7 +119,7 @@ def test_a_damaged_commit_of_the_table_is_named_for_any_bytes(lake: Lake, tmp_pa
         broken[at : at + length] = random.choice([b"", bytes(length), random.randbytes(length)])
         file.write_bytes(broken)
         try:
-            timeline.newest(TableId("another", "table"), tmp_path)
+            timeline.our_last_commit(TableId("another", "table"), tmp_path)
         except StateUnreadable:
             refused += 1
         except NotOurTable:  # its properties could be read

@@ -17,7 +17,7 @@ from lakeingest.errors import CatalogAway, NotOurTable, UnsupportedTable
 from lakeingest.files.local import Local
 from lakeingest.lake.formats import open_target
 from lakeingest.lake.hudi.metastore import Metastore
-from lakeingest.lake.hudi.timeline import newest, writes
+from lakeingest.lake.hudi.timeline import our_last_commit, writes
 from lakeingest.lake.metastore import TimedClient
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Crash, Lake
@@ -79,7 +79,7 @@ def folder(lake: Lake) -> Local:
 
 def last_commit(lake: Lake) -> str:
     """The time of the commit that readers see."""
-    instant = newest(lake.table, folder(lake))
+    instant = our_last_commit(lake.table, folder(lake))
     assert instant is not None
     return instant.time
 

@@ -211,7 +211,7 @@ def test_a_superseded_publish_fails_by_name(lake: Lake, monkeypatch: pytest.Monk
         lake.publish(lake.merge(lake.loaded(), (1, "theirs", False), pos=40))
         raise RuntimeError("the inflight file does not exist")
 
-    monkeypatch.setattr(Publication, "by_files", overtaken)
+    monkeypatch.setattr(Publication, "publish_by_files", overtaken)
     with pytest.raises(StaleWriter, match="another writer published"):
         lake.publish(staged)
     assert lake.seen() == [(1, "theirs")]

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeingest.files.local import Local
-from lakeingest.lake.hudi.timeline import newest
+from lakeingest.lake.hudi.timeline import our_last_commit
 from tests.lake.steps import Lake
 
 pytestmark = [
@@ -23,7 +23,7 @@ def call(lake: Lake, spark: SparkSession, procedure: str, **arguments: str) -> N
 
 def last_instant(lake: Lake) -> str:
     """The commit that readers see."""
-    instant = newest(lake.table, Local(lake.settings.folder(lake.table).path))
+    instant = our_last_commit(lake.table, Local(lake.settings.folder(lake.table).path))
     assert instant is not None
     return instant.time
 

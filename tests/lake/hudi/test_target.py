@@ -25,7 +25,7 @@ from lakeingest.lake.hudi import lock
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.publication import Publication
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import newest
+from lakeingest.lake.hudi.timeline import our_last_commit
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.staged.staging import StagingFolder
 from lakeingest.lake.target import Effects, Staged
@@ -157,7 +157,7 @@ def test_the_loss_of_the_staging_folder_changes_nothing_visible(lake: Lake) -> N
 def test_staging_on_what_readers_no_longer_see_is_dropped(lake: Lake, spark: SparkSession) -> None:
     """Someone restored the table to an older commit: its position counts, not that of staging."""
     first = lake.published((1, "a"), pos=20)
-    instant = newest(lake.table, folder(lake))
+    instant = our_last_commit(lake.table, folder(lake))
     assert instant is not None
     kept = folder(lake).with_name("kept")
     shutil.copytree(folder(lake), kept)
@@ -215,7 +215,7 @@ def test_an_interrupted_merge_is_repeated(lake: Lake) -> None:
 def failing(when: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A publish fails before its commit, or after it: then only the answer is lost."""
     with monkeypatch.context() as patch:
-        for way in ("by_files", "by_spark"):
+        for way in ("publish_by_files", "publish_by_spark"):
             patch.setattr(Publication, way, breaking(getattr(Publication, way), when))
         yield
 

@@ -29,7 +29,7 @@ from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.options import most_commits
 from lakeingest.lake.hudi.statement import rows_at
 from lakeingest.lake.hudi.target import HudiTarget
-from lakeingest.lake.hudi.timeline import newest, writes
+from lakeingest.lake.hudi.timeline import our_last_commit, writes
 from lakeingest.lake.waiting import Removal, Waiting, waiting_of
 from tests.lake.clocks import Clock
 from tests.lake.iceberg.test_waiting import dying
@@ -65,7 +65,7 @@ def publishes(lake: Lake, numbers: range) -> Queries:
     begun = {}
     for number in numbers:
         lake.publish(lake.merge(lake.loaded(), (number % 3, f"v{number}", False), pos=100 + number))
-        found = newest(lake.table, folder(lake))
+        found = our_last_commit(lake.table, folder(lake))
         assert found is not None
         begun[found.time] = [Path(str(file)) for file in visible_files(folder(lake), found.time)], number
     return begun
