@@ -12,7 +12,7 @@ from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded
 from lakeingest.files.file import File
-from lakeingest.lake.errors import of_metastore, storage_errors
+from lakeingest.lake.errors import metastore_error, storage_errors
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.refusals import not_ours
 
@@ -111,7 +111,7 @@ class Metastore:
         try:
             return question(TimedClient.of({"uri": catalog.address, **catalog.given}))
         except Exception as error:
-            ours = of_metastore(place, error)
+            ours = metastore_error(place, error)
             if ours is None:
                 raise
             raise ours from error

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.errors import parsed
+from lakeingest.lake.errors import parse_errors
 from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, WrittenFile, groups_of, write_next
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.by_bucket import by_bucket
@@ -106,5 +106,5 @@ def _assert_small(data_files: Sequence[File], most: int) -> None:
 
 def _contents(group: FileGroup) -> Contents:
     assert group.newest is not None  # noqa: S101 - the group has files
-    with parsed(str(group.newest)):
+    with parse_errors(str(group.newest)):
         return Contents.of(group.newest)

@@ -36,7 +36,7 @@ def is_discarded(loaded: Table) -> bool:
     return loaded.properties.get(STATE) == DISCARDED
 
 
-def discarding(loaded: Table) -> Transaction:
+def discard_commit(loaded: Table) -> Transaction:
     """The last commit of a copy that has a branch. It is refused if another run has published the copy."""
     transaction = OneTransaction(loaded)
     transaction.set_properties({STATE: DISCARDED})

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
-from lakeingest.lake.iceberg.naming import is_built
+from lakeingest.lake.iceberg.naming import is_name_for_building
 from lakeingest.lake.iceberg.times import latest
 from lakeingest.lake.marks import PROGRESS, parse_progress
 from lakeingest.lake.refusals import foreign_write, published_by_another, stale
@@ -111,7 +111,7 @@ def is_building(loaded: Table) -> bool:
 
     Only the last part of the name counts: a namespace with a dot has several parts.
     """
-    return is_built(loaded.name()[-1]) or loaded.properties.get(STATE) == BOOTSTRAPPING
+    return is_name_for_building(loaded.name()[-1]) or loaded.properties.get(STATE) == BOOTSTRAPPING
 
 
 def has_progress(loaded: Table) -> bool:

@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.history import MAIN, tip
-from lakeingest.lake.iceberg.ownership import described, listing, own_files
+from lakeingest.lake.iceberg.ownership import listing, own_files, read_document
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.target import Inventory
 
@@ -63,7 +63,7 @@ def _versions(loaded: Table, folder: str, paths: Iterable[str]) -> Iterator[Mapp
     """The documents of the metadata.json files among these paths, none of which the table itself names."""
     for path in paths:
         if path.startswith(f"{folder}/metadata/") and ".metadata.json" in path:
-            yield described(loaded.io, f"{loaded.location().rstrip('/')}/metadata/{path.rpartition('/')[2]}")
+            yield read_document(loaded.io, f"{loaded.location().rstrip('/')}/metadata/{path.rpartition('/')[2]}")
 
 
 def _is_older_copy(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str], bool]) -> bool:

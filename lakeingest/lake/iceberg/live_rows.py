@@ -19,7 +19,7 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 
 
-def counted(loaded: Table, version: int, expected: int | None) -> int | None:
+def count_rows(loaded: Table, version: int, expected: int | None) -> int | None:
     """The rows of a snapshot: `expected` if its summary agrees with that, else as `live_rows` counts them."""
     if expected is not None and total_rows(loaded, version) == expected:
         return expected
@@ -59,7 +59,7 @@ def without_dangling(loaded: Table, version: int) -> FileChanges:
     return FileChanges(tuple(write_deletes(files, dead)), tuple(entry.data_file for entry in deletes))
 
 
-def of_files(positions: Positions, files: Sequence[DataFile]) -> Positions:
+def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:
     """The positions that are in these files."""
     paths = {file.file_path for file in files}
     return {path: rows for path, rows in positions.items() if path in paths}

@@ -13,7 +13,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.history import MERGING, SAME_ROWS, STAGING, resume_point
 from lakeingest.lake.iceberg.live_rows import without_dangling
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
-from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, under
+from lakeingest.lake.iceberg.staged_schema import as_staged, current_schema, schema_of
 from lakeingest.lake.marks import progress_marks
 from lakeingest.lake.refusals import stale
 
@@ -33,7 +33,7 @@ def mark(
     It has the schema with this id; None: the schema of its base. `more` are further marks.
     """
     marks = {**marks_of(progress, base), **more}
-    with under(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
+    with current_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
         RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
 
 

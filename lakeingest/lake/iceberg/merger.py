@@ -21,8 +21,8 @@ from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.data_files import (
     Positions,
-    alive,
     bounds_of,
+    drop_deleted,
     read_deletes,
     read_rows,
     write_deletes,
@@ -88,7 +88,7 @@ class IcebergMerger:
             keys = read_rows(self.table, task.file, self.key).cast(
                 pa.schema([candidates.field(name) for name in self.key])
             )
-            living = alive(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
+            living = drop_deleted(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
             matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)
             places[task.file.file_path] = matches[_POS].to_numpy()
             numbers.append(matches[_NUMBER].to_numpy())

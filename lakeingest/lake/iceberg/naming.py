@@ -19,7 +19,7 @@ def name_to_build(name: Name) -> Name:
     return name[0], f"{name[1]}{BUILDING}_{secrets.token_hex(4)}"
 
 
-def is_built(name: str) -> bool:
+def is_name_for_building(name: str) -> bool:
     """Whether a table with this name was never published."""
     return _BUILT.fullmatch(name) is not None
 

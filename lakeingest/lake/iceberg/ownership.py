@@ -65,7 +65,7 @@ def _above(name: str) -> Iterator[str]:
         yield name
 
 
-def described(io: FileIO, location: str) -> Mapping[str, Any]:
+def read_document(io: FileIO, location: str) -> Mapping[str, Any]:
     """The document of a metadata.json of any version of Iceberg; an empty one if the file is damaged."""
     with io.new_input(location).open() as file:
         contents = file.read()

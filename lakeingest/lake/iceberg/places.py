@@ -12,7 +12,7 @@ from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.properties import obeyed_properties
 
 
 class OwnPlaces(MetastoreCatalog):
@@ -33,7 +33,7 @@ class OwnPlaces(MetastoreCatalog):
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         metadata = current_table.metadata
-        obeyed = metadata.model_copy(update={"properties": usable(metadata.properties)})
+        obeyed = metadata.model_copy(update={"properties": obeyed_properties(metadata.properties)})
         table = Table(current_table.name(), obeyed, current_table.metadata_location, current_table.io, self)
         staged = super()._update_and_stage_table(table, table_identifier, requirements, updates)
         ignored = {name: value for name, value in metadata.properties.items() if name not in obeyed.properties}

@@ -22,7 +22,7 @@ class NotProjectable(ValueError):
     """The file lacks the columns of the table."""
 
 
-def projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
     """These columns of the table's schema, of all rows of a file, in this order. A missing column is null.
 
     Raises NotProjectable when a required column is missing, or the file has no field ids; an error of PyArrow for a

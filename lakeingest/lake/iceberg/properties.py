@@ -28,18 +28,18 @@ _IGNORED = re.compile(
 )
 
 
-def usable(properties: Mapping[str, str]) -> dict[str, str]:
+def obeyed_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties for our writers. PyIceberg's default applies for each one that is left out."""
     obeyed = {name: value for name, value in properties.items() if not _IGNORED.fullmatch(name)}
     return {name: value for name, value in obeyed.items() if is_usable(name, value)}
 
 
-def kept(properties: Mapping[str, str]) -> dict[str, str]:
+def with_files_kept(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties, with those set under which no commit of ours deletes a file of the table."""
     return {**properties, "gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 
-def wanted(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:
+def wanted_properties(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:
     """The properties that users ask for, and the comment of the source.
 
     A table's own properties override the common ones.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakeingest.lake.iceberg.creation import show
+from lakeingest.lake.iceberg.creation import end_building
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import limits
 from lakeingest.lake.iceberg.history import STATE, assert_unmoved
@@ -31,7 +31,7 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     show_schema(transaction, staged.version)
     evolve(transaction, form)
     if STATE in loaded.properties:
-        show(transaction, staged.progress.table, loaded, staged.version)
+        end_building(transaction, staged.progress.table, loaded, staged.version)
     branches = ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version)
     assert_staging(branches, loaded.metadata).commit()
     return transaction

@@ -20,7 +20,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from sqlalchemy import select, update
 
 from lakeingest.core.schema import TableId
-from lakeingest.lake.iceberg.audit import damaged
+from lakeingest.lake.iceberg.audit import find_damage
 from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, progress_of, tip
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.marks import POSITION
@@ -35,7 +35,7 @@ UNREADABLE = (
 
 def newest_whole(loaded: Table) -> Snapshot | None:
     """Our newest commit whose files are complete: on staging down to main, then among the earlier published ones."""
-    return next((snapshot for snapshot in _older(loaded) if damaged(loaded, snapshot.snapshot_id) is None), None)
+    return next((snapshot for snapshot in _older(loaded) if find_damage(loaded, snapshot.snapshot_id) is None), None)
 
 
 def _older(loaded: Table) -> Iterator[Snapshot]:
@@ -51,7 +51,7 @@ def _older(loaded: Table) -> Iterator[Snapshot]:
             yield published
 
 
-def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
+def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     """Set staging to a commit of ours.
 
     Main moves there, too, if its files are damaged and this commit was published before; never to a commit that was
@@ -60,7 +60,7 @@ def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
     was_seen = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
-    if was_seen and damaged(loaded, tip(loaded, MAIN).snapshot_id) is not None:
+    if was_seen and find_damage(loaded, tip(loaded, MAIN).snapshot_id) is not None:
         copy = "" if progress.position is None else json.dumps(progress.position.to_json())
         transaction.set_properties({POSITION: copy})
         branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)

@@ -18,12 +18,12 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.lake.iceberg.compaction import files_of
-from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows, write_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows, write_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
-from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, begun_again, future
+from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, lifted_schema, restarted_schema
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Written
 from lakeingest.rows import constants
@@ -47,7 +47,7 @@ class IcebergRewriter:
             deletes = {file.file_path: file for task in self.files for file in task.delete_files}
             dead = read_deletes(self.table, deletes.values())
             rows = pa.concat_tables(
-                alive(read_rows(self.table, task.file, names), task.file, dead) for task in self.files
+                drop_deleted(read_rows(self.table, task.file, names), task.file, dead) for task in self.files
             )
             for name, value in self.fills.items():
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -59,7 +59,7 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
     if not lift.fills:
         return []
     seen = as_staged(loaded, version)
-    new = future(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
+    new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     update = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
     of_future = TableFiles.of(loaded)
     table = TableFiles(of_future.metadata.model_copy(update=update), of_future.io)
@@ -87,7 +87,7 @@ def write_lift(
 ) -> None:
     """Write the marked commit of a lift, with the rewritten files in place of all others."""
     parts = [pickle.loads(written) for written in rewritten]  # noqa: S301 - written by our own executors
-    new = future(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
+    new = lifted_schema(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
     if any(ids != _ids(new) for ids, _ in parts):  # someone has added a column since the files were written
         raise stale(progress.table)
     added: list[DataFile] = [file for _, files in parts for file in files]
@@ -106,7 +106,7 @@ def write_beginning(
     keeps_dropped: bool,
 ) -> None:
     """Write a marked commit without any row. Rows of later commits have this definition."""
-    new = begun_again(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
+    new = restarted_schema(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
     all_files = FileChanges(gone=files_of(loaded, version))
     mark(transaction, progress, version, all_files, schema=add_lifted(transaction, new))
 

@@ -39,14 +39,14 @@ class IcebergRollbacks:
         """The changes of others, by the table's metadata alone."""
         with self._target.storage_errors():
             loaded = self._look(table) if self._target.exists() else None
-            return None if loaded is None else what_is_foreign(table, loaded, self._is_ours)
+            return None if loaded is None else find_rollback(table, loaded, self._is_ours)
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
         """Take the changes back in one commit, which asserts that main has not moved since they were found."""
         with self._target.storage_errors():
             if (loaded := self._look(table)) is None:
                 raise stale(table)
-            build = functools.partial(rolled_back, table, wanted=wanted, is_ours=self._is_ours)
+            build = functools.partial(rollback_commit, table, wanted=wanted, is_ours=self._is_ours)
             commit(table, build(loaded), functools.partial(self._look, table), build)
 
     def _is_ours(self, table: TableId, location: str) -> bool:
@@ -54,10 +54,10 @@ class IcebergRollbacks:
 
     def _look(self, table: TableId) -> Table | None:
         """The table as others left it."""
-        return self._target._entries.look(table)  # noqa: SLF001 - of the same package
+        return self._target._entries.find_changed(table)  # noqa: SLF001 - of the same package
 
 
-def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
+def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
     """The changes by others that a rollback takes back; None if there are none. Raises ForeignWrite if it cannot.
 
     `is_ours` tells whether a folder is one in which we make the table's copy. It is needed because a person who moves
@@ -78,13 +78,13 @@ def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, s
         tuple(_altered(table, loaded, ours, is_ours)),
     )
     after = copy.copy(loaded)  # the table as it would be: the rollback must remove every reason to refuse it
-    after.metadata = rolled_back(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata
+    after.metadata = rollback_commit(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata
     if (remaining := _refusal(table, after)) is not None:
         raise ForeignWrite(f"{table}: it cannot be rolled back: {remaining}") from remaining
     return rollback
 
 
-def rolled_back(
+def rollback_commit(
     table: TableId, loaded: Table, *, wanted: Rollback, is_ours: Callable[[TableId, str], bool]
 ) -> Transaction:
     """Move main to our commit, and restore the schema, partitions, folder and position of the table. Staging stays.

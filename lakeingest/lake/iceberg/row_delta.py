@@ -42,7 +42,7 @@ NO_FILES = FileChanges()
 FOR_EVER = (1 << 63) - 1  # milliseconds: no retention setting of the table removes the branch
 
 
-def by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
+def split_by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
     """The files of rows, and the files of deletes."""
     rows = [file for file in files if file.content is DataFileContent.DATA]
     return rows, [file for file in files if file.content is not DataFileContent.DATA]
@@ -57,7 +57,7 @@ class RowDelta(_FastAppendFiles):
     def __init__(
         self, transaction: Transaction, io: FileIO, branch: str, properties: Mapping[str, str], changes: FileChanges
     ) -> None:
-        rows, deletes = by_content(changes.added)
+        rows, deletes = split_by_content(changes.added)
         kind = Operation.OVERWRITE if changes.gone or deletes else Operation.APPEND
         super().__init__(kind, transaction, io, snapshot_properties=dict(properties), branch=branch)
         self._added_data_files = rows

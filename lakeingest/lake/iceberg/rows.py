@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 
-from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.merger import files_with
 from lakeingest.lake.iceberg.metadata import TableFiles
@@ -29,7 +29,7 @@ class IcebergRows:
             deletes = {file.file_path: file for task in self.files for file in task.delete_files}
             dead = read_deletes(self.table, deletes.values())
             return pa.concat_tables(
-                alive(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
+                drop_deleted(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
             )
 
 

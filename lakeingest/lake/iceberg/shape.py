@@ -47,7 +47,7 @@ def assert_ours(table: TableId, loaded: Table) -> None:
             f" version {VERSION} can be written; drop the copy, it must be made again"
         )
     ours = _made_with(metadata)
-    differences = sorted(changes(ours, metadata.schema()))
+    differences = sorted(schema_differences(ours, metadata.schema()))
     if differences:
         raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(differences)}; {_undo(table)}")
     if not metadata.spec().is_unpartitioned():
@@ -121,7 +121,7 @@ def _keeps(schema: Schema, ours: Schema) -> bool:
     return all(types.get(field.field_id) == field.field_type for field in ours.fields)
 
 
-def changes(ours: Schema, present: Schema) -> Iterator[str]:
+def schema_differences(ours: Schema, present: Schema) -> Iterator[str]:
     """The differences between the schema that we made and the present one, in words."""
     our_fields, present_fields = _by_id(ours), _by_id(present)
     for number in our_fields.keys() | present_fields.keys():

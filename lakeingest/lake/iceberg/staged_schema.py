@@ -20,7 +20,7 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
 from lakeingest.core.schema import Kind, TableSchema
 from lakeingest.lake.iceberg.history import is_marked
-from lakeingest.lake.iceberg.shape import changes
+from lakeingest.lake.iceberg.shape import schema_differences
 from lakeingest.lake.iceberg.types import iceberg_type
 
 NEWEST = -1  # stands for the schema that was added last
@@ -36,7 +36,7 @@ def schema_of(metadata: TableMetadata, version: int) -> int:
     ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
     number = None if ours is None else ours.schema_id
     own = next((schema for schema in metadata.schemas if schema.schema_id == number), None)
-    if own is None or not any(changes(own, metadata.schema())):
+    if own is None or not any(schema_differences(own, metadata.schema())):
         return metadata.current_schema_id
     return own.schema_id
 
@@ -52,7 +52,7 @@ def as_staged(loaded: Table, version: int) -> Table:
 
 
 @contextmanager
-def under(transaction: Transaction, schema: int) -> Iterator[None]:
+def current_schema(transaction: Transaction, schema: int) -> Iterator[None]:
     """Make this schema the current one within the block, so that its commits have it."""
     current = transaction.table_metadata.current_schema_id
     _set_current(transaction, schema)
@@ -65,15 +65,15 @@ def show_schema(transaction: Transaction, version: int) -> None:
     _set_current(transaction, schema_of(transaction.table_metadata, version))
 
 
-def future(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: bool) -> Schema:
+def lifted_schema(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: bool) -> Schema:
     """The schema of rows that are lifted from this snapshot."""
     old = next(schema for schema in metadata.schemas if schema.schema_id == schema_of(metadata, version))
     following = max(schema.schema_id for schema in metadata.schemas) + 1
-    return lifted(old, lift, metadata.last_column_id, following, keeps_dropped=keeps_dropped)
+    return lift_schema(old, lift, metadata.last_column_id, following, keeps_dropped=keeps_dropped)
 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
-    """Add a schema to the table, unless it has it. Returns its id, for `under`."""
+    """Add a schema to the table, unless it has it. Returns its id, for `current_schema`."""
     existing = next((schema.schema_id for schema in transaction.table_metadata.schemas if schema == new), None)
     if existing is not None:
         return existing
@@ -81,7 +81,7 @@ def add_lifted(transaction: Transaction, new: Schema) -> int:
     return NEWEST
 
 
-def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keeps_dropped: bool = True) -> Schema:
+def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keeps_dropped: bool = True) -> Schema:
     """The schema after a lift. A column that exists before and after it keeps its field id, whatever its name is now.
 
     A dropped column goes. With `keeps_dropped` it stays for readers, as a new field that is NULL in all rows, until its
@@ -111,7 +111,7 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keep
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
 
 
-def begun_again(
+def restarted_schema(
     metadata: TableMetadata, version: int, schema: TableSchema, origins: Origins | None, *, keeps_dropped: bool
 ) -> Schema:
     """The schema of rows that are all read again after this snapshot.

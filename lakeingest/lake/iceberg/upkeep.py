@@ -30,7 +30,7 @@ def remove_all_leftovers(
     own = 0, 0
     if waiting is not None:
         sweep(loaded, waiting, all_due=True)
-        if waiting.is_whole():
+        if waiting.check_whole():
             own = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
     others = remove_discarded(loaded, table, beginning(settings, table), age)
     return own[0] + others[0], own[1] + others[1]

@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.errors import unreadable
-from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
 from lakeingest.lake.iceberg.history import is_marked, published_snapshot
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.staged_schema import as_staged
@@ -69,7 +69,7 @@ class IcebergVersions:
             dead = read_deletes(files, deletes.values())
             for task in tasks:
                 rows = read_rows(files, task.file, source_names(schema))
-                yield from source_rows(alive(rows, task.file, dead), schema).to_batches(BATCH_ROWS)
+                yield from source_rows(drop_deleted(rows, task.file, dead), schema).to_batches(BATCH_ROWS)
 
     def _loaded(self, table: TableId) -> Table | None:
         if not self._target.exists():
