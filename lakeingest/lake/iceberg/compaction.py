@@ -17,7 +17,7 @@ from lakeingest.lake.iceberg.data_files import (
     write_deletes,
     write_rows,
 )
-from lakeingest.lake.iceberg.live_rows import positions_in, without_dangling
+from lakeingest.lake.iceberg.live_rows import positions_in, without_dangling_deletes
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
 
@@ -62,7 +62,7 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
     dead = read_deletes(table, deletes)
     groups = _all_groups_to_rewrite(rows, dead)
     if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes cannot be combined
-        return without_dangling(loaded, version)
+        return without_dangling_deletes(loaded, version)
     old = [file for group in groups for file in group]
     rewritten = {file.file_path for file in old}
     remaining = positions_in(dead, [file for file in rows if file.file_path not in rewritten])

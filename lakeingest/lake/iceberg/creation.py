@@ -80,7 +80,7 @@ def make_at_once(
 
 
 def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
-    """Raises NotOurTable if a table that a run began, and left without progress, has not the columns of the source."""
+    """Raises NotOurTable if a table that was begun, but has no progress, has other columns than the source now."""
     expected, actual = (
         [(field.name, str(field.field_type), field.required) for field in fields]
         for fields in (iceberg_schema(schema, {}).fields, loaded.schema().fields)

@@ -48,7 +48,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
 
 @contextmanager
 def parse_errors(path: str) -> Iterator[None]:
-    """Raise StateUnreadable as `lake.errors.parse_errors` does, and also if a data file has not the table's columns."""
+    """Raise StateUnreadable as `lake.errors.parse_errors` does, and also if a data file lacks columns of the table."""
     with errors.parse_errors(path):
         try:
             yield

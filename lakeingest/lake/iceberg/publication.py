@@ -1,4 +1,4 @@
-"""The commit that lets readers see a commit of staging, and everything that becomes visible with it."""
+"""The commit that lets readers see a commit of staging, its position and the form of its table."""
 
 import json
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from lakeingest.lake.target import Staged
 
 
 def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[str, str]) -> Transaction:
-    """Move main to the audited snapshot, never to "the tip". The table's position property is a copy of its position.
+    """The transaction that moves main to the commit `staged.version`, which was checked; never to "the tip" of staging.
 
-    The table gets this form and these properties. The commit is refused if staging moves meanwhile, for example by a
-    hand-over to another pipeline. Raises as `assert_unmoved`.
+    It gives the table this form and these properties, and stores the commit's position as a property. It is refused if
+    staging moves meanwhile, for example by a hand-over to another pipeline. Raises as `assert_unmoved`.
     """
     assert_unmoved(loaded, staged)
     position = staged.progress.position
-    copy = "" if position is None else json.dumps(position.to_json())
+    position_text = "" if position is None else json.dumps(position.to_json())
     transaction = OneTransaction(loaded)
-    transaction.set_properties({**limits(loaded.properties), POSITION: copy, **properties})
+    transaction.set_properties({**limits(loaded.properties), POSITION: position_text, **properties})
     show_schema(transaction, staged.version)
     evolve(transaction, form)
     if STATE in loaded.properties:

@@ -1,4 +1,4 @@
-"""Columns of the rows of a snapshot, read from data files on executors."""
+"""Readers, on executors, of columns of the rows of a snapshot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,9 +34,12 @@ class IcebergRows:
 
 
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
-    """Readers that together read all files of a snapshot that may have values of the first column within the bounds."""
+    """Readers of all files of a snapshot that may have values of the first column within the bounds.
+
+    If `bounds` is None, they read all files.
+    """
     groups: list[list[FileScanTask]] = []
-    rows = _ROWS
+    rows = _ROWS  # so that the first file begins a group
     for task in files_with(loaded, version, names[0], bounds):
         if rows >= _ROWS:
             groups.append([])

@@ -38,7 +38,7 @@ from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
 from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, resume_point, tip
 from lakeingest.lake.iceberg.live_rows import count_rows
-from lakeingest.lake.iceberg.location import assert_possible, chosen_location, elsewhere
+from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
@@ -46,10 +46,10 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted_properties
 from lakeingest.lake.iceberg.publication import publication
 from lakeingest.lake.iceberg.recovery import UNREADABLE, newest_whole, reset_to, restore_metadata
-from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_beginning, write_lift
+from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
-from lakeingest.lake.iceberg.shape import assert_whole
+from lakeingest.lake.iceberg.shape import assert_not_rewritten
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
 from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -125,7 +125,7 @@ class IcebergTarget:
         staged = resume_point(table, loaded)
         if staged is None:
             return self.recover(table) if self._entries.drop_unused(table, loaded) else None
-        assert_whole(table, loaded, staged.version)
+        assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
         # Step 3: if files are lost, go back to the newest commit with all its files
@@ -150,10 +150,10 @@ class IcebergTarget:
         """Return what `recover` would return, without any change. Raises NotOurTable if no copy can be made."""
         loaded = self._entries.find_anew(table)
         if loaded is None:
-            assert_possible(self._catalog, self.settings, self._options(table), table)
+            assert_folder_usable(self._catalog, self.settings, self._options(table), table)
             return None
         if (staged := resume_point(table, loaded)) is not None:
-            assert_whole(table, loaded, staged.version)
+            assert_not_rewritten(table, loaded, staged.version)
         return staged
 
     @names_storage_errors
@@ -236,7 +236,7 @@ class IcebergTarget:
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Remove every file of rows and of deletes from staging. Main still has the files and the old columns."""
         loaded = self._table_with(progress.table, staged.version)
-        write = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
+        write = functools.partial(write_start_over, keeps_dropped=self._keeps_dropped)
         arguments = loaded, staged.version, schema, known, progress
         return self._commit(loaded, staged, progress, lambda transaction: write(transaction, *arguments))
 
@@ -311,7 +311,7 @@ class IcebergTarget:
         """Delete leftover files in the table's folder, and in the folders of its discarded copies."""
         waiting, in_use, loaded = self._waiting(table), self._entries.has_uuid, self._table(table)
         if not self._entries.is_our_place(table, loaded.location()):
-            raise elsewhere(table, loaded.location())
+            raise foreign_folder(table, loaded.location())
         return remove_all_leftovers(loaded, table, self.settings, waiting, age, in_use)
 
     @names_storage_errors
