@@ -75,7 +75,7 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     """
     try:
         yield
-    except (ConnectionError, TimeoutError):  # OSErrors, but of a connection: they pass
+    except (ConnectionError, TimeoutError):  # OSErrors, but no failures of the storage
         raise
     except (FileNotFoundError, EOFError, UnicodeDecodeError) as error:
         raise unreadable(where, str(error)) from error
@@ -117,10 +117,9 @@ def parse_errors(path: str) -> Iterator[None]:
 def _jvm_error(
     causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str
 ) -> LakeIngestError | None:
-    """Our error for a Java exception and its causes, the outermost first; None if none of them is of the storage.
+    """Our error for a Java exception and its causes, the outermost first; None if none of them is a failure of storage.
 
-    An EOFException below one of Iceberg is a damaged file. Without Iceberg it means that a Python worker has died:
-    None.
+    An EOFException below an exception of Iceberg is a damaged file. Otherwise it means that a Python worker died: None.
     """
     iceberg_message = None
     for kinds, message in causes:
@@ -173,7 +172,7 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
 
 
 def database_error(catalog: Path | str, message: str) -> LakeIngestError:
-    """The error for this message of the database that is the catalog."""
+    """Our error for a message of the catalog's database."""
     # two processes that open a new catalog at the same time both create its tables
     if "locked" in message or "already exists" in message:
         return catalog_held(catalog)

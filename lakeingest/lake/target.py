@@ -26,7 +26,7 @@ OpenSpark = Callable[[], "SparkSession"]  # returns the running session, or star
 
 
 def no_spark() -> "SparkSession":
-    """The OpenSpark of commands that read no rows. Raises RuntimeError, because such a command must never call it."""
+    """Stands in for OpenSpark in commands that read no rows. A call is a mistake of the program: RuntimeError."""
     raise RuntimeError("this target was opened without Spark")
 
 
@@ -285,7 +285,7 @@ class Upkeep(Protocol):
         """Delete files older than `age` that nothing refers to. Returns how many files, and how many bytes."""
 
     def inventory(self, table: TableId) -> Inventory:
-        """The size of the table that readers see."""
+        """The number of files, bytes and snapshots of the table."""
 
 
 class Target(Tables, Staging, Publishing, Upkeep, Protocol):

@@ -67,7 +67,7 @@ class Waiting:
         return any(file.stem.endswith(suffix) for file in self._files())
 
     def due(self, most: int | None = None) -> Iterator[Removal]:
-        """The removals that have waited for long enough, the oldest first, among the `most` oldest ones."""
+        """The removals that have waited for long enough, the oldest first; at most the first `most` are looked at."""
         now: Moment | None = None
         for file in self._files()[:most]:
             now = now or self._now()

@@ -28,8 +28,8 @@ ROWS = 2_000_000  # the keys of about so many rows at most are compared
 def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, complete: set[str]) -> None:
     """Raises StateUnreadable if a file of this snapshot is gone or damaged, or two rows with the same key are found.
 
-    `published` is the snapshot that readers see; None before the first publish, which is always checked thoroughly.
-    `complete` is as in `find_damage`.
+    `published` is the snapshot that readers see; None before the first publish. All files and keys are checked then,
+    and once in `EVERY` commits. `complete` is as in `find_damage`.
     """
     thorough = (
         published is None or _sequence_number(loaded, version) // EVERY > _sequence_number(loaded, published) // EVERY

@@ -52,7 +52,7 @@ def truncate_bounds(file: DataFile, metadata: TableMetadata) -> DataFile:
 
 
 def _above_text(value: str, length: int) -> bytes | None:
-    """The text if it has at most `length` characters, else a greater text that has; None if there is none."""
+    """The text itself if it has at most `length` characters; else a greater text of at most this length, or None."""
     if len(value) <= length:
         return value.encode()
     kept = value[:length].rstrip(chr(_LAST))
@@ -64,7 +64,7 @@ def _above_text(value: str, length: int) -> bytes | None:
 
 
 def _above_bytes(value: bytes, length: int) -> bytes | None:
-    """The value if it has at most `length` bytes, else a greater value that has; None if there is none."""
+    """The value itself if it has at most `length` bytes; else a greater value of at most this length, or None."""
     if len(value) <= length:
         return value
     kept = value[:length].rstrip(bytes([_LAST_BYTE]))

@@ -81,7 +81,7 @@ _TYPES = {
 
 
 def _limit_waits(engine: "Engine") -> None:
-    """Limit how long a commit waits for a lock that a client without a connection still holds."""
+    """Limit how long a commit waits for a lock whose client has vanished."""
     from sqlalchemy import event
 
     @event.listens_for(engine, "connect")

@@ -154,7 +154,15 @@ class _Request:
                 _branch_assertion(branch, _snapshot_of(table.metadata, branch)) for branch in sorted(moved_or_removed)
             )
             asserted = (*kept, *branches_now, *_definition_assertions(table.metadata))
-        return cls(table, updates, asserted, added, branches, removes, creates)
+        return cls(
+            table=table,
+            updates=updates,
+            requirements=asserted,
+            snapshots=added,
+            branches=branches,
+            removes=removes,
+            creates=creates,
+        )
 
     def send(self) -> None:
         """Send the request once. It may have taken effect even if this raises an error."""

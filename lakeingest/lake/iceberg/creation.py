@@ -52,7 +52,7 @@ def creation_transaction(
 
     until_known(table, ask, look)
     assert_usable = assert_outside if chosen is None else assert_free
-    assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - its access to the folder
+    assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
     return transactions[-1]
 
 

@@ -134,7 +134,7 @@ class Entries:
             return None
 
     def find_anew(self, table: TableId) -> Table | None:
-        """The table for a run that begins. It is found as by `find`, but a name for building is not remembered.
+        """The table for a run that begins: as by `find`, after the name for building that it found before is forgotten.
 
         Raises as `assert_ours`.
         """
@@ -219,7 +219,7 @@ class Entries:
         return version
 
     def _yield_to_others(self, table: TableId, name: Name) -> None:
-        """Drop the entry that this run has made if another run was earlier; then raise StaleWriter.
+        """If another run was earlier, drop the entry that this run has made, and raise StaleWriter.
 
         Each run makes its entry before it looks for published tables and entries of others. So of two runs at least one
         finds the entry of the other.
@@ -234,8 +234,8 @@ class Entries:
     def discard(self, table: TableId) -> None:
         """Drop a table that was never published. A table under its own name stays, but its progress is removed.
 
-        It is not dropped because the catalog would not refuse to drop it if someone has published it since. Raises
-        StaleWriter if another run has published or dropped the table.
+        Such a table is not dropped, because the catalog would drop it even if someone has published it meanwhile.
+        Raises StaleWriter if another run has published or dropped the table.
         """
         loaded = self.existing(table)
         if published_snapshot(loaded) is not None:
@@ -295,7 +295,7 @@ class Entries:
         return True
 
     def _drop_others(self, table: TableId, published: Table) -> None:
-        """Drop the entries that killed runs have left beside the published table."""
+        """Drop the other entries for a published table, which killed runs have left."""
         names = self._names_for_building(table)
         # a run that begins after this list was made builds under another name, which is not dropped
         for name in names:
@@ -303,7 +303,8 @@ class Entries:
                 building = self._catalog.load_table(name)
             except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException, *UNREADABLE):
                 continue
-            if building.metadata.table_uuid == published.metadata.table_uuid:  # its name for building
+            # after `register` the published table still has its name for building
+            if building.metadata.table_uuid == published.metadata.table_uuid:
                 with suppress(NoSuchTableError):
                     self._catalog.drop_table(name)
             elif building.properties.get(OWNER) == str(table):

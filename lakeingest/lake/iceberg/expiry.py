@@ -201,7 +201,7 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
 def _remove(loaded: Table, removal: Removal) -> None:
     """Delete the files of a removal, except files that someone else has added to the table again since then.
 
-    Nothing is deleted if the removal is of another table. Neither if the table has one of the removed snapshots again,
+    Nothing is deleted if the removal is of another table, or if the table has one of the removed snapshots again,
     because someone restored an older metadata.json.
     """
     metadata, document = loaded.metadata, removal.of

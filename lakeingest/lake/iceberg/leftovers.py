@@ -96,7 +96,7 @@ def inventory(loaded: Table) -> Inventory:
     files, deletes, size = (
         int(totals.get(f"total-{name}", 0)) for name in ("data-files", "delete-files", "files-size")
     )
-    return Inventory(files, deletes, size, len(loaded.metadata.snapshots))
+    return Inventory(files=files, deletes=deletes, bytes=size, snapshots=len(loaded.metadata.snapshots))
 
 
 def _needed(loaded: Table) -> Iterator[str]:

@@ -37,4 +37,11 @@ def _rollbacks(config: Config, ownership: Ownership) -> IcebergRollbacks:
     return IcebergRollbacks(IcebergTarget(config.target, config.tables.of, ownership=ownership))
 
 
-ICEBERG = FormatPackage(_target, _adoptions, _versions, _rollbacks, unwritable, new_place)
+ICEBERG = FormatPackage(
+    target=_target,
+    adoptions=_adoptions,
+    versions=_versions,
+    rollbacks=_rollbacks,
+    unwritable=unwritable,
+    new_place=new_place,
+)

@@ -23,7 +23,7 @@ from lakeingest.lake.iceberg.expiry import AssertUnreferenced
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
 # Only reads are repeated: each run makes many. For a commit, `commit` looks at the table before it tries again
 _RETRIES = Retry(
-    3,
+    total=3,
     read=1,  # a server that does not answer takes a minute each time
     status_forcelist=(429, 500, 502, 503, 504),
     allowed_methods={"GET", "HEAD"},

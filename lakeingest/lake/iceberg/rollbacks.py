@@ -72,10 +72,10 @@ def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str
             " it to copy it again"
         ) from error
     rollback = Rollback(
-        f"snapshot {ours.snapshot_id}",
-        ours.snapshot_id,
-        tuple(f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign_snapshots(loaded, ours)),
-        tuple(_changed_parts(table, loaded, ours, is_ours)),
+        shows=f"snapshot {ours.snapshot_id}",
+        version=ours.snapshot_id,
+        drops=tuple(f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign_snapshots(loaded, ours)),
+        restores=tuple(_changed_parts(table, loaded, ours, is_ours)),
     )
     after = copy.copy(loaded)  # the table after the rollback, which must remove every reason to refuse the table
     after.metadata = rollback_commit(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata

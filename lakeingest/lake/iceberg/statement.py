@@ -103,7 +103,7 @@ def _read_changes(spark: "SparkSession", target: str, table: TableFiles, files: 
     columns = {field.name: field.dataType for field in fields} | {DELETED: BooleanType()}
     schema = StructType([StructField(*column) for column in columns.items()])
     reader = _Reader(table, tuple(file.path for file in files), to_arrow_schema(schema))
-    return spark.range(0, len(files), 1, len(files)).mapInArrow(reader.read, schema)
+    return spark.range(0, len(files), numPartitions=len(files)).mapInArrow(reader.read, schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,8 @@ class IcebergTarget:
         if (waiting := self._waiting(schema.table)) is not None:
             waiting.begin()
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
-        return Staged(progress, self._entries.create(schema, progress, self._form(schema), chosen), None)
+        version = self._entries.create(schema, progress, self._form(schema), chosen)
+        return Staged(progress, version, published=None)
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
@@ -290,7 +291,7 @@ class IcebergTarget:
             raise
         trim(loaded)
         self._entries.give_name(table, loaded)
-        return Staged(staged.progress, staged.version, staged.version)
+        return Staged(staged.progress, staged.version, published=staged.version)
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
@@ -388,7 +389,7 @@ class IcebergTarget:
         if expired:
             sweep(self._table(table), waiting)
         # `published` stays what this run has seen, so that its publish is refused if main has moved since then
-        return Staged(progress, version, staged.published)
+        return Staged(progress, version, published=staged.published)
 
     def _recover_after_loss(self, table: TableId, lost: str) -> Staged | None:
         staged = self.recover(table)
