@@ -27,7 +27,7 @@ from lakeingest.errors import (
     StateUnreadable,
 )
 from lakeingest.files.file import state_of
-from lakeingest.lake.formats import governed, open_target
+from lakeingest.lake.formats import missing_rights, open_target
 from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_source import BinlogSource
@@ -235,7 +235,7 @@ def _left(tables: Mapping[TableId, str]) -> Checked:
 
 
 def _governed(config: Config) -> Iterator[Checked]:
-    findings = governed(config)
+    findings = missing_rights(config)
     if findings is not None:
         yield Checked("Lake Formation", "; ".join(findings) or None, fatal=False)
 

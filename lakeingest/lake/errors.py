@@ -1,4 +1,4 @@
-"""Failures of the lake's storage: errors of files, PyArrow and the JVM, as errors of lakeingest."""
+"""The errors of lakeingest for failures of the lake's storage that files, PyArrow and the JVM report."""
 
 import functools
 import re
@@ -22,23 +22,23 @@ from lakeingest.errors import (
 from lakeingest.lake.target import Tables
 
 _ICEBERG = "org.apache.iceberg.exceptions."
-_REFUSED = {
+_COMMIT_REFUSED = {
     *(_ICEBERG + name for name in ("CommitFailedException", "CommitStateUnknownException", "ValidationException")),
-    "java.nio.channels.OverlappingFileLockException",  # held by another thread of this process
+    "java.nio.channels.OverlappingFileLockException",  # another thread of this process holds the lock
 }
-_FORBIDDEN = {_ICEBERG + name for name in ("NotAuthorizedException", "ForbiddenException", "BadRequestException")}
-_STORE = "AWS Error "  # PyArrow's message about an object store's answer begins so, in an OSError without a number
-_AWAY = re.compile(
-    _STORE + r"(NETWORK_CONNECTION|SLOW_DOWN|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|THROTTLING|REQUEST_TIMEOUT"
+_ACCESS_DENIED = {_ICEBERG + name for name in ("NotAuthorizedException", "ForbiddenException", "BadRequestException")}
+_STORE_ERROR = "AWS Error "  # in PyArrow's message of an object store's error, an OSError without a number
+_STORE_AWAY = re.compile(
+    _STORE_ERROR + r"(NETWORK_CONNECTION|SLOW_DOWN|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|THROTTLING|REQUEST_TIMEOUT"
     r"|UNKNOWN \(HTTP status (429|5\d\d)\))"
 )
-_OF_STORE = "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.AWS"  # Iceberg's client of S3, and Hadoop's
+_STORE_CLIENTS = "software.amazon.awssdk.", "org.apache.hadoop.fs.s3a.AWS"  # Iceberg's client of S3, and Hadoop's
 _THRIFT = "org.apache.thrift.transport.TTransportException"
 _METASTORE = {
     "org.apache.hadoop.hive.metastore.api." + name
     for name in ("MetaException", "InvalidObjectException", "InvalidOperationException")
 }
-_OF_METASTORES_DATABASE = re.compile(r"JDO|SQLException|TransactionException|[Tt]imed? ?out|[Dd]eadlock")
+_METASTORE_DATABASE = re.compile(r"JDO|SQLException|TransactionException|[Tt]imed? ?out|[Dd]eadlock")
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -60,9 +60,9 @@ def names_storage_errors(
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Raise a failure of the block, which reads and writes the files in `where` and their `catalog`, as our error.
+    """Raise a storage failure in the block as an error of ours. Every other error passes unchanged.
 
-    Every other error passes unchanged.
+    `where` are the files that the block reads and writes, and `catalog` is their catalog.
 
     Raises:
         StorageFailed: no space, no permission, a broken disk or database.
@@ -75,13 +75,13 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     """
     try:
         yield
-    except (ConnectionError, TimeoutError):
+    except (ConnectionError, TimeoutError):  # OSErrors, but no failures of the storage
         raise
     except (FileNotFoundError, EOFError, UnicodeDecodeError) as error:
         raise unreadable(where, str(error)) from error
     except OSError as error:
         message = error.strerror or " ".join(str(error).split())
-        raise (_store_away if _AWAY.search(message) else _failed)(where, message) from error
+        raise (_store_away if _STORE_AWAY.search(message) else _failed)(where, message) from error
     except MemoryError as error:
         raise Retryable(
             f"{where}: memory is short: {error}; give the run more, then run the same command again"
@@ -89,17 +89,17 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
     except Exception as error:
         # `java_exception` is set if PySpark did not translate the exception, `_origin` if it did
         java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-        ours = None if java is None else _of_jvm(_causes(java), where, catalog)
+        ours = None if java is None else _jvm_error(_causes(java), where, catalog)
         if ours is None:
             raise
         raise ours from error
 
 
 @contextmanager
-def parsed(path: str) -> Iterator[None]:
-    """Raises StateUnreadable if PyArrow cannot make sense of the file of the lake that the block reads.
+def parse_errors(path: str) -> Iterator[None]:
+    """Raise StateUnreadable if PyArrow cannot parse the contents of the file that the block reads.
 
-    Errors of the file system, and a lack of memory, are left to `storage_errors`.
+    Failures to reach the file, and a lack of memory, pass unchanged for `storage_errors`.
     """
     try:
         yield
@@ -108,45 +108,51 @@ def parsed(path: str) -> Iterator[None]:
     except pa.ArrowException as error:
         raise unreadable(path, str(error)) from error
     except OSError as error:
-        if error.errno is not None or _STORE in str(error):  # an error of PyArrow about the contents has no number
+        # PyArrow reports unreadable contents as an OSError without a number
+        if error.errno is not None or _STORE_ERROR in str(error):
             raise
         raise unreadable(path, str(error)) from error
 
 
-def _of_jvm(causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str) -> LakeIngestError | None:
-    """Our error for a chain of causes, by the outermost cause that is a failure of storage; None if none is."""
-    iceberg = None
+def _jvm_error(
+    causes: Iterable[tuple[set[str], str]], where: Path | str, catalog: Path | str
+) -> LakeIngestError | None:
+    """Our error for a Java exception and its causes, the outermost first; None if none of them is a failure of storage.
+
+    An EOFException below an exception of Iceberg is a damaged file. Otherwise it means that a Python worker died: None.
+    """
+    iceberg_message = None
     for kinds, message in causes:
-        if kinds & _REFUSED:
+        if kinds & _COMMIT_REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
         unpacked = re.search(r"Cannot unpack [^[]*", message)
         if "java.lang.UnsatisfiedLinkError" in kinds or unpacked:
             reason = unpacked[0].strip() if unpacked else message
             return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", reason)
-        if answered := _of_server(kinds, message, where, catalog):
-            return answered
+        if error := _server_error(kinds, message, where, catalog):
+            return error
         if "java.io.FileNotFoundException" in kinds and ("does not exist" in message or "No such file" in message):
             return unreadable(where, message)
         if any(kind.startswith(_ICEBERG) for kind in kinds):
-            iceberg = message
+            iceberg_message = message
         if any(kind.endswith("EOFException") for kind in kinds):
-            return None if iceberg is None else unreadable(where, iceberg)  # None: a Python worker died
+            return None if iceberg_message is None else unreadable(where, iceberg_message)
         if "java.io.IOException" in kinds and not any(kind.startswith("java.net.") for kind in kinds):
             return _failed(f"{where}, or a folder that Spark works in,", message)
     return None
 
 
-def _of_server(kinds: set[str], message: str, where: Path | str, catalog: Path | str) -> LakeIngestError | None:
-    """Our error for a failure that a catalog's server, or the object store, reports; None if neither does."""
+def _server_error(kinds: set[str], message: str, where: Path | str, catalog: Path | str) -> LakeIngestError | None:
+    """Our error for a failure that the catalog's server or the object store reports; None for any other exception."""
     if "java.sql.SQLException" in kinds:
-        return of_database(catalog, message)
+        return database_error(catalog, message)
     if _ICEBERG + "RESTException" in kinds:
-        return refused(catalog, message) if kinds & _FORBIDDEN else away(catalog, message)
+        return catalog_refused(catalog, message) if kinds & _ACCESS_DENIED else catalog_away(catalog, message)
     if _THRIFT in kinds:
-        return away(catalog, message)
+        return catalog_away(catalog, message)
     if kinds & _METASTORE:
-        return (away if "Could not connect" in message else refused)(catalog, message)
-    if any(kind.startswith(_OF_STORE) for kind in kinds):
+        return (catalog_away if "Could not connect" in message else catalog_refused)(catalog, message)
+    if any(kind.startswith(_STORE_CLIENTS) for kind in kinds):
         status = re.search(r"Status Code: (\d+)", message)
         if status is None or re.fullmatch(r"429|5\d\d", status[1]):  # without a status there was no answer
             return _store_away(where, message)
@@ -155,7 +161,7 @@ def _of_server(kinds: set[str], message: str, where: Path | str, catalog: Path |
 
 
 def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
-    """The names of the classes, and the first line of the message, of a Java exception and each of its causes."""
+    """For a Java exception and each of its causes: the names of its classes, and the first line of its message."""
     while java is not None:
         kinds, kind = set(), java.getClass()
         while kind is not None:
@@ -165,41 +171,42 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
         java = java.getCause()
 
 
-def of_database(catalog: Path | str, message: str) -> LakeIngestError:
-    """The error for a message of a catalog's database."""
+def database_error(catalog: Path | str, message: str) -> LakeIngestError:
+    """Our error for a message of the catalog's database."""
     # two processes that open a new catalog at the same time both create its tables
     if "locked" in message or "already exists" in message:
-        return held(catalog)
+        return catalog_held(catalog)
     if "certificate" in message or "SSL" in message:
         message += "; sslmode and sslrootcert in target.catalog.uri say how the server proves who it is"
     return _failed(catalog, message)
 
 
-def of_metastore(catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """The error for a failure that Hive's metastore or its client reports; None for other errors."""
+def metastore_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:
+    """The error for a failure that Hive's metastore or its client reports; None for any other error."""
     library = sys.modules.get("thrift.Thrift")
     if library is None or not isinstance(error, library.TException):
         return None
     transport = sys.modules["thrift.transport.TTransport"]
-    # the metastore also reports an error of its database as a MetaException
+    # a MetaException may be a failure of the metastore's own database, which a retry can cure
     is_away = isinstance(error, transport.TTransportException | library.TApplicationException) or (
-        type(error).__name__ == "MetaException" and _OF_METASTORES_DATABASE.search(str(error))
+        type(error).__name__ == "MetaException" and _METASTORE_DATABASE.search(str(error))
     )
-    return (away if is_away else refused)(catalog, f"{type(error).__name__}: {' '.join(str(error).split())}")
+    message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return (catalog_away if is_away else catalog_refused)(catalog, message)
 
 
-def held(catalog: Path | str) -> Retryable:
+def catalog_held(catalog: Path | str) -> Retryable:
     """The error for a catalog that another process holds."""
     return Retryable(f"{catalog} is held by another process; run the same command again")
 
 
-def away(catalog: Path | str, message: str) -> CatalogAway:
+def catalog_away(catalog: Path | str, message: str) -> CatalogAway:
     """The error for a catalog whose server does not answer, or fails."""
     return CatalogAway(f"{catalog} does not answer, or fails: {message}; run the same command again")
 
 
-def refused(catalog: Path | str, message: str) -> StorageFailed:
-    """The error for a catalog whose server denies access."""
+def catalog_refused(catalog: Path | str, message: str) -> StorageFailed:
+    """The error for a catalog whose server denies access or refuses a request."""
     return StorageFailed(f"{catalog} refuses: {message}; correct target.catalog, or the rights there")
 
 
@@ -208,6 +215,7 @@ def _store_away(store: Path | str, message: str) -> StorageAway:
 
 
 def _failed(what: Path | str, message: str) -> StorageFailed:
+    """The error for a file, a store or a database that cannot be read or written."""
     return StorageFailed(
         f"{what} cannot be read or written: {message}; make room or repair it, then run the same command again"
     )

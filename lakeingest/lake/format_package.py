@@ -1,4 +1,4 @@
-"""A lake format's package, as the rest of lakeingest uses it: one value."""
+"""One value with everything that the rest of lakeingest uses of a lake format's package."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ from lakeingest.lake.versions import Versions
 
 @dataclass(frozen=True, slots=True)
 class FormatPackage:
-    """The ports of a lake format. `config.formats.Format` has the facts that are known without its package.
+    """The ports of a lake format. `config.formats.Format` has the facts that are known without the package.
 
-    `unwritable` returns the reason why a warehouse in an object store cannot be written to; None when it can.
-    `new_place` is the folder of a new copy, or the beginning of its name; None where no other copy can have it.
+    `unwritable` returns the reason why a warehouse in an object store cannot be written to; None if it can be written
+    to. `new_place` returns the folder of a new copy, or the beginning of the folder's name if random digits follow;
+    None if no other copy can get the same folder.
     """
 
     target: Callable[[Config, Ownership, OpenSpark], Target]

@@ -1,4 +1,4 @@
-"""The ports of the configured lake format. `config.formats` has all other facts about a format."""
+"""Opens the ports of the configured lake format. `config.formats` has all other facts about a format."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -43,43 +43,49 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
 
 
 def ownership_of(config: Config) -> Ownership:
-    """The pipeline of this state folder. It knows the tables whose definitions it has stored."""
+    """Whether copies belong to the pipeline of this state folder. It knows each table of which it has a definition."""
     definitions = state_of(config) / "definitions"
     return Ownership(lambda: owner_here(config), lambda table: (definitions / f"{file_name(str(table))}.json").exists())
 
 
 def open_adoptions(config: Config) -> Adoptions:
-    """The adoptions of tables of the configured format, by the pipeline of this state folder."""
+    """The port through which the pipeline of this state folder takes over copies of other pipelines."""
     return package_of(config).adoptions(config, owner_here(config))
 
 
 def open_versions(config: Config) -> Versions:
-    """The versions of the configured format's tables."""
+    """The port for readers of the changelog in the configured format."""
     return package_of(config).versions(config)
 
 
 def open_rollbacks(config: Config) -> Rollbacks:
-    """The rollbacks of the configured format's tables."""
+    """The port for rollbacks in the configured format."""
     return package_of(config).rollbacks(config, ownership_of(config))
 
 
 def unwritable(config: Config) -> str | None:
-    """The reason why the warehouse, which is in an object store, cannot be written to; None when it can."""
+    """The reason why the warehouse, in an object store, cannot be written to; None if it can be written to."""
     return package_of(config).unwritable(config.target)
 
 
-def governed(config: Config) -> tuple[str, ...] | None:
-    """The rights in Lake Formation that a run lacks, each with its fix; None where they cannot be asked for."""
+def missing_rights(config: Config) -> tuple[str, ...] | None:
+    """The rights in Lake Formation that a run needs and does not have, each with its fix.
+
+    None if the catalog is not Glue, or Lake Formation cannot be asked.
+    """
     if config.target.catalog.type != "glue":
         return None
     from lakeingest.lake.iceberg import lake_formation
 
     try:
-        return lake_formation.findings(config.target)
+        return lake_formation.missing_rights(config.target)
     except LakeIngestError:
         return None
 
 
 def import_writers() -> None:
-    """Import the modules that executors write with, before their first task. Iceberg's take longest."""
+    """Import the modules that executors write with, so that their first task does not wait for the import.
+
+    Iceberg's modules take longest.
+    """
     importlib.import_module("lakeingest.lake.iceberg.target")

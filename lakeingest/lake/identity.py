@@ -1,9 +1,10 @@
 """The identity of a pipeline: an id that is made once and moves with its state folder.
 
-identity.json   the id, and the place of the folder at its last use
+identity.json   the id, and the address of the folder at its last use
 
-A copy of a state folder belongs to another pipeline: while the folder at the noted place has the same id, this one gets
-a new id. A folder on another machine cannot be looked at; it counts as moved.
+A copy of a state folder belongs to another pipeline, and gets a new id. This folder is a copy if a folder with the same
+id still is at the noted address. If that address is on another machine, nobody can look there, and this folder counts
+as moved.
 """
 
 import socket
@@ -24,38 +25,39 @@ _LOCAL = "file://"
 
 def owner_here(config: Config) -> Owner:
     """The pipeline with its present id, which is '' before the first run with this state folder."""
-    return Owner(config.name, _id_in(state_of(config)), _place(config))
+    return Owner(config.name, _id_in(state_of(config)), _address(config))
 
 
 def identify(config: Config) -> Owner:
-    """The pipeline. Its state folder gets an id if it has none, or is a copy of another one.
+    """The pipeline of this state folder. The folder gets a new id if it has none, or is a copy of another folder.
 
     The caller holds the lease.
     """
-    state, here = state_of(config), _place(config)
+    state, here = state_of(config), _address(config)
     doc = _read(state)
-    number, last_place = str(doc.get("id", "")), str(doc.get("state", ""))
-    if number and last_place == here:
-        return Owner(config.name, number, here)
-    if not number or _is_still_at(config, last_place, number):
-        number = uuid.uuid4().hex
-    (state / NAME).put_document({"id": number, "state": here})
-    return Owner(config.name, number, here)
+    pipeline_id, last_address = str(doc.get("id", "")), str(doc.get("state", ""))
+    if pipeline_id and last_address == here:
+        return Owner(config.name, pipeline_id, here)
+    if not pipeline_id or _is_still_at(config, last_address, pipeline_id):
+        pipeline_id = uuid.uuid4().hex
+    (state / NAME).put_document({"id": pipeline_id, "state": here})
+    return Owner(config.name, pipeline_id, here)
 
 
-def _place(config: Config) -> str:
-    """The address of the state folder. A local one includes the machine, because others may have the same path."""
-    place = config.state
-    return place.written if place.scheme else f"{_LOCAL}{socket.gethostname()}{place.path.resolve()}"
+def _address(config: Config) -> str:
+    """The address of the state folder. A local one names the machine, too, because others may have the same path."""
+    folder = config.state
+    return folder.written if folder.scheme else f"{_LOCAL}{socket.gethostname()}{folder.path.resolve()}"
 
 
-def _is_still_at(config: Config, place: str, number: str) -> bool:
-    """Whether a state folder with this id is still at that place; False where that place cannot be looked at."""
-    if place.startswith(_LOCAL):
-        machine, _, path = place.removeprefix(_LOCAL).partition("/")
-        return machine == socket.gethostname() and _id_in(at(Place.of(f"/{path}"), config.target.storage)) == number
+def _is_still_at(config: Config, address: str, wanted_id: str) -> bool:
+    """Whether a state folder with this id is still at this address; False if nobody can look there."""
+    if address.startswith(_LOCAL):
+        machine, _, path = address.removeprefix(_LOCAL).partition("/")
+        is_here = machine == socket.gethostname()
+        return is_here and _id_in(at(Place.of(f"/{path}"), config.target.storage)) == wanted_id
     with suppress(OSError, LakeIngestError, ValueError):
-        return _id_in(at(Place.of(place), config.target.storage)) == number
+        return _id_in(at(Place.of(address), config.target.storage)) == wanted_id
     return False
 
 

@@ -1,4 +1,4 @@
-"""The marks of our commits: the properties that all formats store, and how progress is read from them.
+"""The marks of our commits: properties with the progress, which all formats store and read in the same way.
 
 A commit of ours is *marked*: it carries the complete progress, never a difference to the previous commit.
 """
@@ -12,13 +12,13 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 
 OWNER = "lakeingest.table"  # the source table of a copy
 PROGRESS = "lakeingest.progress"
-BASE = "lakeingest.base"  # the commit that a commit builds on
+BASE = "lakeingest.base"  # on which commit this one builds
 POSITION = "lakeingest.position"
 BUILDING = "__lakeingest_new"  # the suffix of a table's name until its first publish
 
 
 def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
-    """The properties of a commit on `base` with this progress. Epoch and position are there for people."""
+    """The properties of a commit on `base` with this progress. Its epoch and position are only for people."""
     position = progress.position
     return {
         PROGRESS: json.dumps(progress_form.to_json(progress), separators=(",", ":")),
@@ -29,7 +29,10 @@ def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
 
 
 def parse_progress(table: TableId, commit: str, text: str) -> Progress:
-    """The progress that a marked commit carries. Raises StateUnreadable, with the commit's name, when it is damaged."""
+    """The progress in the text that a marked commit carries. Raises StateUnreadable if the text is damaged.
+
+    `commit` names the commit in the message.
+    """
     try:
         return progress_form.from_json(json.loads(text))
     except (*DAMAGED, StateUnreadable) as error:

@@ -1,4 +1,4 @@
-"""The text of Spark's MERGE INTO, as all formats use it. Changes have the column DELETED."""
+"""The text of Spark's MERGE INTO, which all formats use. The merged changes have the column DELETED."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,21 @@ from lakeingest.core.keys import quote
 def merge_into(
     target: str, changes: str, names: Sequence[str], key: Sequence[str], deleted: str = DELETED, within: str = ""
 ) -> str:
-    """The statement that upserts and deletes the rows of `changes` in `target`, which has the columns `names`.
+    """The statement that applies each row of `changes` to `target`: it inserts, updates or deletes the row of a key.
 
-    The column `deleted` says which changes delete their row; if it is one of the table's columns, no change does.
-    `within` is a condition that each row of `t` with a changed key meets, so that files without such rows are not read.
-    The clauses exclude one another, because Hudi drops the delete if two apply.
+    `names` are the columns of `target`, and `key` those of its key. A change whose column `deleted` is true deletes its
+    row. But if `target` itself has that column, the copy keeps deleted rows, and no change deletes a row. `within` is a
+    condition on the rows `t` of the target that each row with a changed key meets, so that Spark skips files without
+    such rows. The WHEN clauses exclude one another, because Hudi would drop the delete if two of them applied to a row.
     """
     columns = [quote(name) for name in names]
     on = " AND ".join([*(f"t.{quote(name)} = c.{quote(name)}" for name in key), *([within] if within else [])])
-    delete, stays = (
+    delete_clause, if_not_deleted = (
         ("", "") if deleted in names else (f" WHEN MATCHED AND c.{deleted} THEN DELETE", f" AND NOT c.{deleted}")
     )
     return (
-        f"MERGE INTO {target} t USING {changes} c ON {on}{delete}"
-        f" WHEN MATCHED{stays} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
-        f" WHEN NOT MATCHED{stays} THEN INSERT ({', '.join(columns)})"
+        f"MERGE INTO {target} t USING {changes} c ON {on}{delete_clause}"
+        f" WHEN MATCHED{if_not_deleted} THEN UPDATE SET {', '.join(f't.{name} = c.{name}' for name in columns)}"
+        f" WHEN NOT MATCHED{if_not_deleted} THEN INSERT ({', '.join(columns)})"
         f" VALUES ({', '.join(f'c.{name}' for name in columns)})"
     )

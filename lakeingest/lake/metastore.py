@@ -22,19 +22,19 @@ class TimedClient(_HiveClient):
 
     @classmethod
     def of(cls, properties: dict[str, str]) -> Self:
-        """The client for a catalog with these properties."""
+        """The client for a catalog with these properties. It connects to the first of the catalog's addresses."""
         uri, *_ = properties["uri"].split(",")
         has_kerberos = property_as_bool(properties, HIVE_KERBEROS_AUTH, False)
         service = properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT)
         return cls(uri, properties.get("ugi"), has_kerberos, service)
 
     def ping(self) -> None:
-        """Send a request, and wait for the answer."""
+        """Send a request and wait for the answer. Raises an error of `thrift` if none comes."""
         with self as client:
             client.get_all_databases()
 
     def entry(self, namespace: str, name: str) -> Any:
-        """The metastore's entry for a table; None if it has none."""
+        """The metastore's entry for a table; None if the table has no entry."""
         try:
             with self as client:
                 return client.get_table(dbname=namespace, tbl_name=name)
@@ -42,9 +42,9 @@ class TimedClient(_HiveClient):
             return None
 
     def _init_thrift_transport(self) -> TTransport.TTransportBase:
-        place = urlsplit(self._uri)
-        socket = TSocket.TSocket(place.hostname, place.port or _PORT)
+        address = urlsplit(self._uri)
+        socket = TSocket.TSocket(address.hostname, address.port or _PORT)
         socket.setTimeout(SECONDS * 1000)
         if self._kerberos_auth:
-            return TTransport.TSaslClientTransport(socket, host=place.hostname, service=self._kerberos_service_name)
+            return TTransport.TSaslClientTransport(socket, host=address.hostname, service=self._kerberos_service_name)
         return TTransport.TBufferedTransport(socket)

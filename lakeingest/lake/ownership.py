@@ -1,7 +1,8 @@
-"""A copy belongs to one pipeline, which the table names. Any other is refused before it reads or writes the table.
+"""Ownership: each copy belongs to one pipeline, which a property of the table names.
 
-Each commit asserts a value that a hand-over changes, so that no commit of the former owner takes effect: in Iceberg
-where staging is, in Hudi which commit readers see.
+Any other pipeline is refused before it reads or writes the table. A hand-over changes a value that every commit
+asserts: in Iceberg the snapshot that staging is at, in Hudi the commit that readers see. So no commit that the former
+owner has prepared takes effect after the hand-over.
 """
 
 import shlex
@@ -17,9 +18,9 @@ PIPELINE = "lakeingest.owner"  # the pipeline that a copy belongs to
 
 
 def hand_over(table: TableId, owner: Owner | None = None) -> str:
-    """The command, quoted for a shell, that hands a copy over to this pipeline.
+    """The command that hands a copy over from `owner` to this pipeline; None: the copy names no owner.
 
-    Others may have chosen the owner's name.
+    The command is quoted for a shell, because other people may have chosen the owner's name.
     """
     options = [] if owner is None else ["--from", owner.pipeline]
     return f"`{shlex.join(['lakeingest', 'adopt', *options, str(table)])}`"
@@ -31,22 +32,24 @@ def without_copy(table: TableId) -> UsageError:
 
 
 class Ownership:
-    """The pipeline that works here, and whether its state folder knows the copy of a table.
+    """Compares the owners of copies with the pipeline that works here.
 
-    Both are asked when needed.
+    `owner` returns this pipeline; `knows` says whether its state folder knows the copy of a table. Both functions are
+    called only when their results are needed.
     """
 
     def __init__(self, owner: Callable[[], Owner], knows: Callable[[TableId], bool]) -> None:
-        self._asked, self._knows = owner, knows
+        self._load_owner, self._knows = owner, knows
 
     @cached_property
     def _owner(self) -> Owner:
-        return self._asked()
+        return self._load_owner()
 
     def assert_ours(self, table: TableId, properties: Mapping[str, str]) -> None:
         """Raises NotOurCopy if the copy with these properties belongs to another pipeline.
 
-        A copy of an earlier version names no pipeline. It belongs to the first one that knows it.
+        A copy that an earlier version of lakeingest made names no pipeline. It belongs to the first pipeline whose
+        state folder knows the table.
         """
         if PIPELINE not in properties:
             if not self._knows(table):
@@ -63,19 +66,19 @@ class Ownership:
             )
 
     def marks(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The property that a commit sets on a copy with these properties; none where it is set already."""
+        """The property that makes this pipeline the owner of a copy; empty if the copy's properties have it already."""
         text = self._owner.to_text()
         return {} if properties.get(PIPELINE) == text else {PIPELINE: text}
 
 
 class Adoptions(Protocol):
-    """Gives copies of other pipelines to this one."""
+    """Takes over copies of other pipelines for this pipeline."""
 
     def owner(self, table: TableId) -> Owner | None:
-        """The owner of the copy; None where it names none. Raises UsageError where there is no copy."""
+        """The owner of the copy; None if the copy names none. Raises UsageError if there is no copy."""
 
     def adopt(self, table: TableId) -> None:
-        """Make this pipeline the owner. Nothing that the former owner has prepared takes effect from then on.
+        """Make this pipeline the owner. From then on, no commit that the former owner has prepared takes effect.
 
-        Raises StaleWriter when the former owner commits at the same time.
+        Raises StaleWriter if the former owner commits at the same time.
         """

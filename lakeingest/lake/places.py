@@ -9,30 +9,38 @@ from lakeingest.errors import NotOurTable
 from lakeingest.lake.formats import package_of
 
 
-def nested(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
-    """Those of these tables without a copy whose folder would be, or contain, another one's; each with its error."""
-    place = package_of(config).new_place
-    chosen = {table: at for table in tables if (at := place(config.target, config.tables.of(table), table)) is not None}
-    places = {table: re.sub("/+", "/", at).rstrip("/") for table, at in chosen.items()}
-    taken, below = dict[str, TableId](), dict[str, TableId]()
+def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
+    """The tables whose new folder would be another table's new folder, or contain it; each with its error.
+
+    None of the given tables has a copy yet.
+    """
+    new_place = package_of(config).new_place
+    chosen = {
+        table: folder
+        for table in tables
+        if (folder := new_place(config.target, config.tables.of(table), table)) is not None
+    }
+    folders = {table: re.sub("/+", "/", folder).rstrip("/") for table, folder in chosen.items()}
+    # by folder: the table that gets this folder, and a table whose folder will be inside of it
+    table_at, table_inside = dict[str, TableId](), dict[str, TableId]()
     refused: dict[TableId, NotOurTable] = {}
-    for table, at in places.items():
-        for above in _above(at):
-            below.setdefault(above, table)
-    for table, at in places.items():
-        occupant = below.get(at, taken.get(at))
+    for table, folder in folders.items():
+        for parent in _parents(folder):
+            table_inside.setdefault(parent, table)
+    for table, folder in folders.items():
+        occupant = table_inside.get(folder, table_at.get(folder))
         if occupant is not None:
-            where = "be in" if at in below else "be"
+            where = "be in" if folder in table_inside else "be"
             refused[table] = NotOurTable(
                 f"{table}: the folder of {occupant} would {where} its folder {chosen[table]}; choose another (location)"
             )
-        elif not at.endswith("-"):  # random digits will follow such a beginning: no two folders are the same
-            taken[at] = table
+        elif not folder.endswith("-"):  # random digits will follow the "-", so that no two folders are the same
+            table_at[folder] = table
     return refused
 
 
-def _above(place: str) -> Iterator[str]:
-    """The folders above a place, from the inside out."""
-    while "/" in place:
-        place = place.rpartition("/")[0]
-        yield place
+def _parents(folder: str) -> Iterator[str]:
+    """The folders that contain a folder, the innermost first."""
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        yield folder

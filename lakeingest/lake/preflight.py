@@ -1,4 +1,4 @@
-"""Preflight of the target: what it already has under the names of our tables. It changes nothing."""
+"""Preflight of the target: which copies of our tables the lake already has. Nothing is changed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from lakeingest.lake.target import Staged, Tables
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies that the lake has, and the reason for each table with which no run can continue.
+    """The copies that the lake has. `refused` has for each other copy the reason why no run can continue it.
 
-    `unopened` is the reason why the catalog cannot be opened, None when it can.
+    `unopened` is the reason why the catalog cannot be opened; None if it can be opened.
     """
 
     staged: Mapping[TableId, Staged] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class Copies:
 
 
 def copied(target: Tables, settings: config.Target) -> list[TableId]:
-    """The source tables whose copies the lake has, by the copies' names, whether the source still has them or not."""
+    """The source tables of all copies in the lake, by the names of the copies. The source may no longer have some."""
     if not target.exists():
         return []
     sources = (settings.source_of(namespace, name) for namespace, name in target.names())
@@ -30,7 +30,7 @@ def copied(target: Tables, settings: config.Target) -> list[TableId]:
 
 
 def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
-    """The copies of these tables, and why no run can go on with some of them; none if the lake does not exist yet."""
+    """The copies of these tables, and the reasons why no run can continue some of them. No copies if no lake exists."""
     try:
         if not target.exists():
             return Copies()

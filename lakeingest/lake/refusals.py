@@ -1,4 +1,4 @@
-"""Why a table of the lake is not written: the messages that all formats share."""
+"""The errors that all formats share: why lakeingest does not write a table of the lake."""
 
 import re
 
@@ -6,19 +6,19 @@ from lakeingest.config.catalogs import CatalogType
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ForeignWrite, NotOurTable, StaleWriter, UnsupportedTable
 
-_FOLDING = {"glue", "hive"}  # catalogs that change or refuse other names
-_DIVIDING = {"sql", "rest"}  # catalogs whose namespaces have parts, divided by dots
+_FOLDING = {"glue", "hive"}  # catalogs that change or refuse names with other characters than in _FOLDED
+_DIVIDING = {"sql", "rest"}  # catalogs in which dots divide a namespace into parts
 _FOLDED = re.compile(r"[a-z0-9_]+")
 
 
 def assert_nameable(kind: CatalogType | None, name: tuple[str, str]) -> None:
-    """Raises UnsupportedTable when a catalog of this type cannot have this namespace and name."""
+    """Raises UnsupportedTable if a catalog of this type cannot have this namespace and name of a table."""
     if (reason := unnameable(kind, name)) is not None:
         raise UnsupportedTable(f"{reason}; leave the table out, or name its target by target.table")
 
 
 def unnameable(kind: CatalogType | None, name: tuple[str, str]) -> str | None:
-    """The reason why a catalog of this type cannot have this namespace and name; None where it can."""
+    """The reason why a catalog of this type cannot have this namespace and table name; None if it can."""
     if kind in _FOLDING and not all(map(_FOLDED.fullmatch, name)):
         return f"a catalog of type {kind} has only names of a-z, 0-9 and _, not {'.'.join(name)}"
     if kind in _DIVIDING and not all(part.strip() for part in name[0].split(".")):
@@ -39,14 +39,14 @@ def published_by_another(table: TableId) -> StaleWriter:
 
 
 def not_ours(name: str, table: TableId) -> NotOurTable:
-    """The error for a name of a copy under which the lake has something else."""
+    """The error if the lake has something else under the name of a copy."""
     return NotOurTable(f"{name} exists and is no copy of {table}; rename it or set target.table")
 
 
 def foreign_write(table: TableId, commit: str, ours: str | None) -> ForeignWrite:
-    """The error for a copy that someone else committed to.
+    """The error for a copy with a `commit` of someone else that readers see.
 
-    `ours` is the commit of lakeingest below that, if there is one.
+    `ours` is our last commit before that one; None if the table has no such commit any more.
     """
     if ours is None:
         return ForeignWrite(

@@ -1,6 +1,6 @@
-"""The port for rollbacks, which each lake format implements: readers see the last published commit of lakeingest again.
+"""The port for rollbacks, which each lake format implements: readers see our last published commit again.
 
-No method needs Spark, or asks the source.
+No method needs Spark or the source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,11 @@ from lakeingest.core.schema import TableId
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The changes of others to a table that are taken back.
+    """The effects of a rollback, which takes back what others changed in a table.
 
-    `shows` is our commit that readers see again, `version` its number in `Staged.published`. `drops` are the commits of
-    someone else that they no longer see, the newest first. `restores` names other things that become what they were.
+    `shows` names our commit that readers see again; `version` is its number, as in `Staged.published`. `drops` names
+    the commits of others that readers no longer see, the newest first. `restores` names other parts of the table that
+    become what they were, for example its columns.
     """
 
     shows: str
@@ -23,9 +24,12 @@ class Rollback:
     drops: tuple[str, ...]
     restores: tuple[str, ...] = ()
 
-    def after(self, begun: Any) -> Self:
-        """The same rollback with the parts that an interrupted one had done, and stored in the document `begun`."""
-        interrupted = self.of_json(begun)
+    def with_interrupted(self, document: Any) -> Self:
+        """The rollback with everything that an interrupted rollback to the same commit has already done.
+
+        `document` has the JSON of the interrupted one; any other document adds nothing.
+        """
+        interrupted = self.of_json(document)
         if interrupted is None or interrupted.shows != self.shows:
             return self
         drops = tuple(dict.fromkeys((*self.drops, *interrupted.drops)))
@@ -59,17 +63,18 @@ class Rollback:
 
 
 class Rollbacks(Protocol):
-    """Takes back what others did to copies."""
+    """Finds what others changed in copies, and takes it back."""
 
     def found(self, table: TableId) -> Rollback | None:
-        """The changes to take back, so that a run can go on; None where nobody else changed the table. Changes nothing.
+        """The rollback after which a run can continue; None if nobody else changed the table. This changes nothing.
 
-        Raises NotOurTable when someone else made the table; ForeignWrite, with the reason, when it cannot be taken
+        Raises NotOurTable if someone else made the table; ForeignWrite, with the reason, if the changes cannot be taken
         back.
         """
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Take back the changes `wanted`. Readers never see another commit of ours than the one that it names.
+        """Do the rollback `wanted`. Readers never see a commit of ours other than `wanted.shows`.
 
-        It may be interrupted and begun again. Raises StaleWriter when someone committed after the answer of `found`.
+        An interrupted rollback can be repeated. Raises StaleWriter if someone has committed since `found` returned
+        `wanted`.
         """

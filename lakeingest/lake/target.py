@@ -1,4 +1,7 @@
-"""The port to a lake format, as four protocols, one for each group of callers. `Target` is all of them."""
+"""The port to a lake format: four protocols, one for each group of callers. `Target` combines the four.
+
+A commit of ours is *marked*: it carries the complete progress of the copy.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,24 +21,24 @@ if TYPE_CHECKING:
 
 
 MergesBy = Literal["rows", "changes"]
-Written = NewType("Written", bytes)  # names files that an executor has written, for a commit; its format can read it
-OpenSpark = Callable[[], "SparkSession"]  # returns the running session; starts one if none is running
+Written = NewType("Written", bytes)  # the files that an executor has written; only their format can read it
+OpenSpark = Callable[[], "SparkSession"]  # returns the running session, or starts one
 
 
 def no_spark() -> "SparkSession":
-    """The OpenSpark of commands that read no rows. Raises RuntimeError: a call is a mistake in the program."""
+    """Stands in for OpenSpark in commands that read no rows. A call is a mistake of the program: RuntimeError."""
     raise RuntimeError("this target was opened without Spark")
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A table of the lake as its last marked staging commit left it.
+    """The state in which our last commit left a table: `version` is that commit, `progress` what it carries.
 
-    `version` names that commit; `published` is the version that readers see, None before the first publish. If readers
-    see someone else's compaction, and staging is not yet built on it, `version` is that compaction. `lost` names the
-    file that was missing or damaged, if `recover` went back to an older commit because of it. `changed` is the time of
-    the table's last change, in seconds since 1970 by the clock of its writer; 0 if it is not known. `same_rows`: the
-    commit has the same rows as the one that readers see, and adds only progress to it.
+    If someone else has compacted the rows that readers see, and staging is not yet built on the compaction, `version`
+    is the compaction. `published` is the version that readers see; None before the first publish. `lost` names the
+    missing or damaged file because of which `recover` went back to an older commit; '' if it did not. `changed` is the
+    time of the table's last change, in seconds since 1970 by the clock of its writer; 0 if it is not known. `same_rows`
+    is True if the commit has the same rows as the commit that readers see, and differs only in its progress.
     """
 
     progress: Progress
@@ -47,18 +50,18 @@ class Staged:
 
     @property
     def visible(self) -> bool:
-        """Whether readers see exactly this commit."""
+        """True if `version` is the commit that readers see."""
         return self.version == self.published
 
     @property
     def is_restarted(self) -> bool:
-        """Whether readers see a copy that was started over, or went on over a gap, and is not complete since then."""
+        """True if readers see a copy that was started over, or continued over a gap, and is not complete again yet."""
         return self.published is not None and (self.progress.gap or not self.progress.splits.complete)
 
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """How many keys a merge inserts, updates and deletes."""
+    """The numbers of keys that a merge inserts, updates and deletes."""
 
     inserted: int
     updated: int
@@ -67,7 +70,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The parts of a table: the files of rows and of deletes that readers open, their bytes, and its snapshots."""
+    """The numbers of files of rows, of files of deletes and of snapshots of a table, and the bytes of its files."""
 
     files: int
     deletes: int
@@ -77,79 +80,79 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The differences between targets that callers must know, because they hand over other values.
+    """What a caller must know about a format, because it decides which rows the caller writes.
 
-    `merges_by` says what mergers write. `rows`: only the new rows, because `replace` deletes the old ones. `changes`:
-    the new rows, and deleted rows that `core.change.DELETED` marks.
+    `merges_by` says what callers give to `Merger.write`. `rows`: only the new rows, because `Merger.replace` deletes
+    the old ones. `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart.
     """
 
     merges_by: MergesBy
 
 
 class Writer(Protocol):
-    """Writes rows as data files on an executor, to which it is pickled. No table has the files before a commit."""
+    """Writes rows as data files. It is pickled and sent to executors. Its files belong to no table before a commit."""
 
     def write(self, rows: pa.Table) -> Written:
-        """Write the rows to new files. The result is for `commit_wave`."""
+        """Write the rows to new files. Returns their names for `commit_wave`."""
 
 
-Bounds = tuple[Any, Any]  # the least and the greatest value of a column, in Arrow's order; None: no bound
+Bounds = tuple[Any, Any]  # the least and the greatest value of a column in Arrow's order; None for either: no bound
 
 
 class Merger(Protocol):
-    """Turns collapsed changes into files on executors, to which it is pickled.
+    """Turns collapsed changes into files. It is pickled and sent to executors.
 
-    The changes are cut into ranges of the key: for each range, `replace` comes first, then `write`.
+    The changes are cut into ranges of the key. For each range, `replace` is called first, then `write`.
     """
 
     def replace(self, changes: pa.Table) -> Written:
-        """Delete the rows that these changes replace. The changes have the key's columns and `core.change.DELETED`."""
+        """Delete the old rows of the changed keys. The changes have the key's columns and `core.change.DELETED`."""
 
     def write(self, rows: pa.Table) -> Written:
-        """Write what `Capabilities.merges_by` says; changes have `core.change.DELETED`.
+        """Write the new rows, or all changes, as `Capabilities.merges_by` says.
 
-        If the table itself has that column, deleted rows stay: the column is like any other, and no change removes a
-        row.
+        Changes have the column `core.change.DELETED`. If the table itself has that column, the copy keeps deleted rows:
+        the column is written like any other, and no change removes a row.
         """
 
 
 class RowReader(Protocol):
-    """Reads columns of a commit's rows on an executor, to which it is pickled."""
+    """Reads some columns of a commit's rows. It is pickled and sent to executors."""
 
     def read(self) -> pa.Table:
-        """The columns of these rows, with the types of the format."""
+        """The columns, with the types of the format."""
 
 
 class Rewriter(Protocol):
-    """Rewrites some rows of a commit for their table's next definition on an executor, to which it is pickled."""
+    """Rewrites some rows of a commit to the next definition of their table. It is pickled and sent to executors."""
 
     def rewrite(self) -> Written:
-        """Write the rows to new files. The result is for `lift`."""
+        """Write the rows to new files. Returns their names for `lift`."""
 
 
 class Tables(Protocol):
-    """The tables of the lake: to find, create and drop them, and to see where they stand. For preflight and opening."""
+    """Finds, creates, drops and recovers the tables of the lake. For preflight and opening."""
 
     def exists(self) -> bool:
-        """Whether the lake exists. If so, it is opened."""
+        """Whether the lake exists. The call also opens a lake that exists."""
 
     def names(self) -> Collection[tuple[str, str]]:
-        """The namespace and name of every table, whoever made it; also of our tables that are not yet published."""
+        """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included."""
 
     def recover(self, table: TableId) -> Staged | None:
-        """Reset staging to the table's last marked commit, and return that; None where there is no such table.
+        """Reset staging to our last commit that has all its files, and return that; None if the table does not exist.
 
-        The commit's history contains the one that readers see. If someone compacted that or removed staging, staging is
-        built on it again, with the same progress; a table without a published commit is dropped instead. If files of
-        the last commits are missing or damaged, staging, and main if necessary, go back to the newest commit with all
-        its files.
+        The history of the returned commit contains the one that readers see. If someone compacted what readers see, or
+        removed staging, staging is built again on what readers see, with the same progress. A table without staging
+        that was never published is dropped. If files of the last commits are missing or damaged, staging goes back to
+        the newest commit with all its files. The commit that readers see goes back, too, if its own files are damaged.
 
         Raises NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
         partitions.
         """
 
     def inspect(self, table: TableId) -> Staged | None:
-        """The result that `recover` would have. It changes nothing, so it is safe while a run is at work."""
+        """Return what `recover` would return, but change nothing. This is safe while a run is at work."""
 
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Make an empty table, invisible to readers until its first publish.
@@ -158,10 +161,10 @@ class Tables(Protocol):
         """
 
     def discard(self, table: TableId) -> None:
-        """Drop a table that was never published. Raises StaleWriter when it was published, or is gone."""
+        """Drop a table that was never published. Raises StaleWriter if it was published, or is dropped already."""
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The format's names of the types that hold every value of the columns exactly.
+        """For each column, the name of the format's type that holds every value exactly.
 
         Raises UnsupportedTable when the format does not allow such a column or such a key.
         """
@@ -169,124 +172,130 @@ class Tables(Protocol):
     def storage_errors(self) -> AbstractContextManager[None]:
         """Raise failures of the tables' storage in the block as our errors.
 
-        Spark reads rows only when they are used, so they must be used in the block.
+        Spark reads the rows of a DataFrame only when they are used. So use them in the block.
         """
 
 
 class Staging(Protocol):
-    """Commits that no reader sees. For stages that copy, merge, read rows again or follow DDL."""
+    """Makes commits that no reader sees. For stages that copy, merge, read rows again or follow DDL."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The target's capabilities, which never change while it is open."""
+        """The target's capabilities. They never change while the target is open."""
 
     def writer(self, table: TableId) -> Writer:
-        """A writer for the executors."""
+        """A Writer to send to the executors."""
 
     def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
-        """Append a wave's files and its progress in one commit."""
+        """Append a wave's files, and store its progress, in one commit."""
 
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> Merger:
-        """A merger for the executors. The first column of each changed key is within the bounds; None: no bounds."""
+        """A Merger to send to the executors.
+
+        `bounds` are the least and the greatest value of the key's first column in the changes; None: no bounds.
+        """
 
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Commit everything that mergers have written.
 
-        `after` returns the progress of that commit; it is called just before the commit, when the effects are known.
+        `after` gets the effects of the merge, and returns the progress that the commit carries. It is called just
+        before the commit, because the effects are not known earlier.
         """
 
     def readers(
         self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]
     ) -> Sequence[Sequence[RowReader]]:
-        """For each of the bounds, readers of these columns of the commit's rows within them, and maybe of other rows.
+        """For each item of `bounds`, RowReaders of the columns `names` of a commit.
 
-        A row is within bounds if its value of the first column is; None: each row is.
+        The readers of one item return every row whose value of the first column is within these bounds, and maybe other
+        rows. If the item is None, they return every row.
         """
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """Make a commit of progress alone."""
+        """Make a commit that changes only the progress, and no rows."""
 
     def earlier(self, staged: Staged) -> Sequence[Staged]:
-        """The commits of staging before the last one, the newest first, without those that readers have seen."""
+        """Our commits on staging before `staged`, the newest first, that are later than the one that readers see."""
 
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Undo all commits after the commit `version`, one of `earlier`, by a new commit with this progress."""
+        """Make a new commit that has this progress and the rows of the commit `version`, which is one of `earlier`."""
 
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Take out all rows in one staging commit with this progress. Readers see no difference before the publish.
+        """Remove all rows in one commit on staging, with this progress. Readers see them until the next publish.
 
-        The next publish has the rows of later commits, with the columns of `schema`. `known` has the origin of each
-        column; None: columns are matched by name. Raises SchemaChanged where the format cannot give the table another
+        Later commits have the columns of `schema`. `known` names for each column the old column that it comes from;
+        None: columns with equal names are the same. Raises SchemaChanged if the format cannot give the table another
         key.
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
-        """Rewriters for the executors, if old rows must be written anew with their values in new columns; else none."""
+        """Rewriters to send to the executors; an empty list if the lift gives old rows no new values."""
 
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
-        """Give all rows the table's next definition, in one staging commit with this progress.
+        """Give all rows the table's next definition, in one commit on staging with this progress.
 
-        `rewritten` has the results of the rewriters of the same commit and lift. A column stays the same one if its
-        identity stays, whatever its name is. Readers see none of its rows and columns before the publish. Raises
-        SchemaChanged where the format cannot do that.
+        `rewritten` has the results of the Rewriters for the same commit and lift. A renamed column keeps its values.
+        Readers see neither the new columns nor the rewritten rows before the next publish. Raises SchemaChanged if the
+        format cannot make the change.
         """
 
 
 class Publishing(Protocol):
-    """The rows of a commit, and how readers come to see it. For gates, publishes and `verify`."""
+    """Reads the rows of a commit, and lets readers see the commit. For gates, publishes and `verify`."""
 
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
 
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
-        """The number of rows of one commit, from metadata; None where only a read can tell.
+        """The number of rows of one commit, from metadata; None if only a read of the rows can tell.
 
-        If the quickest way finds as many rows as are `expected`, that is enough.
+        If the quickest count equals `expected`, no other count is made.
         """
 
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
         """Let readers see the commit `staged.version` and its position, atomically.
 
-        They also see the comments of `schema`, whose columns are those of the table.
+        The publish also shows the comments of `schema`, which has the columns of the commit, and sets these table
+        properties.
 
         Raises:
             StateUnreadable: a file of the commit is gone or damaged, or two of its rows have the same key.
-            MainMoved: readers no longer see `staged.published`, because someone compacted it.
-            ForeignWrite: the same, because someone changed its rows.
-            StaleWriter: the same, because another run of ours published.
+            MainMoved: readers no longer see `staged.published`, because someone compacted the table.
+            ForeignWrite: readers no longer see `staged.published`, because someone else changed its rows.
+            StaleWriter: readers no longer see `staged.published`, because another run of ours published.
 
         """
 
     def properties(self, table: TableId) -> Mapping[str, str]:
-        """The properties of the last publish."""
+        """The table properties that the last publish set."""
 
 
 class Upkeep(Protocol):
-    """The same rows in fewer files. For maintenance."""
+    """Puts the same rows into fewer files, and deletes unneeded files. For maintenance."""
 
     def maintain(self, staged: Staged) -> Staged:
-        """Put the rows that readers see into fewer files, and remove old snapshots: one marked commit on staging.
+        """Put the rows that readers see into fewer files, and remove old snapshots, in one commit on staging.
 
-        Returns `staged` itself where there is nothing to do. Snapshots of others' branches and tags stay.
+        Returns `staged` itself if there is nothing to do. Snapshots that branches and tags of others refer to stay.
         """
 
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete files older than `age` that nothing refers to. Returns how many, and their bytes."""
+        """Delete files older than `age` that nothing refers to. Returns how many files, and how many bytes."""
 
     def inventory(self, table: TableId) -> Inventory:
-        """The parts of the table that readers see."""
+        """The number of files, bytes and snapshots of the table."""
 
 
 class Target(Tables, Staging, Publishing, Upkeep, Protocol):
     """The whole port to a lake format, whose tables carry their own progress.
 
-    Every commit carries the complete progress, and asserts that staging is where the given `Staged` left it. It raises
-    StaleWriter when another writer moved staging; nothing of ours is visible then. A process may die anywhere:
-    `recover` finds each step done or not begun. A failure of the storage is StorageFailed, a missing file
-    StateUnreadable.
+    Every commit carries the complete progress. It asserts that the given `Staged` is still the last commit on staging.
+    If another writer has committed there, it raises StaleWriter, and nothing of ours becomes visible. A process may be
+    killed at any time: `recover` then finds each step done or not begun. A failure of the storage raises StorageFailed,
+    a missing file StateUnreadable.
 
-    To open a target creates nothing, and starts no Spark. The target calls its OpenSpark only for work that takes a
-    job: to `read` rows, and where the format cannot merge, publish or have readers without one.
+    Opening a target creates nothing and starts no Spark. The target calls its OpenSpark only for work that takes a
+    Spark job: to `read` rows, and in formats that need a job to merge, to publish or to make `readers`.
     """

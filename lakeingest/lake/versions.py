@@ -1,6 +1,6 @@
 """The port for readers of the changelog, which each lake format implements: published versions, and their rows.
 
-Nothing is changed, and no method needs Spark.
+No method changes anything or needs Spark.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from lakeingest.lake.target import Staged
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version that readers saw: the table as of a place."""
+    """A version that readers saw: the rows of the table as of `place` in the binlog."""
 
     version: int
     place: Place
@@ -26,19 +26,20 @@ class Versions(Protocol):
     """The versions of tables that can be read."""
 
     def published(self, table: TableId, before: int | None = None) -> Sequence[Published]:
-        """The published versions that can still be read, the oldest first; none where nothing is published.
+        """The published versions that can still be read, the oldest first; none if nothing is published.
 
-        Versions up to `before` are left out: readers saw it when the copy was started over.
+        `before` is the version that readers saw when the copy was started over: versions up to it are left out. None:
+        no version is left out.
         """
 
     def fingerprint(self, table: TableId, version: int) -> str:
-        """The fingerprint of the definition that a published version's rows have; '' where the version is gone."""
+        """The fingerprint of the definition that the rows of a published version have; '' if the version is gone."""
 
     def last(self, table: TableId) -> Staged | None:
-        """The last commit, published or not; None where there is no such table."""
+        """The last commit of a table, published or not; None if the table does not exist."""
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
         """The rows of a version, published or not, with the columns of `rows.table_schema`.
 
-        Rows that are marked as deleted are left out. Raises StateUnreadable when a file of the version is gone.
+        Rows that the copy keeps as deleted are left out. Raises StateUnreadable if a file of the version is gone.
         """

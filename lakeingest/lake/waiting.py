@@ -1,12 +1,12 @@
-"""Files of a table that no kept commit needs and a query may still read: their removal waits in the state folder.
+"""Removals that wait in the state folder: of files that no kept commit needs, but that a query may still read.
 
 <state>/waiting/<database>.<table>/
-  began.json     the time since when all removals are stored in this folder
-  <name>.json    a removal: since when it waits, and of what; made after the last use of the files by a commit
+  began.json     the time since which all removals are stored in this folder
+  <name>.json    a removal: its files, and the time since which they wait; stored once no commit needs the files
 
-A removal is stored durably before anything is deleted, and its document goes when everything is deleted. So an
-interrupted removal is done again. If the folder is lost, `maintain` finds the files, but deletes them only when every
-query that began before the loss has ended.
+A removal is stored durably before any of its files is deleted. Its document is deleted last. So an interrupted removal
+is repeated. If the folder is lost, `maintain` finds the files, but deletes them only when every query that began before
+the loss has ended.
 """
 
 import time
@@ -31,14 +31,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that waits since a moment. `of` is the document that its format has stored."""
+    """A removal that waits since a moment. `of` is the document that the lake format has stored: it names the files."""
 
     file: File
     since: Moment
     of: Mapping[str, Any]
 
     def drop(self) -> None:
-        """Forget the removal: it is done."""
+        """Delete the document of the removal, after its files were deleted."""
         self.file.delete()
 
 
@@ -50,64 +50,64 @@ class Waiting:
     readers: timedelta
 
     def add(self, name: str, of: Mapping[str, Any]) -> None:
-        """Store a removal under a name that sorts after the older ones; nothing where it is stored already.
+        """Store a removal, unless one with this name is stored already. Its name must sort after older names.
 
-        It waits from now on, so the last use of its files must be over.
+        The removal waits from now on. So no commit may need its files any more.
         """
         self.begin()
         (self.folder / f"{name}.json").create({"since": self._now().to_json(), **of})
 
     def begin(self) -> None:
-        """Note that all removals are stored here from now on, unless the folder says so since an earlier time."""
+        """Note that all removals are stored here from now on, unless such a note exists already."""
         if not (self.folder / BEGAN).exists():
-            self._begin_again()
+            self._begin_now()
 
     def has(self, suffix: str) -> bool:
         """Whether a removal is stored whose name ends with `suffix`."""
         return any(file.stem.endswith(suffix) for file in self._files())
 
     def due(self, most: int | None = None) -> Iterator[Removal]:
-        """The oldest removals that have waited for long enough, `most` at most."""
+        """The removals that have waited for long enough, the oldest first; at most the first `most` are looked at."""
         now: Moment | None = None
         for file in self._files()[:most]:
             now = now or self._now()
             removal = self._read(file)
             if removal is None:
                 continue
-            if removal.since.is_ahead_of(now):  # a clock was wrong: it waits from now on, not for years
+            if removal.since.is_ahead_of(now):  # a clock was wrong: the removal waits from now on, not for years
                 file.put_document({**removal.of, "since": now.to_json()})
                 continue
             if now.seconds_since(removal.since) < self.readers.total_seconds():
-                return
+                return  # all others are younger
             yield removal
 
     def all(self) -> list[Removal]:
         """All removals, whether they are due or not."""
         return [removal for file in self._files() if (removal := self._read(file)) is not None]
 
-    def is_whole(self) -> bool:
-        """Whether the folder names everything that a query may still read: it is as old as the longest query.
+    def check_whole(self) -> bool:
+        """Whether the folder has every removal whose files a query may still read.
 
-        A folder that is missing, because it was lost or nothing was removed yet, is made, and is whole from some time
-        on.
+        True if the folder's note is older than the longest query. If the note or the folder is missing, it is made, and
+        False is returned: either the folder was lost, or nothing was removed yet.
         """
         if not self.readers:
             return True
         now, began = self._now(), self._began()
         if began is None or began.is_ahead_of(now):
-            self._begin_again()
+            self._begin_now()
             return False
         return now.seconds_since(began) >= self.readers.total_seconds()
 
     def _began(self) -> Moment | None:
-        """The time since when the folder has all removals; None where it does not say."""
+        """The time since which all removals are stored in the folder; None if no readable note says it."""
         try:
             return Moment.from_json(files.document(self.folder / BEGAN)["since"])
         except (FileNotFoundError, *DAMAGED):
             return None
 
-    def _begin_again(self) -> None:
-        """Note that removals from before now may be missing."""
+    def _begin_now(self) -> None:
+        """Note that removals are stored here from now on, and that older ones may be missing."""
         self.folder.make_folder()
         (self.folder / BEGAN).put_document({"since": self._now().to_json()})
 
@@ -115,14 +115,14 @@ class Waiting:
         return [file for file in self.folder.listed("*.json") if file.name != BEGAN]
 
     def _read(self, file: File) -> Removal | None:
-        """A removal; None for a damaged one, which is lost, or one that another run has just done."""
+        """The removal in a file; None if the file is damaged, so that the removal is lost, or was just deleted."""
         try:
             doc = files.document(file)
             return Removal(file, Moment.from_json(doc["since"]), doc)
         except FileNotFoundError:
             return None
         except DAMAGED:
-            self._begin_again()
+            self._begin_now()
             file.delete()
             return None
 
@@ -134,12 +134,12 @@ class Waiting:
 
 
 def waiting_of(folder: File, table: TableId, history: History) -> Waiting:
-    """The removals of a table. `folder` has those of all tables."""
+    """The removals of a table that wait. `folder` is the folder of the removals of all tables."""
     return Waiting(folder / file_name(str(table)), history.readers)
 
 
 def _boot() -> str | None:
-    """The id of the machine's current boot; None where the machine does not tell."""
+    """The id of the machine's current boot; None if the machine does not say it."""
     try:
         return _BOOT.read_text().strip()
     except OSError:

@@ -10,7 +10,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import NotOurTable, PreflightFailed, Retryable, UnsupportedTable
 from lakeingest.files.file import File, at, state_of
 from lakeingest.lake.formats import unwritable as unwritable_store
-from lakeingest.lake.places import nested
+from lakeingest.lake.places import nested_folders
 from lakeingest.lake.preflight import Copies, copies
 from lakeingest.lake.target import Tables
 from lakeingest.mysql.preflight import foreign_keys
@@ -156,7 +156,7 @@ class Preflight:
         generated = GeneratedColumns(source.settings, source.connection)
         held = copies(target, tables)
         new = [table for table in tables if table not in held.staged]
-        held = replace(held, refused={**nested(config, new), **held.refused})
+        held = replace(held, refused={**nested_folders(config, new), **held.refused})
         return cls(config, server, replica_conditions(source.settings, server), target, generated, held)
 
     def of_tables(self, tables: Sequence[TableId]) -> Self:

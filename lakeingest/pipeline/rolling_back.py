@@ -38,7 +38,7 @@ def roll_back(
 
     try:
         if (foreign := rollbacks.found(table)) is not None:
-            rollback = foreign.after(document.result)
+            rollback = foreign.with_interrupted(document.result)
             document = move(Event.BEGIN, rollback)  # the list of changes is stored before they are dropped
             lease.assert_held()
             rollbacks.roll_back(table, rollback)

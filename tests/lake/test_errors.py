@@ -21,7 +21,7 @@ from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import LakeIngestError, Retryable, StateUnreadable, StorageFailed
 from lakeingest.lake.iceberg.durable import DurableFileIO
-from lakeingest.lake.iceberg.errors import parsed, storage_errors
+from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.marks import BUILDING
 from lakeingest.lake.target import Staged
@@ -274,7 +274,7 @@ def test_a_lack_of_memory_is_tried_again_later(error: Exception, tmp_path: Path)
     """Exit 75: another job may have had it, and nothing is half done."""
 
     def fail() -> None:
-        with storage_errors(tmp_path), parsed("file:/data.parquet"):
+        with storage_errors(tmp_path), parse_errors("file:/data.parquet"):
             raise error
 
     named(Retryable, f"^{tmp_path}: memory is short: ", fail)
@@ -287,7 +287,7 @@ def test_errors_of_arrow_about_the_contents_of_a_file_are_named(kind: type[Excep
     """Whatever class it has: the line names the file."""
 
     def fail() -> None:
-        with storage_errors("/warehouse"), parsed("file:/warehouse/data.parquet"):
+        with storage_errors("/warehouse"), parse_errors("file:/warehouse/data.parquet"):
             raise kind("Couldn't deserialize thrift")
 
     named(StateUnreadable, r"^file:/warehouse/data\.parquet: a file is gone or damaged: ", fail)

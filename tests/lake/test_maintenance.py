@@ -15,7 +15,7 @@ from lakeingest.config import CATALOG
 from lakeingest.core import progress_form
 from lakeingest.errors import MainMoved, StaleWriter
 from lakeingest.lake.iceberg import compaction as tidying
-from lakeingest.lake.iceberg.history import source_of
+from lakeingest.lake.iceberg.history import last_published
 from lakeingest.lake.marks import PROGRESS
 from lakeingest.lake.target import Staged
 from tests.lake.steps import Lake, Raw
@@ -81,7 +81,7 @@ def step(lake: Lake, source: Source) -> None:
 def assert_exact(lake: Lake, raw: Raw, source: Source, *, by_spark: bool) -> None:
     """Readers see the source's rows at the position of the commit of ours that main is, or was compacted from."""
     table = raw()
-    summary = source_of(lake.table, table).summary
+    summary = last_published(lake.table, table).summary
     assert summary is not None
     position = progress_form.from_json(json.loads(summary.additional_properties[PROGRESS])).position
     assert position is not None

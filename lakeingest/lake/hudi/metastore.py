@@ -12,7 +12,7 @@ from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import OperatorNeeded
 from lakeingest.files.file import File
-from lakeingest.lake.errors import of_metastore, storage_errors
+from lakeingest.lake.errors import metastore_error, storage_errors
 from lakeingest.lake.hudi.folder import location
 from lakeingest.lake.refusals import not_ours
 
@@ -114,7 +114,7 @@ class Metastore:
         try:
             return question(TimedClient.of({"uri": catalog.address, **catalog.given}))
         except Exception as error:
-            named_error = of_metastore(address, error)
+            named_error = metastore_error(address, error)
             if named_error is None:
                 raise
             raise named_error from error

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakeingest.core.schema import TableId
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.errors import parsed
+from lakeingest.lake.errors import parse_errors
 from lakeingest.lake.hudi.base_files import RECORD, Contents, FileGroup, WrittenFile, groups_of, write_next_file
 from lakeingest.lake.hudi.buckets import buckets_of
 from lakeingest.lake.hudi.by_bucket import rows_by_bucket
@@ -107,5 +107,5 @@ def _assert_at_most(most_bytes: int, data_files: Sequence[File]) -> None:
 def _contents(group: FileGroup) -> Contents:
     """The contents of the newest file of a group that has files."""
     assert group.newest is not None  # noqa: S101 - the group has files
-    with parsed(str(group.newest)):
+    with parse_errors(str(group.newest)):
         return Contents.of(group.newest)

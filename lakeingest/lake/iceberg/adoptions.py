@@ -1,6 +1,6 @@
 """Adoptions of Iceberg tables: one commit names the next owner and moves staging.
 
-Every commit asserts where staging is.
+Every commit asserts the snapshot that staging is at. So after the move no commit of the former owner takes effect.
 """
 
 import functools
@@ -28,17 +28,23 @@ class IcebergAdoptions:
     def owner(self, table: TableId) -> Owner | None:
         """The owner that the table's property names."""
         with self._target.storage_errors():
-            text = self._found(table).properties.get(PIPELINE)
+            text = self._existing(table).properties.get(PIPELINE)
         return None if text is None else Owner.of_text(text)
 
     def adopt(self, table: TableId) -> None:
-        """Name this owner in one commit. Changes by others are not looked at: the next run refuses them."""
+        """Name this pipeline as the owner in one commit.
+
+        Changes by others are not checked here: the next run refuses them.
+        """
         with self._target.storage_errors():
             build = functools.partial(self._adoption, table)
-            commit(table, build(self._found(table)), functools.partial(self._look, table), build)
+            commit(table, build(self._existing(table)), functools.partial(self._find, table), build)
 
     def _adoption(self, table: TableId, loaded: Table) -> Transaction:
-        """A new commit on staging. It has the progress from which a run continues, unless no run can continue."""
+        """The transaction with the new owner, and with a new commit on staging from which a run continues.
+
+        If no run can continue, because others have changed the table, that commit has no progress.
+        """
         try:
             transaction = reset(table, loaded)
         except LakeIngestError:
@@ -50,11 +56,11 @@ class IcebergAdoptions:
         transaction.set_properties({PIPELINE: self._owner.to_text()})
         return transaction
 
-    def _found(self, table: TableId) -> Table:
-        loaded = self._look(table) if self._target.exists() else None
+    def _existing(self, table: TableId) -> Table:
+        loaded = self._find(table) if self._target.exists() else None
         if loaded is None:
             raise without_copy(table)
         return loaded
 
-    def _look(self, table: TableId) -> Table | None:
-        return self._target._entries.look_at_any(table)  # noqa: SLF001 - of the same package
+    def _find(self, table: TableId) -> Table | None:
+        return self._target._entries.find_of_any_owner(table)  # noqa: SLF001 - of the same package

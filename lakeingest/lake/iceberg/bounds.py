@@ -1,8 +1,9 @@
-"""The bounds of long texts and bytes in the statistics of a data file, truncated to a length that suits a manifest.
+"""Truncates the bounds of long texts and bytes in a data file's statistics, so that manifests stay small.
 
 Source: Iceberg's table specification, "Data File Fields". A lower bound is at most the least value of the column in the
-file, an upper bound at least the greatest; a missing bound excludes nothing. PyIceberg's truncation fails if the last
-character is U+D7FF: the next code point is half of a surrogate pair, which is no character.
+file, and an upper bound is at least the greatest value. Without a bound, readers cannot skip the file. PyIceberg's own
+truncation fails if the last character is U+D7FF, because it takes the next code point. That is half of a surrogate
+pair, which is no character.
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000
 _LAST_BYTE = 0xFF
 
 
-def cut_lengths(metadata: TableMetadata) -> dict[int, int]:
-    """The length of each column's bounds that the table truncates, in characters or bytes, by field id."""
+def truncated_lengths(metadata: TableMetadata) -> dict[int, int]:
+    """For each column whose bounds the table truncates, by field id: their length in characters or bytes."""
     plan = compute_statistics_plan(sanitize_column_names(metadata.schema()), metadata.properties)
     return {
         number: column.mode.length
@@ -28,43 +29,43 @@ def cut_lengths(metadata: TableMetadata) -> dict[int, int]:
     }
 
 
-def uncut(metadata: TableMetadata) -> Mapping[str, str]:
-    """Table properties with which a writer records these bounds in full, up to the 4 KB that Parquet records."""
+def full_bounds(metadata: TableMetadata) -> Mapping[str, str]:
+    """Table properties with which PyIceberg does not truncate these bounds. Parquet records at most 4 KB of each."""
     written = sanitize_column_names(metadata.schema())
     prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
-    return {f"{prefix}.{written.find_column_name(number)}": "full" for number in cut_lengths(metadata)}
+    return {f"{prefix}.{written.find_column_name(number)}": "full" for number in truncated_lengths(metadata)}
 
 
-def cut(file: DataFile, metadata: TableMetadata) -> DataFile:
-    """The file with truncated bounds. An upper bound without a short form is left out."""
-    for number, length in cut_lengths(metadata).items():
+def truncate_bounds(file: DataFile, metadata: TableMetadata) -> DataFile:
+    """Truncate the bounds of a file in place, and return the file. An upper bound without a short form is removed."""
+    for number, length in truncated_lengths(metadata).items():
         is_text = isinstance(metadata.schema().find_type(number), StringType)
         if number in file.lower_bounds:
             least = file.lower_bounds[number]
             file.lower_bounds[number] = least.decode()[:length].encode() if is_text else least[:length]
         if number in file.upper_bounds:
             greatest = file.upper_bounds.pop(number)
-            short = _above_text(greatest.decode(), length) if is_text else _above_bytes(greatest, length)
-            if short is not None:
-                file.upper_bounds[number] = short
+            short_bound = _above_text(greatest.decode(), length) if is_text else _above_bytes(greatest, length)
+            if short_bound is not None:
+                file.upper_bounds[number] = short_bound
     return file
 
 
 def _above_text(value: str, length: int) -> bytes | None:
-    """The value, or a greater text of at most `length` characters; None if no such text exists."""
+    """The text itself if it has at most `length` characters; else a greater text of at most this length, or None."""
     if len(value) <= length:
         return value.encode()
-    head = value[:length].rstrip(chr(_LAST))
-    if not head:
+    kept = value[:length].rstrip(chr(_LAST))
+    if not kept:
         return None
-    last = ord(head[-1])
+    last = ord(kept[-1])
     following = _AFTER_SURROGATES if last == _BEFORE_SURROGATES else last + 1
-    return (head[:-1] + chr(following)).encode()
+    return (kept[:-1] + chr(following)).encode()
 
 
 def _above_bytes(value: bytes, length: int) -> bytes | None:
-    """The value, or greater bytes, at most `length` of them; None if no such bytes exist."""
+    """The value itself if it has at most `length` bytes; else a greater value of at most this length, or None."""
     if len(value) <= length:
         return value
-    head = value[:length].rstrip(bytes([_LAST_BYTE]))
-    return head[:-1] + bytes([head[-1] + 1]) if head else None
+    kept = value[:length].rstrip(bytes([_LAST_BYTE]))
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

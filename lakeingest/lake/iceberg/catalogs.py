@@ -1,4 +1,4 @@
-"""Opens the catalog of a target, with settings that keep a run from waiting for ever or losing a commit."""
+"""Opens the catalog of a target. The settings used here keep a run from waiting for ever, and from losing a commit."""
 
 import weakref
 from collections.abc import Callable
@@ -15,20 +15,21 @@ from lakeingest.lake.iceberg.durable import IO, sync_commits
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-_LOCK_SECONDS = 30  # how long a commit waits for another one of the same table
-_IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for longer
+_LOCK_SECONDS = 30  # how long a commit waits while another one locks the same table
+_IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for so long
 
 
 def open_catalog(settings: config.Target) -> Catalog:
-    """The catalog. An embedded one is made where it does not exist.
+    """The catalog. An embedded catalog is made if it does not exist.
 
-    Raises OperatorNeeded if the catalog's library is not installed.
+    Raises OperatorNeeded if the client library of this type of catalog is not installed.
     """
-    kind = _OPENED[settings.catalog.type or "sql"]
+    catalog_type = _TYPES[settings.catalog.type or "sql"]
     try:
-        return kind.by(settings, {**settings.pyiceberg_properties(), "py-io-impl": IO})
+        return catalog_type.open(settings, {**settings.pyiceberg_properties(), "py-io-impl": IO})
     except ModuleNotFoundError as error:
-        raise OperatorNeeded(f"{settings.catalog_place}: {error}; pip install 'lakeingest[{kind.extra}]'") from error
+        fix = f"pip install 'lakeingest[{catalog_type.extra}]'"
+        raise OperatorNeeded(f"{settings.catalog_place}: {error}; {fix}") from error
 
 
 def _rest(settings: config.Target, properties: dict[str, str]) -> Catalog:
@@ -64,23 +65,23 @@ def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """How a catalog of one type is opened, and the extra of lakeingest that has its library."""
+class _CatalogType:
+    """A type of catalog: the function that opens one, and the extra of lakeingest with its client library."""
 
-    by: Callable[[config.Target, dict[str, str]], Catalog]
+    open: Callable[[config.Target, dict[str, str]], Catalog]
     extra: str
 
 
-_OPENED = {
-    "sql": _Opened(_sql, "postgresql"),
-    "rest": _Opened(_rest, "aws"),  # for signed requests
-    "glue": _Opened(_glue, "aws"),
-    "hive": _Opened(_hive, "hive"),
+_TYPES = {
+    "sql": _CatalogType(_sql, "postgresql"),
+    "rest": _CatalogType(_rest, "aws"),  # for signed requests
+    "glue": _CatalogType(_glue, "aws"),
+    "hive": _CatalogType(_hive, "hive"),
 }
 
 
 def _limit_waits(engine: "Engine") -> None:
-    """Limit how long a commit waits for the lock of a client that has vanished."""
+    """Limit how long a commit waits for a lock whose client has vanished."""
     from sqlalchemy import event
 
     @event.listens_for(engine, "connect")

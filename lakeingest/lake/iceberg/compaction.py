@@ -1,6 +1,6 @@
-"""Compaction: now and then a commit combines the small files and the deletes of earlier commits.
+"""Compaction: now and then a commit combines the small files of earlier commits, and their files of deletes.
 
-Each merge adds a small data file and a file of deletes. Readers and later merges have to open all of them.
+Each merge adds a small data file and a file of deletes. Readers and later merges have to open all these files.
 """
 
 from collections.abc import Sequence
@@ -9,54 +9,64 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
-from lakeingest.lake.iceberg.data_files import Positions, alive, read_deletes, read_rows, write_deletes, write_rows
-from lakeingest.lake.iceberg.live_rows import of_files, without_dangling
+from lakeingest.lake.iceberg.data_files import (
+    Positions,
+    drop_deleted,
+    read_deletes,
+    read_rows,
+    write_deletes,
+    write_rows,
+)
+from lakeingest.lake.iceberg.live_rows import positions_in, without_dangling_deletes
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.row_delta import FileChanges, by_content
+from lakeingest.lake.iceberg.row_delta import FileChanges, split_by_content
 
-FILES = 16  # so many small data files, or files of deletes, make a compaction worth while
+FILES = 16  # a commit compacts if there are so many small data files, or so many files of deletes
 SMALL_ROWS = 50_000  # a data file with fewer rows is small
-DEAD = 0.3  # a data file is rewritten if a larger share of its rows is deleted
-ROWS_AT_ONCE = 500_000  # so many rows are rewritten at a time: no commit takes seconds longer than others
+DEAD = 0.3  # a data file is rewritten if more than this share of its rows is deleted
+ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it does not take seconds longer
 
 
 def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
-    """The changes of a commit on this snapshot: the new files, and a compaction if many files are small."""
+    """The changes of a commit that adds the `new` files to a snapshot. They include a compaction if it is worth while.
+
+    A compaction rewrites data files of the snapshot, not the new ones. All deletes, also the new ones, go into one
+    file.
+    """
     table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the commit builds on it
     manifests = snapshot.manifests(loaded.io)
-    if not _are_many(manifests):
+    if not _needs_compaction(manifests):
         return FileChanges(tuple(new))
     files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
-    rows, deletes = by_content(files)
+    rows, deletes = split_by_content(files)
     small = [file for file in rows if file.record_count < SMALL_ROWS]
-    new_rows, new_deletes = by_content(new)
+    new_rows, new_deletes = split_by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
     groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)
     old = [file for group in groups for file in group]
     rewritten = {file.file_path for file in old}
-    # the deletes of files that stay are written again, in one file
-    remaining = of_files(dead, [file for file in rows if file.file_path not in rewritten])
-    added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
+    # the deletes in files that are not rewritten are put into one file
+    remaining = positions_in(dead, [file for file in rows if file.file_path not in rewritten])
+    added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
     return FileChanges((*new_rows, *added, *write_deletes(table, remaining)), (*old, *deletes))
 
 
-def compacted(loaded: Table, version: int) -> FileChanges:
-    """Changes that combine all small files and all deletes of a snapshot; no changes where there is nothing to combine.
+def full_compaction(loaded: Table, version: int) -> FileChanges:
+    """Changes that combine all small files and all deletes of a snapshot; none if there is nothing to combine.
 
-    The small files are combined in groups of up to `ROWS_AT_ONCE` rows. A file with many dead rows is rewritten, too,
-    however large it is.
+    Small files are combined in groups of up to `ROWS_AT_ONCE` rows. A file with many deleted rows is always rewritten.
     """
     table = TableFiles.of(loaded)
-    rows, deletes = by_content(files_of(loaded, version))
+    rows, deletes = split_by_content(files_of(loaded, version))
     dead = read_deletes(table, deletes)
-    groups = _all_groups(rows, dead)
-    if not groups and len(deletes) < 2:  # noqa: PLR2004 - the deletes cannot be in fewer files
-        return without_dangling(loaded, version)
+    groups = _all_groups_to_rewrite(rows, dead)
+    if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes cannot be combined
+        return without_dangling_deletes(loaded, version)
     old = [file for group in groups for file in group]
     rewritten = {file.file_path for file in old}
-    remaining = of_files(dead, [file for file in rows if file.file_path not in rewritten])
-    added = [file for group in groups for file in write_rows(table, _alive(table, group, dead))]
+    remaining = positions_in(dead, [file for file in rows if file.file_path not in rewritten])
+    added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
     return FileChanges((*added, *write_deletes(table, remaining)), (*old, *deletes))
 
 
@@ -69,13 +79,13 @@ def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
     return tuple(entry.data_file for entry in entries)
 
 
-def _all_groups(files: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
-    """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, and each large file with many dead rows.
+def _all_groups_to_rewrite(files: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
+    """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, or one large file with many dead rows.
 
-    A small file that would be a group by itself is left out, unless it has many dead rows.
+    A single small file is no group, unless it has many dead rows.
     """
     groups: list[list[DataFile]] = []
-    count = ROWS_AT_ONCE
+    count = ROWS_AT_ONCE  # so that the first small file begins a group
     for file in files:
         if file.record_count >= SMALL_ROWS:
             continue
@@ -92,8 +102,11 @@ def _has_many_dead(file: DataFile, dead: Positions) -> bool:
     return len(dead.get(file.file_path, ())) > DEAD * file.record_count
 
 
-def _are_many(manifests: Sequence[ManifestFile]) -> bool:
-    """Whether many files are small or have deletes, by the totals of each manifest."""
+def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
+    """Whether these manifests have many small data files, or many files of deletes.
+
+    Their totals tell it: the data files of a manifest count as small if they have few rows on average.
+    """
     small = deletes = 0
     for manifest in manifests:
         files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
@@ -106,10 +119,10 @@ def _are_many(manifests: Sequence[ManifestFile]) -> bool:
 
 
 def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
-    """The files to rewrite, at most `ROWS_AT_ONCE` rows, in groups that become one file each.
+    """The data files to rewrite, in groups that become one file each. Together they have at most `ROWS_AT_ONCE` rows.
 
-    The small files are one group. A file with many dead rows is a group by itself, so that its keys stay close
-    together.
+    All small files are one group. Each other file with many dead rows is a group of its own, so that its keys stay
+    close together. A group that would exceed the limit is left out.
     """
     dying = [file for file in files if _has_many_dead(file, dead)]
     groups: list[list[DataFile]] = [list(small)] if small else []
@@ -123,7 +136,7 @@ def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dea
     return chosen
 
 
-def _alive(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> pa.Table:
-    """The rows of some files that are not deleted."""
+def _live_rows(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> pa.Table:
+    """The rows of some files, without deleted ones."""
     names = [field.name for field in table.metadata.schema().fields]
-    return pa.concat_tables(alive(read_rows(table, file, names), file, dead) for file in files)
+    return pa.concat_tables(drop_deleted(read_rows(table, file, names), file, dead) for file in files)

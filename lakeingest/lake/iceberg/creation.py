@@ -1,4 +1,4 @@
-"""The creation of a table: with its columns, place and properties, and with its first commit."""
+"""The creation of a table: with its columns, folder and properties, and with its first commit."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ from lakeingest.lake.marks import OWNER
 from lakeingest.lake.refusals import stale
 
 
-def prepared(
+def creation_transaction(
     catalog: Catalog,
     name: Name,
     schema: TableSchema,
@@ -33,10 +33,10 @@ def prepared(
     settings: config.Target,
     chosen: str | None,
 ) -> Transaction:
-    """The transaction that creates the table under this name, in the `chosen` folder or in a new one.
+    """The transaction that creates the table under this name, in the `chosen` folder; None: in a new folder.
 
-    A REST catalog is asked to prepare it, which changes nothing yet; after an error it is asked again. Raises
-    StaleWriter where the name is taken, NotOurTable where the folder is.
+    A REST catalog is asked to prepare the transaction, which changes nothing in the catalog. After an error it is asked
+    again. Raises StaleWriter if another table has the name; NotOurTable if the folder is in use.
     """
     table, transactions = schema.table, list[Transaction]()
     fields, location = iceberg_schema(schema, form.comments), chosen or new_location(settings, table)
@@ -45,23 +45,23 @@ def prepared(
     def ask() -> None:
         transactions.append(catalog.create_table_transaction(name, fields, location=location, properties=properties))
 
-    def is_done() -> bool:
+    def look() -> bool:
         if catalog.table_exists(name):
             raise stale(table)
         return False
 
-    until_known(table, ask, is_done)
+    until_known(table, ask, look)
     assert_usable = assert_outside if chosen is None else assert_free
     assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
     return transactions[-1]
 
 
-def made_at_once(
+def make_at_once(
     catalog: Catalog, name: Name, schema: TableSchema, form: Form, settings: config.Target, chosen: str | None
 ) -> Table:
-    """The table under its own name, without a snapshot. It is made, unless a killed run has made it.
+    """Make a table without a snapshot under its own name, unless a killed run has made it. Returns the table.
 
-    Two runs may get the same table; then the first commit of only one of them takes effect.
+    If two runs get the same table here, the first commit of only one of them takes effect.
     """
     table, fields = schema.table, iceberg_schema(schema, form.comments)
     location = chosen or (None if settings.catalog.gives_places else new_location(settings, table))
@@ -79,8 +79,8 @@ def made_at_once(
     return loaded
 
 
-def assert_begun_for(schema: TableSchema, loaded: Table) -> None:
-    """Raises NotOurTable if the table, which has no progress, has other columns than the source has now."""
+def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
+    """Raises NotOurTable if a table that was begun, but has no progress, has other columns than the source now."""
     expected, actual = (
         [(field.name, str(field.field_type), field.required) for field in fields]
         for fields in (iceberg_schema(schema, {}).fields, loaded.schema().fields)
@@ -91,7 +91,10 @@ def assert_begun_for(schema: TableSchema, loaded: Table) -> None:
 
 
 def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]) -> None:
-    """Write an empty main, if there is none yet, and the first progress on the branch. `marks` are table properties."""
+    """Write an empty snapshot on main, if main has none, and a commit on staging with the first progress.
+
+    `marks` are properties of the table.
+    """
     transaction.set_properties({LOCATION: transaction.table_metadata.location, **marks})
     main = transaction.table_metadata.refs.get(MAIN)
     base = None if main is None else main.snapshot_id
@@ -103,8 +106,8 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
     mark(transaction, progress, base)
 
 
-def without_progress(loaded: Table) -> Transaction:
-    """A commit that takes the progress out of a table that was never published: its branch begins at main again."""
+def progress_removal(loaded: Table) -> Transaction:
+    """A commit that removes the progress from a table that was never published: staging begins at main again."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
     with transaction.update_snapshot(branch=STAGING).fast_append():
@@ -112,10 +115,11 @@ def without_progress(loaded: Table) -> Transaction:
     return transaction
 
 
-def show(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
-    """Let readers use a table under its own name, with the commit that moves main to this version.
+def end_building(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
+    """Let a table under its own name count as published, from the commit on that moves main to this version.
 
-    The publish asserts the branch. So of a publish and a discard only the first one takes effect.
+    That commit also asserts where staging is. So if one run publishes the table and another one discards it, only the
+    first of the two takes effect.
     """
     assert_staged(table, loaded, version)
     transaction.remove_properties(STATE)

@@ -1,7 +1,7 @@
-"""The Parquet files of an Iceberg table: rows, and positions of deleted rows.
+"""The Parquet files of an Iceberg table: files of rows, and files with the positions of deleted rows.
 
 Source: Iceberg's table specification, "Position Delete Files". Each call writes new files, so retried and speculative
-tasks are harmless. The files are durable when the call returns, and no table has them before a commit.
+tasks are harmless. The files are durable when the call returns, and belong to no table before a commit.
 """
 
 import struct
@@ -23,12 +23,12 @@ from pyiceberg.types import NestedField
 
 from lakeingest.errors import ForeignWrite
 from lakeingest.lake.errors import unreadable
-from lakeingest.lake.iceberg.bounds import cut, uncut
-from lakeingest.lake.iceberg.errors import parsed, storage_errors
+from lakeingest.lake.iceberg.bounds import full_bounds, truncate_bounds
+from lakeingest.lake.iceberg.errors import parse_errors, storage_errors
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.projection import projected
+from lakeingest.lake.iceberg.projection import project
 
-Positions = Mapping[str, "np.ndarray"]  # row numbers by the path of a data file, ascending
+Positions = Mapping[str, "np.ndarray"]  # for the path of each data file, the numbers of rows in it, ascending
 
 PATH, _POS = 2147483546, 2147483545  # field ids that the specification reserves
 _SCHEMA = pa.schema(
@@ -46,30 +46,30 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     metadata = table.metadata
     target = metadata.schema().as_arrow()
     columns = [values_of(rows, field) for field in target]
-    writing = metadata.model_copy(update={"properties": {**metadata.properties, **uncut(metadata)}})
+    writing = metadata.model_copy(update={"properties": {**metadata.properties, **full_bounds(metadata)}})
     with storage_errors(table.location):
         files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), table.io)
-        return [cut(file, metadata) for file in files]
+        return [truncate_bounds(file, metadata) for file in files]
 
 
 def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """The values of a column, with the table's type; NULL in a column that the source does not have."""
+    """The values of a column of the table, with its type: NULLs if the rows do not have this optional column."""
     if field.name not in rows.column_names and field.nullable:
         return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     return rows[field.name].cast(field.type)
 
 
 def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
-    """These columns of all rows of a file, also of deleted rows, with the table's types, whoever wrote the file.
+    """These columns of all rows of a file, with the table's types, whoever wrote the file. Deleted rows are included.
 
-    Raises StateUnreadable when the file is damaged, ForeignWrite when it is no Parquet file.
+    Raises StateUnreadable if the file is damaged; ForeignWrite if it is no Parquet file.
     """
     with _opened(table, file) as parquet:
-        return projected(table.metadata.schema(), parquet, names)
+        return project(table.metadata.schema(), parquet, names)
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column in a file; None if one of them is not recorded."""
+    """The least and the greatest value of a column in a file, by its statistics; None if one is missing there."""
     least, greatest = ((ends or {}).get(field.field_id) for ends in (file.lower_bounds, file.upper_bounds))
     if least is None or greatest is None:
         return None
@@ -77,7 +77,7 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
-    """Write one file of deletes, if there are any. Its bounds let readers skip it."""
+    """Write these positions to one file of deletes; no file if there are none. Its bounds let readers skip it."""
     paths = sorted(path for path, rows in positions.items() if len(rows))
     if not paths:
         return []
@@ -114,7 +114,7 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
 
 
 def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
-    """The positions in all these files of deletes."""
+    """The positions of all rows that these files of deletes delete."""
     by_path = defaultdict(list)
     for file in files:
         for path, positions in positions_by_path(table, file):
@@ -123,10 +123,10 @@ def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
 
 
 def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
-    """The positions in one file of deletes, by path.
+    """For each data file in one file of deletes, its path and the positions of its deleted rows.
 
-    PyIceberg searches all positions for each path, which takes a second. Raises StateUnreadable when the file is
-    damaged, ForeignWrite when it is no Parquet file.
+    PyIceberg would search all positions once for each path, which takes a second. Raises StateUnreadable if the file is
+    damaged; ForeignWrite if it is no Parquet file.
     """
     with _opened(table, file, read_dictionary=["file_path"]) as parquet:
         rows = parquet.read(_SCHEMA.names)
@@ -142,25 +142,25 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
 
 @contextmanager
 def _opened(table: TableFiles, file: DataFile, read_dictionary: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """The open file. Raises StateUnreadable when it is damaged, ForeignWrite when it is no Parquet file."""
+    """The open Parquet file. Raises StateUnreadable if it is damaged; ForeignWrite if it has another format."""
     if file.file_format is not FileFormat.PARQUET:
         raise ForeignWrite(
             f"{file.file_path}: someone else wrote this file as {file.file_format.value}; set write.format.default of"
             " the table to parquet, and call rewrite_data_files with rewrite-all"
         )
     with (
-        parsed(file.file_path),
+        parse_errors(file.file_path),
         table.io.new_input(file.file_path).open() as opened,
-        # microseconds: INT96 values of other writers can be out of the range of nanoseconds
+        # INT96 values of other writers can be out of the range of nanoseconds
         pq.ParquetFile(opened, read_dictionary=list(read_dictionary), coerce_int96_timestamp_unit="us") as parquet,
     ):
         yield parquet
 
 
-def alive(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
-    """The rows of a file that are not deleted.
+def drop_deleted(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
+    """The rows of a file without those at the positions in `dead`.
 
-    Raises StateUnreadable if a row is deleted that the file does not have.
+    Raises StateUnreadable if the file has no row at such a position.
     """
     deleted = dead.get(file.file_path, np.zeros(0, np.int64))
     if len(deleted) and not 0 <= deleted[0] <= deleted[-1] < rows.num_rows:

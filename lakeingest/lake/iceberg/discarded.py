@@ -1,9 +1,9 @@
-"""Copies that were begun and discarded: the mark that proves it, and the deletion of their files.
+"""Discarded copies: the commit that proves that a copy was discarded, and the deletion of its files.
 
-When the catalog drops the entry of a copy, the copy's files stay in its folder. So a last commit is made before the
-drop. It removes the copy's branches and sets the property `lakeingest.state` to `discarded`. None of our commits can
-follow it, because each of them asserts a branch. A folder whose metadata.json lacks this mark is kept: another catalog
-may use it.
+Only a copy that was never published is discarded. The catalog drops its entry, and its files stay in its folder. So
+before the drop a last commit removes the copy's branches, and sets the property `lakeingest.state` to `discarded`. No
+other commit of ours can follow, because each of them asserts a branch. If the last metadata.json of a folder does not
+have this property, the folder is kept: another catalog may use it.
 """
 
 import os
@@ -20,8 +20,8 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.history import DISCARDED, STATE
-from lakeingest.lake.iceberg.leftovers import REFUSED, deleted, path_of, store_of
-from lakeingest.lake.iceberg.ownership import listing, own_files
+from lakeingest.lake.iceberg.leftovers import REFUSED, delete_files, path_of, store_of
+from lakeingest.lake.iceberg.ownership import list_folder, own_files
 from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
@@ -32,12 +32,12 @@ _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 
 
 def is_discarded(loaded: Table) -> bool:
-    """Whether a run has discarded the copy. It may have been killed before it dropped the entry."""
+    """Whether a run has discarded the copy. The entry is still there if that run was killed before the drop."""
     return loaded.properties.get(STATE) == DISCARDED
 
 
-def discarding(loaded: Table) -> Transaction:
-    """The last commit of a copy that has a branch. It is refused if another run has published the copy."""
+def discard_commit(loaded: Table) -> Transaction:
+    """The last commit of a copy that has a branch. The commit is refused if another run has published the copy."""
     transaction = OneTransaction(loaded)
     transaction.set_properties({STATE: DISCARDED})
     branches = ManageSnapshots(transaction=transaction)
@@ -48,21 +48,23 @@ def discarding(loaded: Table) -> Transaction:
 
 
 def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedelta) -> tuple[int, int]:
-    """Delete the files of the table's discarded copies, if all of them are older than `age`; how many files and bytes.
+    """Delete the files of the table's discarded copies. Returns how many files, and how many bytes.
 
-    `beginning` is the beginning of the folders of all copies.
+    A copy stays if one of its files is not older than `age`. `loaded` is the present copy; `beginning` is the path with
+    which the folders of all copies begin.
     """
-    store, own = store_of(loaded.io, loaded.location())
+    store, own_folder = store_of(loaded.io, loaded.location())
     oldest = datetime.now(UTC) - age
     removed = freed = 0
-    for folder in _copies(store, own, path_of(beginning)):
-        listed = listing(store, folder.path)
+    for folder in _copies(store, own_folder, path_of(beginning)):
+        listed = list_folder(store, folder.path)
         files = [entry for entry in listed if entry.is_file]
-        if any(file.mtime >= oldest for file in files) or not _is_proven(loaded, table, folder, files):
+        if any(file.mtime >= oldest for file in files) or not _is_discarded_copy(loaded, table, folder, files):
             continue
         files = own_files(folder.path, listed)
-        files.sort(key=lambda file: file.path.endswith(".metadata.json"))  # the proof is deleted last
-        count, size = deleted(store, files)
+        # metadata.json last, because it proves that the others may be deleted
+        files.sort(key=lambda file: file.path.endswith(".metadata.json"))
+        count, size = delete_files(store, files)
         removed, freed = removed + count, freed + size
         if isinstance(store, LocalFileSystem):
             _remove_empty_folders(folder.path)
@@ -70,22 +72,23 @@ def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedel
 
 
 def _remove_empty_folders(path: str) -> None:
-    """Remove a folder and those below it, except folders that have a file."""
+    """Remove a folder and the folders in it, except those that have a file."""
     for above, _, _ in os.walk(path, topdown=False):
         with suppress(OSError):
             Path(above).rmdir()
 
 
-def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
-    """The folders of the table's other copies; `own` is the folder of its present copy.
+def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo]:
+    """The folders of the table's other copies. `own_folder` is the folder of the present copy.
 
-    None if the present copy is elsewhere, or a catalog lent credentials for its folder that may not list others.
+    The list is empty if the present copy is not beside them, or if we may not list the folder above: a catalog may give
+    credentials for the table's own folder alone.
     """
-    above, _, name = beginning.rpartition("/")
-    if own.rpartition("/")[0] != above:
+    parent, _, name_start = beginning.rpartition("/")
+    if own_folder.rpartition("/")[0] != parent:
         return []
     try:
-        entries = store.get_file_info(FileSelector(above))
+        entries = store.get_file_info(FileSelector(parent))
     except OSError as error:
         if REFUSED.search(str(error)):
             return []
@@ -93,18 +96,19 @@ def _copies(store: FileSystem, own: str, beginning: str) -> list[FileInfo]:
     return [
         entry
         for entry in entries
-        if entry.type is FileType.Directory and entry.path != own
+        if entry.type is FileType.Directory and entry.path != own_folder
         if not (isinstance(store, LocalFileSystem) and Path(entry.path).is_symlink())
-        if entry.base_name.startswith(name) and _COPY.fullmatch(entry.base_name.removeprefix(name))
+        if entry.base_name.startswith(name_start) and _COPY.fullmatch(entry.base_name.removeprefix(name_start))
     ]
 
 
-def _is_proven(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
-    """Whether the folder certainly is what a creation of this table has left: its files may be deleted.
+def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
+    """Whether a folder has only what a discarded copy of this table has left, so that its files may be deleted.
 
-    Its last metadata.json says so (OWNER and DISCARDED), or it has only manifests, as a creation that was killed leaves
-    them; no table has that. If two files have the last number, nobody knows which one took effect. `loaded` is any
-    table of the same store. Files of a table with gc.enabled=false may belong to another one, too.
+    True if its last metadata.json names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with
+    which other tables may use the files. False if two files have the last number, because nobody knows which one took
+    effect. A folder without a metadata.json is left by a creation that was killed if all its files are manifests: then
+    True, because no table has only these. `loaded` gives access to the store.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
     numbers = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}

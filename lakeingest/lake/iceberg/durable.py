@@ -1,7 +1,7 @@
-"""The files of a local lake, and their names, are durable before anything refers to them.
+"""The files of a local lake, and their names, are synced to the disk before anything refers to them.
 
-Without this, only the catalog itself is synced, and after a power loss it names empty files. Object stores do not need
-it: a file is durable there when the request that wrote it is answered.
+Otherwise only the catalog would be synced, and after a power loss it could name empty files. In an object store a file
+is durable once the store has answered the request that wrote it.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 from lakeingest.disk import make_folder, sync
 
 IO = f"{__name__}.DurableFileIO"  # catalogs load the class by this name
-_TRIES = 6  # tries of a request to an overloaded store take some seconds together, because the pauses grow
+_TRIES = 6  # of a request to an overloaded store; the pauses between them grow, to some seconds together
 
 
 class DurableFileIO(PyArrowFileIO):
@@ -37,10 +37,11 @@ class DurableFileIO(PyArrowFileIO):
         return _LocalFile(location, path, self.fs_by_scheme(scheme, None)) if scheme == "file" else out
 
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
-        """The store's file system. It writes a small file by one request, not by an upload in parts.
+        """The store's file system, with two settings for which PyIceberg has no property.
 
-        Arrow would retry on an overloaded store for less than a second. PyIceberg has no property for either setting.
-        So the file system is made again from its pickled options, with these two added.
+        With `allow_delayed_open` a small file is written by one request, not by an upload in parts. With
+        `retry_strategy` a request to an overloaded store is repeated for some seconds; Arrow's default is less than one
+        second. To set these two options, the file system is made again from its pickled options.
         """
         make, (options,) = super()._initialize_s3_fs(netloc).__reduce__()
         retries = AwsStandardS3RetryStrategy(max_attempts=_TRIES)
@@ -57,7 +58,7 @@ class _LocalFile(PyArrowFile):
 
 
 class _Synced(pa.OSFile):  # type: ignore[misc]
-    """A file to write, for Arrow and Parquet without a detour through Python."""
+    """A local file to write, which is synced when it is closed. Arrow writes to it without calling Python."""
 
     def __new__(cls, path: Path) -> Self:
         made: Self = super().__new__(cls, str(path), "w")
@@ -67,7 +68,7 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
         self._path = path
 
     def close(self) -> None:
-        """Close the file and sync it and its name to the disk."""
+        """Close the file. Sync the file and its name to the disk."""
         if not self.closed:
             super().close()
             sync(self._path)
@@ -75,24 +76,24 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
 
 
 def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
-    """Sync the files, and their names, that another engine wrote for a snapshot in a folder of this machine."""
+    """Sync the local files, and their names, that another engine has written for a snapshot."""
     manifests = [
         manifest for manifest in snapshot.manifests(loaded.io) if manifest.added_snapshot_id == snapshot.snapshot_id
     ]
     entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io))
     written = [snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)]
     written += (entry.data_file.file_path for entry in entries)
-    parsed = (DurableFileIO.parse_location(location) for location in written)
-    paths = {Path(path) for scheme, _, path in parsed if scheme == "file"}
+    locations = (DurableFileIO.parse_location(location) for location in written)
+    paths = {Path(path) for scheme, _, path in locations if scheme == "file"}
     for path in paths | {path.parent for path in paths}:
         sync(path)
 
 
 def sync_commits(engine: Engine) -> None:
-    """Let SQLite sync a commit to the disk before it answers.
+    """Let SQLite sync each commit to the disk before it reports the commit as done.
 
-    SQLite's default, FULL, does not sync the folder from which it removed the journal. So an answered commit may be
-    rolled back after a power loss (https://www.sqlite.org/pragma.html#pragma_synchronous).
+    SQLite's default, FULL, does not sync the folder from which it removes the journal. So after a power loss a commit
+    that was reported as done may be rolled back (https://www.sqlite.org/pragma.html#pragma_synchronous).
     """
 
     @event.listens_for(engine, "connect")

@@ -1,4 +1,4 @@
-"""Failures of Iceberg's storage as errors of lakeingest: those of `lake.errors`, of PyIceberg, and of catalogs."""
+"""The errors of lakeingest for failures of Iceberg's storage: those of `lake.errors`, of PyIceberg and of catalogs."""
 
 import sys
 import traceback
@@ -22,88 +22,92 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake import errors
-from lakeingest.lake.errors import away, held, of_database, of_metastore, refused, unreadable
+from lakeingest.lake.errors import (
+    catalog_away,
+    catalog_held,
+    catalog_refused,
+    database_error,
+    metastore_error,
+    unreadable,
+)
 from lakeingest.lake.iceberg.projection import NotProjectable
 
 
 @contextmanager
 def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> Iterator[None]:
-    """Raise a failure of the block as `lake.errors.storage_errors` does, also one of the catalogs' libraries."""
+    """Raise a failure in the block as `lake.errors.storage_errors` does, and also one of a catalog's client library."""
     with errors.storage_errors(where, catalog):
         try:
             yield
         except Exception as error:
-            ours = _named(where, catalog, error)
+            ours = _library_error(where, catalog, error)
             if ours is None:
                 raise
             raise ours from error
 
 
 @contextmanager
-def parsed(path: str) -> Iterator[None]:
-    """Raises StateUnreadable as `lake.errors.parsed` does, and when a data file lacks the columns of the table."""
-    with errors.parsed(path):
+def parse_errors(path: str) -> Iterator[None]:
+    """Raise StateUnreadable as `lake.errors.parse_errors` does, and also if a data file lacks columns of the table."""
+    with errors.parse_errors(path):
         try:
             yield
         except NotProjectable as error:
             raise unreadable(path, str(error)) from error
 
 
-def _named(where: Path | str, catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """Our error for an error of a library; None if `lake.errors` names it, or nobody does."""
+def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> LakeIngestError | None:
+    """Our error for an error of a library; None if `lake.errors` translates it, or if it is no failure of storage."""
     match error:
         case ValidationError():
             return unreadable(where, str(error))
         case IntegrityError():
-            return held(catalog)
+            return catalog_held(catalog)
         case DBAPIError():
-            return of_database(catalog, str(error.orig))
+            return database_error(catalog, str(error.orig))
         case RESTError():
-            return _of_rest(catalog, error)
-    if (ours := _of_amazon(catalog, error) or of_metastore(catalog, error)) is not None:
+            return _rest_error(catalog, error)
+    if (ours := _amazon_error(catalog, error) or metastore_error(catalog, error)) is not None:
         return ours
     if isinstance(error, OSError | MemoryError):
-        return away(catalog, _message(error)) if _is_of_requests(error) else None
-    is_of_manifest = _is_of_avro(error) or _is_of_unknown_spec(error)
+        return catalog_away(catalog, _message(error)) if _is_http_error(error) else None
+    is_of_manifest = _was_reading_manifest(error) or _is_unknown_spec(error)
     return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if is_of_manifest else None
 
 
-def _of_rest(catalog: Path | str, error: RESTError) -> LakeIngestError:
-    """The error for an answer of a REST catalog."""
+def _rest_error(catalog: Path | str, error: RESTError) -> LakeIngestError:
+    """Our error for an error that a REST catalog answered with."""
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError | AuthorizationExpiredError | BadRequestError):
-        return refused(catalog, _message(error))
-    return away(catalog, _message(error))
+        return catalog_refused(catalog, _message(error))
+    return catalog_away(catalog, _message(error))
 
 
-def _of_amazon(catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """The error for a failure of Glue that Amazon's library reports; None for other errors."""
-    library = sys.modules.get("botocore.exceptions")
-    if library is None or not isinstance(error, library.BotoCoreError | library.ClientError):
+def _amazon_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:
+    """Our error for a failure of Glue that Amazon's botocore reports; None for any other error."""
+    botocore = sys.modules.get("botocore.exceptions")
+    if botocore is None or not isinstance(error, botocore.BotoCoreError | botocore.ClientError):
         return None
-    if isinstance(error, library.ClientError):
+    if isinstance(error, botocore.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         code = str(error.response.get("Error", {}).get("Code", ""))
         is_away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or "Throttl" in code or "LimitExceeded" in code
     else:
-        is_away = isinstance(error, library.ConnectionError | library.HTTPClientError | library.IncompleteReadError)
-    return (away if is_away else refused)(catalog, _message(error))
+        is_away = isinstance(error, botocore.ConnectionError | botocore.HTTPClientError | botocore.IncompleteReadError)
+    return (catalog_away if is_away else catalog_refused)(catalog, _message(error))
 
 
 def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _is_of_requests(error: BaseException) -> bool:
-    """Whether the HTTP client of PyIceberg's REST catalog raised the error.
-
-    Its errors are OSErrors without a number.
-    """
+def _is_http_error(error: BaseException) -> bool:
+    """Whether the error comes from the HTTP client of PyIceberg's REST catalog: an OSError without a number."""
     requests = sys.modules.get("requests")
     return requests is not None and isinstance(error, requests.RequestException)
 
 
-def _is_of_avro(error: Exception) -> bool:
-    """Whether PyIceberg was reading a manifest or a manifest list. For a damaged file it raises almost any error."""
+def _was_reading_manifest(error: Exception) -> bool:
+    """Whether PyIceberg was reading a manifest or a manifest list. A damaged one can make it raise almost any error."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(
         frame.f_globals.get("__name__") == AvroFile.__module__
@@ -113,7 +117,7 @@ def _is_of_avro(error: Exception) -> bool:
     )
 
 
-def _is_of_unknown_spec(error: Exception) -> bool:
-    """Whether a list of manifests names a partition spec that the table does not have."""
+def _is_unknown_spec(error: Exception) -> bool:
+    """Whether a manifest list names a partition spec that the table does not have."""
     *_, (raising, _) = traceback.walk_tb(error.__traceback__)
     return isinstance(error, KeyError) and isinstance(raising.f_locals.get("self"), ManifestGroupPlanner)

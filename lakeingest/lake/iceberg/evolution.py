@@ -1,7 +1,7 @@
-"""The changes of a publish to a table beside its rows: comments of the source, and properties that users ask for.
+"""What a publish changes in a table besides its rows: comments of the source, and properties that users ask for.
 
-The table property `lakeingest.given` names the comments and properties that we set. Only these are taken back when the
-source or pipeline.yml does not have them any more. Those that others set or wrote stay.
+The table property `lakeingest.given` names the comments and properties that we have set. Only these are removed when
+the source or pipeline.yml no longer has them. Comments and properties of others stay.
 """
 
 import json
@@ -26,29 +26,29 @@ _ONE_LINE = {"glue": 255, "hive": 255}  # in these catalogs a column's comment i
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form in which a table shows its rows: its properties, and the comments of its columns by their names."""
+    """The form of a table: its properties, and the comments of its columns by the columns' names."""
 
     properties: Mapping[str, str]
     comments: Mapping[str, str]
 
     @classmethod
     def of(cls, schema: TableSchema, properties: Mapping[str, str], catalog: str | None) -> Self:
-        """The form that the source and the users ask for, in a catalog of this type."""
-        comments = {column.name: _fitting(column.comment, catalog) for column in schema.columns if column.comment}
+        """The form that the source and the users ask for. `catalog` is the type of the catalog."""
+        comments = {column.name: _shortened(column.comment, catalog) for column in schema.columns if column.comment}
         return cls(properties, comments)
 
     @property
     def all_properties(self) -> dict[str, str]:
-        """The properties, and the one that names all properties and comments that are set."""
+        """The properties; and GIVEN, which names the properties and comments that we set, if there are any."""
         names = {"properties": sorted(self.properties), "comments": sorted(self.comments)}
         return {**self.properties, GIVEN: json.dumps(names)} if any(names.values()) else {}
 
 
 def evolve(transaction: Transaction, form: Form) -> None:
-    """Let this commit give the table another form, unless it has it."""
+    """Let this commit give the table the properties and comments of this form, as far as they differ."""
     metadata = transaction.table_metadata
-    # a property that we set and nobody asks for any more gets our default, or is removed
-    names, current = _given(metadata), metadata.properties
+    # a property that we once set, and that nobody asks for any more, gets our default value or is removed
+    names, current = _given_names(metadata), metadata.properties
     withdrawn = [name for name in names["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
     target = {**defaults, LOCATION: metadata.location, **form.all_properties}
@@ -58,14 +58,16 @@ def evolve(transaction: Transaction, form: Form) -> None:
         transaction.set_properties(changed)
     if removed := [name for name in withdrawn if name in current and name not in target]:
         transaction.remove_properties(*removed)
-    if updates := _commented(metadata, form.comments, names["comments"]):
+    if updates := _comment_updates(metadata, form.comments, names["comments"]):
         transaction._stage(updates, ())  # noqa: SLF001 - the commit asserts the schema
 
 
-def _commented(metadata: TableMetadata, comments: Mapping[str, str], ours: Sequence[str]) -> tuple[TableUpdate, ...]:
-    """The updates that give the columns these comments; none if they have them.
+def _comment_updates(
+    metadata: TableMetadata, comments: Mapping[str, str], ours: Sequence[str]
+) -> tuple[TableUpdate, ...]:
+    """The updates that give the columns these comments; none if the columns have them.
 
-    `ours` names columns with a comment of ours.
+    `ours` names the columns whose present comment we have set. It is removed if there is no new one.
     """
     current = metadata.schema()
     fields = [
@@ -85,10 +87,10 @@ def _commented(metadata: TableMetadata, comments: Mapping[str, str], ours: Seque
     return AddSchemaUpdate.model_validate({"schema": new}), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
 
 
-def _given(metadata: TableMetadata) -> dict[str, list[str]]:
-    """The names of the properties and comments that we set.
+def _given_names(metadata: TableMetadata) -> dict[str, list[str]]:
+    """The names of the properties and comments that we have set, from the property GIVEN.
 
-    There are none in a copy of an earlier version, or if someone else has set the property.
+    There are none in a copy that an earlier version made, or if someone else has damaged the property.
     """
     try:
         names = json.loads(metadata.properties.get(GIVEN, "{}"))
@@ -97,10 +99,10 @@ def _given(metadata: TableMetadata) -> dict[str, list[str]]:
         return {"properties": [], "comments": []}
 
 
-def _fitting(comment: str, catalog: str | None) -> str:
-    """The comment as the catalog can store it."""
-    most = _ONE_LINE.get(catalog or "")
-    if most is None:
+def _shortened(comment: str, catalog: str | None) -> str:
+    """The comment as the catalog can store it: some have a limit, and allow only one line."""
+    limit = _ONE_LINE.get(catalog or "")
+    if limit is None:
         return comment
     line = re.sub(r"[\x00-\x1f\x7f]+", " ", comment)
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

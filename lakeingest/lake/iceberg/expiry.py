@@ -1,13 +1,13 @@
 """Expiry: old snapshots of an Iceberg table are removed, and then the files that only they refer to.
 
-Our next commit removes the snapshots from the metadata, so expiry needs no separate commit. It removes our staging
-commits that main has passed, and published snapshots that `target.history` no longer retains. It never removes a
-snapshot that a branch or a tag refers to, nor a snapshot of someone else that main never pointed to.
+The snapshots are removed by our next commit, so expiry needs no commit of its own. It removes our staging commits that
+main has passed, and published snapshots that `target.history` no longer retains. It never removes a snapshot that a
+branch or a tag refers to, nor a snapshot of someone else that main never pointed to.
 
-After that commit, the files are determined that no snapshot needs any more, manifest lists last. Queries may still read
-them. So their removal waits (`lake.waiting`) for `target.history.readers`, counted from now: the last commit that
-needed them was replaced before. The table property `lakeingest.expired` names the removed snapshots with their manifest
-lists. So the next removal finishes one that was interrupted before it was stored.
+After that commit, the files are determined that no remaining snapshot needs. Queries may still read them. So their
+removal waits (`lake.waiting`) for `target.history.readers` from now on: no later commit needs them. The manifest lists
+are deleted last. The table property `lakeingest.expired` names the removed snapshots and their manifest lists. If a run
+is killed before it has stored the removal, the next removal reads this property and includes their files.
 """
 
 import json
@@ -30,19 +30,19 @@ from lakeingest.lake.iceberg.history import STAGING, is_marked
 from lakeingest.lake.iceberg.leftovers import is_below
 from lakeingest.lake.waiting import Removal, Waiting
 
-EXPIRED = "lakeingest.expired"  # table property: the snapshots that the last removal removed
+EXPIRED = "lakeingest.expired"  # table property: the snapshots that were removed last
 _VERSIONS, _DELETES = "write.metadata.previous-versions-max", "write.metadata.delete-after-commit.enabled"
-_LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # for metadata.json, which each commit writes again
-WORTH = 16  # at least so many snapshots are removed: each removal reads the manifests of the oldest one that stays
-REMOVALS = 4  # the files of at most so many removals are deleted after a commit
-AT_ONCE = 64  # at most so many snapshots are removed: no commit takes seconds longer than others
-_NAMED = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manifest-list")
+_METADATA_LIMITS = {_VERSIONS: "30", _DELETES: "true"}  # each commit writes a version of metadata.json
+WORTH = 16  # at least so many snapshots are removed at once: each removal reads manifests of those that stay
+REMOVALS = 4  # after a commit, the files of at most so many removals are deleted
+AT_ONCE = 64  # at most so many snapshots are removed at once, so that no commit takes seconds longer
+_ENTRY_FIELDS = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manifest-list")
 
 
 class AssertUnreferenced(ValidatableTableRequirement):
     """Asserts that no branch and no tag refers to these snapshots.
 
-    Someone may have created such a branch or tag since the table was loaded.
+    It is needed because someone may have made such a branch or tag after the table was loaded.
     """
 
     type: Literal["assert-unreferenced"] = "assert-unreferenced"
@@ -57,17 +57,20 @@ class AssertUnreferenced(ValidatableTableRequirement):
 
 
 def limits(properties: Mapping[str, str]) -> dict[str, str]:
-    """The limits of metadata.json that a table with these properties lacks, for example one of an older release."""
-    return {name: value for name, value in _LIMITS.items() if name not in properties}
+    """The properties that limit the number of metadata.json files, as far as a table has none of its own.
+
+    A table that an older release made has none.
+    """
+    return {name: value for name, value in _METADATA_LIMITS.items() if name not in properties}
 
 
 def trim(loaded: Table) -> None:
-    """Delete the versions of metadata.json that a commit on this table has removed from its log."""
-    properties = {**_LIMITS, **loaded.properties}
+    """Delete the versions of metadata.json that our commit on this loaded version has removed from the log."""
+    properties = {**_METADATA_LIMITS, **loaded.properties}
     if properties[_DELETES].lower() != "true":
         return
     log = loaded.metadata.metadata_log
-    # the commit has added an entry, for the version that was loaded
+    # + 1: the commit has added an entry for the version that was loaded
     removed = log[: max(0, len(log) + 1 - max(1, int(properties[_VERSIONS])))]
     delete(loaded.io, [entry.metadata_file for entry in removed if is_below(loaded, entry.metadata_file)])
 
@@ -75,10 +78,11 @@ def trim(loaded: Table) -> None:
 def expire(
     transaction: Transaction, loaded: Table, history: History, waiting: Waiting | None, *, all_due: bool = False
 ) -> int:
-    """Let this commit remove the snapshots that are due, oldest first. Returns their number, 0 if they are too few.
+    """Let this commit remove snapshots that are due, the oldest first. Returns the number of removed snapshots.
 
-    With `all_due` the commit removes every snapshot that is due, however few. `sweep` determines their files after the
-    commit. Nothing is removed without `waiting`, because the files would have no place to wait.
+    Without `all_due`, none are removed while fewer than `WORTH` are due, and `AT_ONCE` at most. With it, the commit
+    removes all that are due. `sweep` determines their files after the commit. Without `waiting`, no snapshot is
+    removed, because the removal of its files could not be stored.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
@@ -89,7 +93,7 @@ def expire(
     ids = frozenset(snapshot.snapshot_id for snapshot in snapshots)
     entries = [
         [snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, snapshot.manifest_list]
-        for snapshot in (*unfinished(loaded, waiting), *snapshots)
+        for snapshot in (*unfinished_removal(loaded, waiting), *snapshots)
     ]
     transaction.set_properties({EXPIRED: json.dumps(entries, separators=(",", ":"))})
     removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(ids)})
@@ -104,57 +108,60 @@ def due_now(loaded: Table, history: History) -> list[Snapshot]:
 
 
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
-    """The snapshots that nobody needs at this time (milliseconds since 1970), the oldest first."""
+    """The snapshots that nobody needs at the time `now` (milliseconds since 1970), the oldest first."""
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    published = _retained(metadata, history, now)
-    needed = published | {ref.snapshot_id for ref in metadata.refs.values()}
-    for number in list(needed):
-        needed |= _origin(number, snapshots)
-    # if readers roll main back to our oldest published commit, staging must still continue from it
-    staged = list(_line(metadata.refs[STAGING].snapshot_id, snapshots))
-    recent = [place for place, each in enumerate(staged) if each.snapshot_id in published and is_marked(each)]
-    needed |= {snapshot.snapshot_id for snapshot in staged[: max(recent, default=0) + 1]}
-    seen = {entry.snapshot_id for entry in metadata.snapshot_log}
-    ours = (snapshot for snapshot in metadata.snapshots if is_marked(snapshot) or snapshot.snapshot_id in seen)
-    return sorted((snapshot for snapshot in ours if snapshot.snapshot_id not in needed), key=_number)
+    retained = _retained_snapshots(metadata, history, now)
+    needed = retained | {ref.snapshot_id for ref in metadata.refs.values()}
+    for snapshot_id in list(needed):
+        needed |= _down_to_ours(snapshot_id, snapshots)
+    # staging keeps its history down to our oldest retained commit: readers may roll main back to that commit
+    staged = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))
+    retained_at = [index for index, each in enumerate(staged) if each.snapshot_id in retained and is_marked(each)]
+    needed |= {snapshot.snapshot_id for snapshot in staged[: max(retained_at, default=0) + 1]}
+    ever_on_main = {entry.snapshot_id for entry in metadata.snapshot_log}
+    ours = (snapshot for snapshot in metadata.snapshots if is_marked(snapshot) or snapshot.snapshot_id in ever_on_main)
+    return sorted((snapshot for snapshot in ours if snapshot.snapshot_id not in needed), key=_sequence_number)
 
 
-def _retained(metadata: TableMetadata, history: History, now: int) -> set[int]:
-    """The published snapshots that are retained. A snapshot's age is the time since the next one replaced it."""
+def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> set[int]:
+    """The published snapshots that `history` retains: the newest ones, `least` to `most` of them.
+
+    Between these numbers, a snapshot is retained if the next one replaced it no longer than `keep` ago.
+    """
     oldest = now - history.keep.total_seconds() * 1000
-    recent: set[int] = set()
-    until = now
+    retained: set[int] = set()
+    replaced_at = now
     for entry in reversed(metadata.snapshot_log):
-        if len(recent) >= history.most or (len(recent) >= history.least and until < oldest):
+        if len(retained) >= history.most or (len(retained) >= history.least and replaced_at < oldest):
             break
-        recent.add(entry.snapshot_id)
-        until = entry.timestamp_ms
-    return recent
+        retained.add(entry.snapshot_id)
+        replaced_at = entry.timestamp_ms
+    return retained
 
 
-def _origin(number: int, snapshots: Mapping[int, Snapshot]) -> set[int]:
-    """The snapshot and its ancestors down to our commit, which someone else compacted."""
+def _down_to_ours(snapshot_id: int, snapshots: Mapping[int, Snapshot]) -> set[int]:
+    """The snapshot and its ancestors down to the newest commit of ours. Those above it are compactions of others."""
     ids = set()
-    for snapshot in _line(number, snapshots):
+    for snapshot in _ancestry(snapshot_id, snapshots):
         ids.add(snapshot.snapshot_id)
         if is_marked(snapshot):
             break
     return ids
 
 
-def _line(number: int | None, snapshots: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
-    """The snapshot and its ancestors, as far as they are among these snapshots."""
-    while number is not None and (snapshot := snapshots.get(number)) is not None:
+def _ancestry(snapshot_id: int | None, snapshots: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
+    """The snapshot with this id and its ancestors, as far as these snapshots have them."""
+    while snapshot_id is not None and (snapshot := snapshots.get(snapshot_id)) is not None:
         yield snapshot
-        number = snapshot.parent_snapshot_id
+        snapshot_id = snapshot.parent_snapshot_id
 
 
-def unfinished(loaded: Table, waiting: Waiting) -> list[Snapshot]:
-    """The snapshots that were removed last, if the removal of their files is neither stored nor done.
+def unfinished_removal(loaded: Table, waiting: Waiting) -> list[Snapshot]:
+    """The snapshots that were removed last, if the removal of their files is not yet stored.
 
-    It is done where their manifest lists do not exist.
+    A snapshot without a manifest list is left out: its files were deleted already.
     """
-    remaining, removed = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}, _removed_last(loaded)
+    remaining, removed = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}, _last_removed(loaded)
     if removed and waiting.has(_suffix(removed)):
         return []
     return [
@@ -165,63 +172,66 @@ def unfinished(loaded: Table, waiting: Waiting) -> list[Snapshot]:
 
 
 def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> None:
-    """Store the removal of the files that only removed snapshots refer to, and delete files that have waited.
+    """Store the removal of the files that only removed snapshots refer to, and do the removals that are due.
 
-    The table was loaded after the snapshots were removed. Files that cannot be read or deleted stay until the next
-    removal. Files outside of the table's folder stay, because someone else added them, from another table.
+    The table must be loaded after the snapshots were removed. If a file cannot be read or deleted, the rest is left to
+    the next call. Files outside of the table's folder stay, because someone else has added them from another table.
     """
     is_shared = loaded.properties.get("gc.enabled", "true").lower() == "false"  # other tables use its files
     if waiting is None or is_shared:
         return
     with suppress(OSError, ValueError):
-        # Step 1: store the new removal. It waits from now on, so no query reads its files when they are deleted
-        if removed := unfinished(loaded, waiting):
+        # Step 1: store the new removal. It waits from now on, so that queries which read its files can end
+        if removed := unfinished_removal(loaded, waiting):
             files = [*_unneeded(loaded, removed), *(snapshot.manifest_list for snapshot in removed)]
-            number = max((_number(snapshot) for snapshot in loaded.metadata.snapshots), default=0)
-            of = {
+            newest = max((_sequence_number(snapshot) for snapshot in loaded.metadata.snapshots), default=0)
+            document = {
                 "table": str(loaded.metadata.table_uuid),
-                "number": number,
+                "number": newest,
                 "snapshots": [snapshot.snapshot_id for snapshot in removed],
                 "files": [file for file in files if is_below(loaded, file)],
             }
-            waiting.add(f"{number:012d}{_suffix(_removed_last(loaded))}", of)
-        # Step 2: delete the files of old removals, and only then forget the removal
+            waiting.add(f"{newest:012d}{_suffix(_last_removed(loaded))}", document)
+        # Step 2: for each removal that is due, delete its files, and only then its document
         for removal in waiting.due(None if all_due else REMOVALS):
             _remove(loaded, removal)
             removal.drop()
 
 
 def _remove(loaded: Table, removal: Removal) -> None:
-    """Delete the files of a removal. None are deleted if the table is another one, or has the removed snapshots again.
+    """Delete the files of a removal, except files that someone else has added to the table again since then.
 
-    It has them again after someone restored an older metadata.json. Files that others have added since then stay.
+    Nothing is deleted if the removal is of another table, or if the table has one of the removed snapshots again,
+    because someone restored an older metadata.json.
     """
-    metadata, of = loaded.metadata, removal.of
+    metadata, document = loaded.metadata, removal.of
     present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    if of["table"] != str(metadata.table_uuid) or not present.isdisjoint(of["snapshots"]):
+    if document["table"] != str(metadata.table_uuid) or not present.isdisjoint(document["snapshots"]):
         return
-    later = [
-        snapshot for snapshot in metadata.snapshots if not is_marked(snapshot) and _number(snapshot) > of["number"]
-    ]
+    foreign = (snapshot for snapshot in metadata.snapshots if not is_marked(snapshot))
+    later = [snapshot for snapshot in foreign if _sequence_number(snapshot) > document["number"]]
     used = {
         path for snapshot in later for manifest in snapshot.manifests(loaded.io) for path in _files(manifest, loaded.io)
     }
-    for path in of["files"]:
+    for path in document["files"]:
         if path not in used and is_below(loaded, path):
             with suppress(FileNotFoundError):
                 loaded.io.delete(path)
 
 
 def waiting_files(waiting: Waiting) -> set[str]:
-    """The files that wait to be deleted."""
+    """The files of all removals that wait."""
     return {path for removal in waiting.all() for path in removal.of["files"]}
 
 
-def _removed_last(loaded: Table) -> list[Snapshot]:
-    """The snapshots in the table's property. None if someone else has set it: then the files are leftovers."""
+def _last_removed(loaded: Table) -> list[Snapshot]:
+    """The snapshots that the table property names as removed last.
+
+    The list is empty if someone else has set the property; `maintain` then finds their files as leftovers.
+    """
     try:
         entries = json.loads(loaded.properties.get(EXPIRED, "[]"))
-        snapshots = [Snapshot.model_validate(dict(zip(_NAMED, entry, strict=True))) for entry in entries]
+        snapshots = [Snapshot.model_validate(dict(zip(_ENTRY_FIELDS, entry, strict=True))) for entry in entries]
     except DAMAGED:
         return []
     return snapshots if all(is_below(loaded, snapshot.manifest_list) for snapshot in snapshots) else []
@@ -233,7 +243,7 @@ def _suffix(removed: Sequence[Snapshot]) -> str:
 
 
 def delete(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files that nothing refers to, in this order, up to the first failure."""
+    """Delete files that nothing refers to, in this order. The first failure ends the call without an error."""
     with suppress(OSError):
         for path in paths:
             with suppress(FileNotFoundError):
@@ -241,8 +251,8 @@ def delete(io: FileIO, paths: Iterable[str]) -> None:
 
 
 def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
-    """The files of rows and of deletes that no snapshot needs any more, followed by the manifests."""
-    # Step 1: the manifests of the removed snapshots, and those of remaining ones that may share files with them
+    """The files of rows and of deletes that only the removed snapshots need, followed by their manifests."""
+    # Step 1: the manifests of removed snapshots, and of those remaining snapshots that may have the same files
     listed = [
         {manifest.manifest_path: manifest for manifest in _manifests(snapshot, loaded.io)} for snapshot in removed
     ]
@@ -251,11 +261,11 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
         for snapshot in _snapshots_with_needed_files(loaded.metadata, removed)
         for manifest in snapshot.manifests(loaded.io)
     }
-    # Step 2: the files of manifests that no remaining snapshot has
+    # Step 2: the files of manifests that none of these remaining snapshots has
     manifests = {path: manifest for by_path in listed for path, manifest in by_path.items() if path not in remaining}
-    files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, missing=True)}
-    # Step 3: without the files that are also in a remaining manifest. A file is in one manifest of each snapshot: a
-    # manifest that all removed snapshots have cannot have any of these files
+    files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
+    # Step 3: without files that are also in a remaining manifest. A snapshot has each file in one manifest only: so a
+    # manifest that all removed snapshots have cannot have a file of their other manifests
     in_all = set[str].intersection(*map(set, listed)) if listed else set()
     for path, manifest in remaining.items():
         if path not in in_all:
@@ -264,15 +274,16 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
 
 
 def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snapshot]) -> list[Snapshot]:
-    """Remaining snapshots that together have every file of the removed ones that is still needed.
+    """Remaining snapshots that together have every file of the removed snapshots that is still needed.
 
-    A file is added once, and once removed it never returns. So a file that a removed snapshot shares with a remaining
-    one is in the first remaining snapshot of that line of descent, or in the nearest remaining ancestor of the removed
-    snapshot. If the line of descent is unknown, all older snapshots are included. Someone else may have added a file of
-    ours again, so all snapshots of others are included.
+    A file is added once, and never returns after its removal. So if a remaining snapshot has a file of a removed one,
+    then so has the remaining snapshot that follows the removed ones in this line of descent, or their nearest remaining
+    ancestor. If that ancestor is unknown, all older snapshots are included. All snapshots of others are included,
+    because someone else may have added a file of ours again.
     """
     remaining = {each.snapshot_id: each for each in metadata.snapshots}
     parents = {each.snapshot_id: each.parent_snapshot_id for each in removed}
+    # a snapshot without a remaining parent is the first one after removed ones
     ids = {each.snapshot_id for each in remaining.values() if each.parent_snapshot_id not in remaining}
     ids |= {ref.snapshot_id for ref in metadata.refs.values()}
     ids |= {each.snapshot_id for each in remaining.values() if not is_marked(each)}
@@ -280,27 +291,30 @@ def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snap
         parent = snapshot.parent_snapshot_id
         while parent in parents:
             parent = parents[parent]
-        older = (each.snapshot_id for each in remaining.values() if _number(each) < _number(snapshot))
+        older = (each.snapshot_id for each in remaining.values() if _sequence_number(each) < _sequence_number(snapshot))
         ids |= {parent} if parent in remaining else set(older)
-    return [remaining[number] for number in ids if number in remaining]
+    return [remaining[snapshot_id] for snapshot_id in ids if snapshot_id in remaining]
 
 
 def _manifests(snapshot: Snapshot, io: FileIO) -> list[ManifestFile]:
-    """The manifests of a snapshot; none if its manifest list was deleted, because its files were deleted earlier."""
+    """The manifests of a removed snapshot; none if its manifest list, which is deleted last, does not exist."""
     try:
         return snapshot.manifests(io)
     except FileNotFoundError:
         return []
 
 
-def _files(manifest: ManifestFile, io: FileIO, *, missing: bool = False) -> Iterator[str]:
-    """The files of a manifest. With `missing` it may not exist, because its files were deleted earlier: then none."""
+def _files(manifest: ManifestFile, io: FileIO, *, may_be_missing: bool = False) -> Iterator[str]:
+    """The paths of the files that a manifest has.
+
+    If the manifest does not exist, FileNotFoundError is raised; with `may_be_missing` there are no paths.
+    """
     try:
         yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io))
     except FileNotFoundError:
-        if not missing:
+        if not may_be_missing:
             raise
 
 
-def _number(snapshot: Snapshot) -> int:
+def _sequence_number(snapshot: Snapshot) -> int:
     return snapshot.sequence_number or 0

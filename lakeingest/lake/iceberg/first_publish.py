@@ -1,12 +1,12 @@
-"""The first publish: how readers come to see a new table, in each catalog.
+"""The first publish: how a new table gets its own name, under which readers see it, in each catalog.
 
-SQL, and REST if the server offers it, rename a table that was built under another name, in one step. The clients of
-Glue and Hive cannot: their rename creates and drops, and a lost answer loses the table. There the table's metadata is
-registered under the final name, and then the other entry is dropped, without its files. Each step may be repeated, and
-between them both names lead to the same table.
+`rename`: SQL catalogs, and REST servers that offer it, rename a table that was built under another name, in one step.
+`register`: the clients of Glue and Hive rename by creating and dropping, and would lose the table if an answer is lost
+in between. So the table's metadata is registered under its own name, and then the entry with the other name is dropped,
+without the files. Either step can be repeated, and between the steps both names lead to the same table.
 
-On a server that offers neither, the table has its own name from the start. Its main is empty, and it has the property
-`lakeingest.state` until the commit that moves main for the first time, which removes the property.
+`own_name`: on a server that offers neither, the table is built under its own name. Its main is empty, and it has the
+property `lakeingest.state`. The commit that first moves main removes this property.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +24,9 @@ from lakeingest.lake.iceberg.naming import Name, name_to_build
 class FirstPublish:
     """A way to the first publish.
 
-    `begun_as` returns the name under which a table is built. `give_name` takes that name and the table's own name; it
-    is None if a table has its own name from the start.
+    `begun_as` gets the table's own name, and returns the name under which the table is built. `give_name` gives a table
+    its own name: it gets the catalog, the name under which the table was built, and the own name. It is None if tables
+    have their own name from the start.
     """
 
     begun_as: Callable[[Name], Name]
@@ -33,7 +34,7 @@ class FirstPublish:
 
 
 def first_publish(settings: config.Catalog, catalog: Catalog) -> FirstPublish:
-    """The way that pipeline.yml names, or else the best one for the catalog."""
+    """The way to the first publish that pipeline.yml chooses, or else the best one for the catalog."""
     if settings.first_publish != "auto":
         return _WAYS[settings.first_publish]
     if settings.type == "rest":
@@ -43,20 +44,20 @@ def first_publish(settings: config.Catalog, catalog: Catalog) -> FirstPublish:
     return _WAYS["register" if settings.type in {"glue", "hive"} else "rename"]
 
 
-def _rename(catalog: Catalog, building: Name, final: Name) -> None:
-    catalog.rename_table(building, final)
+def _rename(catalog: Catalog, building: Name, own: Name) -> None:
+    catalog.rename_table(building, own)
 
 
-def _register(catalog: Catalog, building: Name, final: Name) -> None:
-    """Register the metadata under the final name, and drop the other entry. A repeated call only drops.
+def _register(catalog: Catalog, building: Name, own: Name) -> None:
+    """Register the table's metadata under its own name, and drop the other entry. A second call only drops.
 
-    Raises TableAlreadyExistsError if another table has the final name.
+    Raises TableAlreadyExistsError if another table has the name.
     """
-    staged = catalog.load_table(building)
+    built = catalog.load_table(building)
     try:
-        catalog.register_table(final, staged.metadata_location)
+        catalog.register_table(own, built.metadata_location)
     except TableAlreadyExistsError:
-        if catalog.load_table(final).metadata.table_uuid != staged.metadata.table_uuid:
+        if catalog.load_table(own).metadata.table_uuid != built.metadata.table_uuid:
             raise
     catalog.drop_table(building)
 

@@ -1,4 +1,7 @@
-"""Glue's catalog, whose requests are sent once: botocore would send them again, and a repeated commit looks refused."""
+"""The catalog of Glue. Each request is sent once.
+
+botocore would repeat a request. If the first copy of a commit took effect, the answer to the second is a refusal.
+"""
 
 from pyiceberg.catalog.glue import GlueCatalog
 

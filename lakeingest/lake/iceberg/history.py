@@ -1,7 +1,7 @@
 """The snapshots of an Iceberg table: which ones are ours, where staging is, and what readers see.
 
-A commit of ours is *marked*: its summary carries the progress. On main only a compaction of someone else may follow it:
-its kind is `replace`, and it changes no row.
+A commit of ours is *marked*: its summary carries the progress. On main, only compactions by someone else may follow it.
+A compaction is a snapshot with the operation `replace`; it changes no row.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.errors import MainMoved, StaleWriter, StateUnreadable
-from lakeingest.lake.iceberg.naming import is_built
-from lakeingest.lake.iceberg.times import latest
+from lakeingest.lake.iceberg.naming import is_name_for_building
+from lakeingest.lake.iceberg.times import latest_time
 from lakeingest.lake.marks import PROGRESS, parse_progress
 from lakeingest.lake.refusals import foreign_write, published_by_another, stale
 from lakeingest.lake.target import Staged
 
 MAIN = "main"
 STAGING = "lakeingest"  # the branch
-MERGING = f"{STAGING}_merge_"  # prefix of the branch on which a statement merges, until staging has its commit
-SAME_ROWS = f"{STAGING}.same_rows"  # a mark: the base of the commit, which has the same rows
+MERGING = f"{STAGING}_merge_"  # beginning of the names of branches on which statements merge
+SAME_ROWS = f"{STAGING}.same_rows"  # property of a commit: its base, if that has the same rows
 STATE = f"{STAGING}.state"  # a property of tables that are not published, and its values:
 BOOTSTRAPPING = "bootstrapping"  # the table is being built under its own name
 DISCARDED = "discarded"  # it will never be published
@@ -33,43 +33,43 @@ DISCARDED = "discarded"  # it will never be published
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
     """The state from which a run continues; None if an unpublished table has lost all its progress.
 
-    It is the newest marked commit of staging if its history contains the snapshot that readers see. Otherwise staging
-    was built on another commit, or someone removed the branch. Then it is the snapshot that readers see, with the
-    progress of our commit below it.
+    It is the newest marked commit on staging, if the history of that commit contains the snapshot that readers see.
+    Otherwise someone compacted what readers see, or removed staging. Then it is the snapshot that readers see, with the
+    progress of our newest commit in its history.
     """
     published, branch = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
     newest = next((snapshot for snapshot in ancestors_of(branch, loaded.metadata) if is_marked(snapshot)), None)
     if newest is None and published is None:
         return None
-    main, changed = tip(loaded, MAIN).snapshot_id, latest(loaded.metadata) / 1000
-    behind = {snapshot.snapshot_id for snapshot in ancestors_of(newest, loaded.metadata)}
-    if newest is not None and (main in behind or published is None):
+    main, changed = tip(loaded, MAIN).snapshot_id, latest_time(loaded.metadata) / 1000
+    history = {snapshot.snapshot_id for snapshot in ancestors_of(newest, loaded.metadata)}
+    if newest is not None and (main in history or published is None):
         same_rows = newest.summary is not None and newest.summary.additional_properties.get(SAME_ROWS) == str(main)
         progress = progress_of(table, newest)
         return Staged(progress, newest.snapshot_id, published, changed=changed, same_rows=same_rows)
-    return Staged(progress_of(table, source_of(table, loaded)), main, published, changed=changed)
+    return Staged(progress_of(table, last_published(table, loaded)), main, published, changed=changed)
 
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:
-    """Our commits below a commit of staging, the newest first, as far as they are above the one that readers see."""
+    """Our commits before `staged` on staging, the newest first, down to the one that readers see, which is excluded."""
     last = loaded.metadata.snapshot_by_id(staged.version)
-    below = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, ancestors_of(last, loaded.metadata))
+    newer = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, ancestors_of(last, loaded.metadata))
     table = staged.progress.table
-    ours = [snapshot for snapshot in below if is_marked(snapshot)][1:]
+    ours = [snapshot for snapshot in newer if is_marked(snapshot)][1:]  # the first one is `staged` itself
     return [Staged(progress_of(table, snapshot), snapshot.snapshot_id, staged.published) for snapshot in ours]
 
 
-def source_of(table: TableId, loaded: Table) -> Snapshot:
-    """Our commit whose rows readers see: main itself, or the commit below compactions of others.
+def last_published(table: TableId, loaded: Table) -> Snapshot:
+    """Our commit whose rows readers see: main itself, or the newest commit of ours below compactions of others.
 
-    Raises ForeignWrite when any other commit follows it.
+    Raises ForeignWrite if someone else has made any other commit above it; StateUnreadable if it has been expired.
     """
-    remaining = lineage(loaded, tip(loaded, MAIN))
-    for snapshot, _ in remaining:
+    snapshots = lineage(loaded, tip(loaded, MAIN))
+    for snapshot, _ in snapshots:
         if is_marked(snapshot):
             return snapshot
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
-            ours = next((f"snapshot {below.snapshot_id}" for below, _ in remaining if is_marked(below)), None)
+            ours = next((f"snapshot {below.snapshot_id}" for below, _ in snapshots if is_marked(below)), None)
             raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", ours)
     raise StateUnreadable(
         f"{table}: the commit of ours that main was compacted from has been expired; drop the table to copy it again"
@@ -77,14 +77,13 @@ def source_of(table: TableId, loaded: Table) -> Snapshot:
 
 
 def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, TableMetadata]]:
-    """A snapshot and its ancestors, each with the table metadata that has it.
+    """A snapshot and its ancestors, each with a version of the table's metadata that has the snapshot.
 
-    Someone may have expired the snapshot below a compaction. It is then looked up by its id in the older metadata files
-    that the table still lists, because a snapshot never changes. The lineage ends where none of them has the next
-    snapshot.
+    If someone has expired an ancestor, it is looked up in older versions of metadata.json. That is safe, because a
+    snapshot never changes. The lineage ends at an ancestor that no version has.
     """
     yield snapshot, loaded.metadata
-    metadata, older = loaded.metadata, _older(loaded)
+    metadata, older = loaded.metadata, _older_metadata(loaded)
     while snapshot.parent_snapshot_id is not None:
         parent = metadata.snapshot_by_id(snapshot.parent_snapshot_id)
         while parent is None:
@@ -96,8 +95,8 @@ def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, Table
         yield snapshot, metadata
 
 
-def _older(loaded: Table) -> Iterator[TableMetadata]:
-    """The existing metadata files before the current one, the newest first."""
+def _older_metadata(loaded: Table) -> Iterator[TableMetadata]:
+    """The older versions of the table's metadata whose files still exist, the newest first."""
     for entry in reversed(loaded.metadata.metadata_log):
         file = loaded.io.new_input(entry.metadata_file)
         if file.exists():
@@ -107,17 +106,17 @@ def _older(loaded: Table) -> Iterator[TableMetadata]:
 
 
 def is_building(loaded: Table) -> bool:
-    """Whether the table was never published, by its name or its property.
+    """Whether the table is being built: its name or its property says that it was never published.
 
-    Only the last part of the name counts: a namespace with a dot has several parts.
+    Only the last part of the name counts, because a namespace with dots makes several parts.
     """
-    return is_built(loaded.name()[-1]) or loaded.properties.get(STATE) == BOOTSTRAPPING
+    return is_name_for_building(loaded.name()[-1]) or loaded.properties.get(STATE) == BOOTSTRAPPING
 
 
 def has_progress(loaded: Table) -> bool:
     """Whether staging has a commit of ours.
 
-    It has none in a table that was created under its own name and not begun.
+    It has none in a table that a run created under its own name, and did not begin.
     """
     branch = loaded.metadata.snapshot_by_name(STAGING)
     return any(is_marked(snapshot) for snapshot in ancestors_of(branch, loaded.metadata))
@@ -130,16 +129,22 @@ def assert_staged(table: TableId, loaded: Table, version: int) -> None:
 
 
 def published_snapshot(loaded: Table) -> int | None:
-    """The snapshot that readers see, whoever made it; None for an unpublished table, whose first one is empty."""
+    """The snapshot that readers see, whoever made it; None if the table was never published.
+
+    Main of such a table does not exist, or has only the empty snapshot of its creation.
+    """
     if is_building(loaded) and MAIN not in loaded.metadata.refs:
         return None
     main = tip(loaded, MAIN)
-    is_first = is_building(loaded) and main.parent_snapshot_id is None and not is_marked(main)
-    return None if is_first else main.snapshot_id
+    is_of_creation = is_building(loaded) and main.parent_snapshot_id is None and not is_marked(main)
+    return None if is_of_creation else main.snapshot_id
 
 
 def tip(loaded: Table, branch: str) -> Snapshot:
-    """The last snapshot of a branch. Raises StaleWriter when someone removed staging meanwhile."""
+    """The last snapshot of a branch.
+
+    Raises StaleWriter if staging does not exist, because someone has removed it; StateUnreadable for any other branch.
+    """
     snapshot = loaded.metadata.snapshot_by_name(branch)
     if snapshot is None and branch == STAGING:
         raise StaleWriter(f"{'.'.join(loaded.name())}: someone removed its branch {branch}; run the same command again")
@@ -171,6 +176,6 @@ def assert_unmoved(loaded: Table, staged: Staged) -> None:
     table = staged.progress.table
     if published_snapshot(loaded) == staged.published:
         return
-    if source_of(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
+    if last_published(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
         raise published_by_another(table)
     raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

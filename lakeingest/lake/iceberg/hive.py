@@ -1,9 +1,9 @@
-"""Hive's metastore as a catalog, with a time limit for each request, and commits that outlive no lock.
+"""Hive's metastore as a catalog. Each request has a time limit, and no commit is sent long after it got its lock.
 
-A commit takes an exclusive lock of the table, reads where its metadata is, and alters that. The server gives the lock
-to another client after `hive.txn.timeout` (300 seconds by default), and would then let both clients alter the table. So
-an alteration is sent only soon after the lock was granted. It also names the metadata that it replaces. A server from
-2.3.10 or 4.0 on compares that (HIVE-26882); an older one ignores it.
+A commit takes an exclusive lock of the table, reads where the table's metadata is, and alters the table's entry. After
+`hive.txn.timeout` (300 seconds by default) the server gives the lock to another client. Then both clients could alter
+the entry. So a commit is sent only within `_LOCKED_SECONDS` after its lock was granted. It also names the metadata that
+it replaces. Servers from 2.3.10 or 4.0 on compare that with the current metadata (HIVE-26882); older ones ignore it.
 """
 
 import time
@@ -27,7 +27,7 @@ from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
 from lakeingest.lake.metastore import TimedClient
 
-_LOCKED_SECONDS = 60.0  # how long a lock counts; the server's limit must not be shorter
+_LOCKED_SECONDS = 60.0  # a lock is used for so long; hive.txn.timeout must not be shorter
 
 
 class TimedHiveCatalog(OrderedCatalog, OwnPlaces, HiveCatalog):
@@ -40,7 +40,7 @@ class TimedHiveCatalog(OrderedCatalog, OwnPlaces, HiveCatalog):
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
         """The tables of a namespace.
 
-        Raises NoSuchNamespaceError also where servers answer with an error of their own.
+        Raises NoSuchNamespaceError, also if the server reports a missing namespace by an error of another type.
         """
         try:
             return super().list_tables(namespace)
@@ -57,20 +57,20 @@ class _LockingClient(TimedClient):
 
 
 class _CheckedClient(Client):  # type: ignore[misc]
-    """A connection to the metastore that remembers when its lock was granted."""
+    """A connection to the metastore that remembers when it got its lock."""
 
     _locked_at = 0.0
 
     def lock(self, rqst: Any) -> LockResponse:
-        """Ask for a lock."""
+        """Ask for a lock, and note the time if it is granted."""
         return self._timed(super().lock, rqst)
 
     def check_lock(self, rqst: Any) -> LockResponse:
-        """Ask whether a lock is granted now."""
+        """Ask whether the lock is granted now, and note the time if it is."""
         return self._timed(super().check_lock, rqst)
 
     def _timed(self, ask: Any, request: Any) -> LockResponse:
-        asked_at = _now()  # the lock is not older than this
+        asked_at = _now()  # before the request, so that the lock is not older than noted
         answer = ask(request)
         if answer.state == LockState.ACQUIRED:
             self._locked_at = asked_at
@@ -79,7 +79,7 @@ class _CheckedClient(Client):  # type: ignore[misc]
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Alter the table if its metadata is still the one that the alteration builds on.
+        """Alter the table if its metadata is still that on which the alteration builds.
 
         Raises CommitFailedException if the lock was granted too long ago.
         """

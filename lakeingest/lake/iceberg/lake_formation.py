@@ -1,4 +1,4 @@
-"""Lake Formation: the rights that a job lacks to write tables of Glue, as far as Lake Formation tells the job."""
+"""Lake Formation: the rights that a run needs to write tables of Glue, and does not have."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,16 +6,17 @@ from typing import Any
 from lakeingest import config
 from lakeingest.config import amazon
 
-_EVERYONE = "IAM_ALLOWED_PRINCIPALS"  # the group that leaves all rights to IAM
+_EVERYONE = "IAM_ALLOWED_PRINCIPALS"  # the group of Lake Formation with which IAM alone decides
 _CREATING = {"CREATE_DATABASE", "CREATE_TABLE", "ALL"}
 _TRIES = 2
 
 
-def findings(settings: config.Target) -> tuple[str, ...]:
-    """The rights that the role of this machine lacks, each with its fix.
+def missing_rights(settings: config.Target) -> tuple[str, ...]:
+    """The rights that the role of this machine does not have, each with its fix.
 
-    A location or a database that Lake Formation does not govern needs none. Rights of single tables are not looked at,
-    because the creator of a table has them all. Raises OperatorNeeded or Retryable where they cannot be asked for.
+    A location or a database that Lake Formation does not govern needs no rights there. Rights for single tables are not
+    checked, because the creator of a table has them all. Raises OperatorNeeded or Retryable if the rights cannot be
+    read.
     """
     region = settings.catalog.given.get("glue.region") or settings.storage.region
     formation = amazon.client("lakeformation", region, _TRIES)
@@ -44,7 +45,7 @@ def findings(settings: config.Target) -> tuple[str, ...]:
 
 
 def _role(caller: str) -> str:
-    """The role or user of a caller. The session of a role has another ARN, to which no right is granted."""
+    """The ARN to which rights are granted. The ARN of a caller with a role names the session, which has no rights."""
     kind, _, name = caller.partition(":assumed-role/")
     return f"{kind.replace(':sts:', ':iam:')}:role/{name.partition('/')[0]}" if name else caller
 
@@ -59,13 +60,13 @@ def _locations(granted: list[Any]) -> Iterator[str]:
             yield right["Resource"]["DataLocation"]["ResourceArn"]
 
 
-def _covers(place: str, location: str) -> bool:
-    """Whether a location of Lake Formation, which is a prefix, contains this one."""
-    return f"{location}/".startswith(f"{place.rstrip('*').rstrip('/')}/")
+def _covers(prefix: str, location: str) -> bool:
+    """Whether the location that Lake Formation knows by this prefix contains the other location."""
+    return f"{location}/".startswith(f"{prefix.rstrip('*').rstrip('/')}/")
 
 
 def _pages(ask: Any, name: str) -> Iterator[Any]:
-    """All entries of a list; botocore has no paginator for it."""
+    """All entries of a list that Lake Formation answers in pages. botocore has no paginator for this."""
     token: dict[str, str] = {}
     while True:
         answer = ask(**token)

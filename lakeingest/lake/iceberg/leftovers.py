@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 
 from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.history import MAIN, tip
-from lakeingest.lake.iceberg.ownership import described, listing, own_files
+from lakeingest.lake.iceberg.ownership import list_folder, own_files, read_document
 from lakeingest.lake.marks import OWNER
 from lakeingest.lake.target import Inventory
 
@@ -33,43 +33,44 @@ REFUSED = re.compile(r"ACCESS_DENIED|PERMISSION_DENIED|HTTP status 403")  # a st
 def remove_leftovers(
     loaded: Table, age: timedelta, waiting: Collection[str], in_use: Callable[[str], bool]
 ) -> tuple[int, int]:
-    """Delete the table's own files that are older than `age`, not referred to and not `waiting`; how many, and bytes.
+    """Delete files of the table's own that nothing refers to, that are older than `age`, and that are not `waiting`.
 
-    Nothing is deleted in a doubtful case: others may use the files (`gc.enabled`), a file that the table refers to is
-    not found in the folder under its name there, or another table has the same folder. `in_use` says whether the
-    catalog has the table with this UUID; the files of older copies are deleted if it has not.
+    Returns how many files were deleted, and their bytes. If there is a doubt, nothing is deleted: if other tables may
+    use the files (`gc.enabled` is false), if a file that the table needs is not found in the folder, or if another
+    table has the same folder. `in_use` says whether the catalog has the table with a UUID; files of an older copy are
+    deleted only if it has not.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
     store, folder = store_of(loaded.io, loaded.location())
-    real = os.path.realpath if isinstance(store, LocalFileSystem) else str  # a file has other paths by symbolic links
-    folder = real(folder)
-    # Step 1: compare the files in the folder with the names that the table needs. Each needed one must be there
-    files = {file.path: file for file in own_files(folder, listing(store, folder))}
-    needed = {real(path_of(name)) for name in _needed(loaded)}
+    real_path = os.path.realpath if isinstance(store, LocalFileSystem) else str  # resolves symbolic links
+    folder = real_path(folder)
+    # Step 1: compare the files in the folder with those that the table needs. Each needed file must be there
+    files = {file.path: file for file in own_files(folder, list_folder(store, folder))}
+    needed = {real_path(path_of(name)) for name in _needed(loaded)}
     needed_here = {path for path in needed if path.startswith(f"{folder}/")}
-    if real(path_of(loaded.metadata_location)) not in needed_here or not needed_here <= files.keys():
+    if real_path(path_of(loaded.metadata_location)) not in needed_here or not needed_here <= files.keys():
         return 0, 0
-    # Step 2: another table may have the same folder, and need the other files
+    # Step 2: make sure that no other table has the same folder, and needs the other files
     unneeded = {path: file for path, file in files.items() if path not in needed}
-    if not all(_is_older_copy(loaded, doc, in_use) for doc in _versions(loaded, folder, unneeded)):
+    if not all(_is_older_copy(loaded, doc, in_use) for doc in _metadata_documents(loaded, folder, unneeded)):
         return 0, 0
-    # Step 3: delete the old ones for which no query waits
-    oldest, spared = datetime.now(UTC) - age, {real(path_of(name)) for name in waiting}
-    return deleted(store, [file for path, file in unneeded.items() if path not in spared and file.mtime < oldest])
+    # Step 3: delete the unneeded files that are old, and that no query may still read
+    oldest, kept = datetime.now(UTC) - age, {real_path(path_of(name)) for name in waiting}
+    return delete_files(store, [file for path, file in unneeded.items() if path not in kept and file.mtime < oldest])
 
 
-def _versions(loaded: Table, folder: str, paths: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    """The documents of the metadata.json files among these paths, none of which the table itself names."""
+def _metadata_documents(loaded: Table, folder: str, paths: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """The document of each metadata.json among these paths. The table refers to none of these files."""
     for path in paths:
         if path.startswith(f"{folder}/metadata/") and ".metadata.json" in path:
-            yield described(loaded.io, f"{loaded.location().rstrip('/')}/metadata/{path.rpartition('/')[2]}")
+            yield read_document(loaded.io, f"{loaded.location().rstrip('/')}/metadata/{path.rpartition('/')[2]}")
 
 
 def _is_older_copy(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str], bool]) -> bool:
-    """Whether the document is of this table, or of an older copy of the same source table that the catalog dropped.
+    """Whether a metadata.json is of this table, or of an older copy of the same source table that the catalog dropped.
 
-    A damaged one, which a killed writer has left, tells nothing, and counts as older.
+    True also for an empty document: a killed writer has left a damaged file, which tells nothing.
     """
     uuid, ours = str(doc.get("table-uuid", "")), loaded.metadata
     if not doc or uuid == str(ours.table_uuid):
@@ -80,8 +81,8 @@ def _is_older_copy(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str]
     return is_older and owner == loaded.properties.get(OWNER) and not in_use(uuid)
 
 
-def deleted(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
-    """Delete files, in their order. Returns how many, and their bytes."""
+def delete_files(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
+    """Delete files in this order. Returns how many, and their bytes."""
     for file in files:
         with suppress(FileNotFoundError):
             store.delete_file(file.path)
@@ -89,17 +90,17 @@ def deleted(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
 
 
 def inventory(loaded: Table) -> Inventory:
-    """The files that readers of main open, by the summary of its snapshot."""
+    """The numbers of files that readers of main open, and their bytes, by the summary of main's snapshot."""
     summary = tip(loaded, MAIN).summary
     totals = {} if summary is None else summary.additional_properties
     files, deletes, size = (
         int(totals.get(f"total-{name}", 0)) for name in ("data-files", "delete-files", "files-size")
     )
-    return Inventory(files, deletes, size, len(loaded.metadata.snapshots))
+    return Inventory(files=files, deletes=deletes, bytes=size, snapshots=len(loaded.metadata.snapshots))
 
 
 def _needed(loaded: Table) -> Iterator[str]:
-    """Every file that the table refers to."""
+    """The names of all files that the table refers to."""
     metadata = loaded.metadata
     yield loaded.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
@@ -121,21 +122,22 @@ def store_of(io: FileIO, location: str) -> tuple[FileSystem, str]:
 
 
 def is_below(loaded: Table, name: str) -> bool:
-    """Whether the file that would be deleted by this name is in the table's folder.
+    """Whether the file that a deletion by this name would remove is in the table's folder.
 
-    The name is read as `DurableFileIO` reads it: its path ends at `?` and `#`. No `..` and no symbolic link may lead
-    out of the folder.
+    The name is parsed as `DurableFileIO` does it: the path ends at `?` or `#`. A name that leads out of the folder, by
+    `..` or by a symbolic link, is not below it.
     """
     try:
-        (scheme, _, path), (own, _, folder) = map(DurableFileIO.parse_location, (name, loaded.location()))
-        if scheme == own == "file":
+        (scheme, _, path), (own_scheme, _, folder) = map(DurableFileIO.parse_location, (name, loaded.location()))
+        if scheme == own_scheme == "file":
             return "\0" not in path and Path(os.path.realpath(Path(path).parent)).is_relative_to(
                 os.path.realpath(folder)
             )
     except ValueError:  # no name of a file
         return False
-    above = f"{folder.rstrip('/')}/"
-    return scheme == own and path.startswith(above) and {"", ".", ".."}.isdisjoint(path.removeprefix(above).split("/"))
+    within = f"{folder.rstrip('/')}/"
+    parts = path.removeprefix(within).split("/")
+    return scheme == own_scheme and path.startswith(within) and {"", ".", ".."}.isdisjoint(parts)
 
 
 def path_of(name: str) -> str:

@@ -1,9 +1,9 @@
-"""The number of rows of a snapshot, without a read of them, and its deletes that delete no row.
+"""Counts the rows of a snapshot without reading them, and removes positions of deletes that delete no row.
 
-The totals of a summary count every position in the files of deletes. After someone's compaction, some positions may be
-of files that it rewrote. They delete no row of the snapshot, and stay until a commit takes their files out. Source:
-Iceberg's table specification, "Scan Planning": a position delete applies to the data file of its path, if that file's
-data sequence number is not greater than its own.
+The totals of a summary count every position in the files of deletes. After a compaction by someone else, some positions
+may be in data files that it has replaced. Such positions delete no row of the snapshot. They stay until a commit
+removes their files of deletes. Source: Iceberg's table specification, "Scan Planning": a position delete applies to the
+data file of its path if that file's data sequence number is not greater than its own.
 """
 
 from bisect import bisect_left
@@ -19,15 +19,15 @@ from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 
 
-def counted(loaded: Table, version: int, expected: int | None) -> int | None:
-    """The rows of a snapshot: `expected` if its summary agrees with that, else as `live_rows` counts them."""
+def count_rows(loaded: Table, version: int, expected: int | None) -> int | None:
+    """The number of rows of a snapshot: by its summary if that equals `expected`, else by `count_live_rows`."""
     if expected is not None and total_rows(loaded, version) == expected:
         return expected
-    return live_rows(loaded, version)
+    return count_live_rows(loaded, version)
 
 
 def total_rows(loaded: Table, version: int) -> int | None:
-    """The rows of a snapshot by its summary; None where it has no summary."""
+    """The number of rows of a snapshot by its summary; None if it has no summary."""
     snapshot = loaded.metadata.snapshot_by_id(version)
     if snapshot is None or snapshot.summary is None:
         return None
@@ -35,38 +35,41 @@ def total_rows(loaded: Table, version: int) -> int | None:
     return totals[0] - totals[1]
 
 
-def live_rows(loaded: Table, version: int) -> int | None:
-    """The rows of a snapshot: those in its files of rows, minus the positions of deletes that apply to one of them.
+def count_live_rows(loaded: Table, version: int) -> int | None:
+    """The number of rows of a snapshot: those in its files of rows, minus those that its deletes apply to.
 
-    None where some deletes are not by position. Raises as `positions_by_path`.
+    None if some deletes are not by position. Raises as `positions_by_path`.
     """
     rows, deletes = _entries(loaded, version)
-    if not _by_position(deletes):
+    if not _are_by_position(deletes):
         return None
-    dead = _applying(TableFiles.of(loaded), rows, deletes)
+    dead = _applying_positions(TableFiles.of(loaded), rows, deletes)
     return sum(entry.data_file.record_count for entry in rows) - sum(map(len, dead.values()))
 
 
-def without_dangling(loaded: Table, version: int) -> FileChanges:
-    """Changes that leave only positions that delete a row of the snapshot, each once; none where that is so already."""
+def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
+    """Changes that remove positions which delete no row of the snapshot, or are there twice.
+
+    They are NO_FILES if there are no such positions, or if some deletes are not by position.
+    """
     rows, deletes = _entries(loaded, version)
-    if not _by_position(deletes):
+    if not _are_by_position(deletes):
         return NO_FILES
     files = TableFiles.of(loaded)
-    dead = _applying(files, rows, deletes)
+    dead = _applying_positions(files, rows, deletes)
     if sum(map(len, dead.values())) == sum(entry.data_file.record_count for entry in deletes):
         return NO_FILES
     return FileChanges(tuple(write_deletes(files, dead)), tuple(entry.data_file for entry in deletes))
 
 
-def of_files(positions: Positions, files: Sequence[DataFile]) -> Positions:
-    """The positions that are in these files."""
+def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:
+    """Those of the positions that are in one of these files."""
     paths = {file.file_path for file in files}
     return {path: rows for path, rows in positions.items() if path in paths}
 
 
 def _entries(loaded: Table, version: int) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """The entries of the files of rows, and of the files of deletes."""
+    """The manifest entries of a snapshot's files of rows, and those of its files of deletes."""
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     entries = [
@@ -76,35 +79,37 @@ def _entries(loaded: Table, version: int) -> tuple[list[ManifestEntry], list[Man
     return rows, [entry for entry in entries if entry.data_file.content is not DataFileContent.DATA]
 
 
-def _by_position(deletes: Sequence[ManifestEntry]) -> bool:
+def _are_by_position(deletes: Sequence[ManifestEntry]) -> bool:
     return all(entry.data_file.content is DataFileContent.POSITION_DELETES for entry in deletes)
 
 
-def _applying(files: TableFiles, rows: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry]) -> Positions:
-    """The positions that delete a row, each once, by the path of its file."""
-    sequence_numbers = {entry.data_file.file_path: _number(entry) for entry in rows}
+def _applying_positions(
+    files: TableFiles, rows: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry]
+) -> Positions:
+    """The positions that delete a row, each once and ascending, by the path of the row's file."""
+    sequence_numbers = {entry.data_file.file_path: _sequence_number(entry) for entry in rows}
     paths = sorted(sequence_numbers)
     applying = defaultdict(list)
     for delete in deletes:
         if _may_apply(delete.data_file, paths):
             for path, positions in positions_by_path(files, delete.data_file):
-                if path in sequence_numbers and sequence_numbers[path] <= _number(delete):
+                if path in sequence_numbers and sequence_numbers[path] <= _sequence_number(delete):
                     applying[path].append(positions)
     return {path: np.unique(np.concatenate(parts)) for path, parts in applying.items()}
 
 
 def _may_apply(delete: DataFile, paths: Sequence[str]) -> bool:
-    """Whether one of these sorted paths is within the bounds of a file of deletes."""
+    """Whether one of the `paths`, which are sorted, is within the bounds of this file of deletes."""
     lower, upper = (_bound(ends) for ends in (delete.lower_bounds, delete.upper_bounds))
     if lower is None or upper is None:
         return True
-    place = bisect_left(paths, lower, key=str.encode)
-    return place < len(paths) and paths[place].encode() <= upper
+    index = bisect_left(paths, lower, key=str.encode)
+    return index < len(paths) and paths[index].encode() <= upper
 
 
 def _bound(ends: Mapping[int, bytes] | None) -> bytes | None:
     return (ends or {}).get(PATH)
 
 
-def _number(entry: ManifestEntry) -> int:
+def _sequence_number(entry: ManifestEntry) -> int:
     return entry.sequence_number or 0

@@ -1,7 +1,4 @@
-"""The folder of a new copy.
-
-It has no files of others: `maintain` removes each file in it that the table does not name.
-"""
+"""The folder of a new copy. It must not have files of others, because `maintain` deletes unreferenced files there."""
 
 import re
 import uuid
@@ -26,24 +23,27 @@ _OURS = frozenset({"data", "metadata"})
 
 
 def chosen_location(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder that the user chose for a new copy; None where each new copy gets a new folder."""
+    """The folder that the user chose for a new copy; None if each new copy gets a new folder."""
     chosen = options.location or settings.location
     return None if chosen is None else located(chosen, settings.warehouse, table).uri
 
 
 def new_location(settings: config.Target, table: TableId) -> str:
-    """A folder that no table has had."""
+    """A folder that no table has had: its name ends with random digits."""
     return f"{beginning(settings, table)}{uuid.uuid4().hex[:8]}"
 
 
 def beginning(settings: config.Target, table: TableId) -> str:
-    """The beginning of all new folders of the table. PyIceberg, Spark and DuckDB leave its characters as they are."""
+    """The path with which each new folder of the table begins.
+
+    It has only characters that PyIceberg, Spark and DuckDB all leave as they are.
+    """
     namespace, name = (re.sub(r"[^\w$-]", "_", part, flags=re.ASCII) for part in settings.identifier(table))
     return joined(settings.warehouse.uri, namespace, f"{name}-")
 
 
-def place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder of a new copy, or the beginning of its name; None where the catalog chooses it."""
+def new_place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
+    """The folder of a new copy, or the path with which it begins if random digits follow. None: the catalog chooses."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
 
@@ -51,28 +51,28 @@ def place(settings: config.Target, options: TableOptions, table: TableId) -> str
 def is_ours(settings: config.Target, options: TableOptions, table: TableId, location: str) -> bool:
     """Whether this is a folder that we would make for the table, or could have made earlier.
 
-    Someone who can set a table's folder could name a folder of somebody else, in which our clean-up would delete files.
-    A REST catalog may choose another folder than we asked for, and itself checks the folders of tables.
+    Someone who can set a table's folder could set a folder of others, in which we would then delete files. True for a
+    table of a REST catalog: it may choose another folder than we ask for, and checks the folders of its tables itself.
     """
     if settings.catalog.type == "rest":
         return True
-    chosen, ours = chosen_location(settings, options, table), _parsed(beginning(settings, table))
+    chosen, ours = chosen_location(settings, options, table), _scheme_and_path(beginning(settings, table))
     try:
-        actual = _parsed(location)
+        actual = _scheme_and_path(location)
     except ValueError:
         return False
     is_new = actual[0] == ours[0] and re.fullmatch(f"{re.escape(ours[1])}[0-9a-f]{{8}}", actual[1]) is not None
-    return is_new or (chosen is not None and actual == _parsed(chosen))
+    return is_new or (chosen is not None and actual == _scheme_and_path(chosen))
 
 
-def _parsed(location: str) -> tuple[str, str]:
-    """The kind of store, and the path in it."""
+def _scheme_and_path(location: str) -> tuple[str, str]:
+    """The scheme of a location, which is the kind of its store, and its path there."""
     scheme, _, path = DurableFileIO.parse_location(location)
     return scheme, path.rstrip("/")
 
 
-def elsewhere(table: TableId, location: str) -> OperatorNeeded:
-    """The error for a clean-up of a table whose folder lakeingest did not choose."""
+def foreign_folder(table: TableId, location: str) -> OperatorNeeded:
+    """The error for a deletion of leftovers of a table whose folder lakeingest did not choose."""
     error = OperatorNeeded(
         f"{table}: its copy is in {location}, a folder that pipeline.yml does not name, so no file is deleted there; if"
         " the copy was made there, name it in tables.options as the location of this table"
@@ -81,12 +81,13 @@ def elsewhere(table: TableId, location: str) -> OperatorNeeded:
     return error
 
 
-def assert_possible(catalog: Catalog, settings: config.Target, options: TableOptions, table: TableId) -> None:
+def assert_folder_usable(catalog: Catalog, settings: config.Target, options: TableOptions, table: TableId) -> None:
     """Raises NotOurTable if no copy can be made in the folder that it would get.
 
-    A REST catalog may give rights to a table's folder only once the table exists: then the creation checks this.
+    A REST catalog may give rights to a table's folder only once the table exists. So nothing is checked for it here;
+    the creation of the table checks the folder.
     """
-    location = place(settings, options, table)
+    location = new_place(settings, options, table)
     if location is None or settings.catalog.type == "rest":
         return
     io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
@@ -97,13 +98,13 @@ def assert_possible(catalog: Catalog, settings: config.Target, options: TableOpt
 
 
 def assert_free(io: FileIO, table: TableId, location: str) -> None:
-    """Raises NotOurTable unless the folder is empty or has an older copy of the table.
+    """Raises NotOurTable unless the folder is empty, or has only an older copy of the table.
 
-    It raises the same error if the folder is in another table's folder.
+    Raises it also if the folder is inside of another table's folder.
     """
     store, folder = store_of(io, location)
     names = {entry.base_name for entry in store.get_file_info(FileSelector(folder, allow_not_found=True))}
-    metadata = max(_metadata(store, folder), default=None)
+    metadata = max(_metadata_files(store, folder), default=None)
     is_ours = False
     if metadata is not None and names <= _OURS:
         owner = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{metadata[1]}")).properties.get(OWNER)
@@ -114,26 +115,26 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
 
 
 def assert_outside(io: FileIO, table: TableId, location: str) -> None:
-    """Raises NotOurTable if the folder is in another table's folder. `location` may be the beginning of its name.
+    """Raises NotOurTable if the folder, or a folder whose name begins so, is inside of another table's folder.
 
-    Credentials that a catalog lent for the table's folder cannot look into the folders above: then nothing is raised.
+    If the credentials are for the table's folder alone, the folders above cannot be read, and nothing is raised.
     """
     store, folder = store_of(io, location)
-    above = folder.rpartition("/")[0]
-    while above:
+    parent = folder.rpartition("/")[0]
+    while parent:
         try:
-            is_table = any(_metadata(store, above))
+            is_table = any(_metadata_files(store, parent))
         except OSError as error:
             if not REFUSED.search(str(error)):
                 raise
             return
         if is_table:
             way_out = "choose another folder for it, or for that table (location)"
-            raise NotOurTable(f"{table}: its folder {location} is in the folder of another table, {above}; {way_out}")
-        above = above.rpartition("/")[0]
+            raise NotOurTable(f"{table}: its folder {location} is in the folder of another table, {parent}; {way_out}")
+        parent = parent.rpartition("/")[0]
 
 
-def _metadata(store: FileSystem, folder: str) -> Iterator[tuple[float, str]]:
+def _metadata_files(store: FileSystem, folder: str) -> Iterator[tuple[float, str]]:
     """The time and the name of each metadata.json in a table's folder."""
     for file in store.get_file_info(FileSelector(f"{folder}/metadata", allow_not_found=True)):
         if file.base_name.endswith(".metadata.json"):

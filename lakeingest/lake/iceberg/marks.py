@@ -1,4 +1,4 @@
-"""Our commits on the staging branch: each carries the complete progress and the id of its base."""
+"""Our commits on staging: each carries the complete progress and the id of its base."""
 
 import uuid
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.history import MERGING, SAME_ROWS, STAGING, resume_point
-from lakeingest.lake.iceberg.live_rows import without_dangling
+from lakeingest.lake.iceberg.live_rows import without_dangling_deletes
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
-from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, under
+from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of, temporary_schema
 from lakeingest.lake.marks import progress_marks
 from lakeingest.lake.refusals import stale
 
@@ -28,24 +28,24 @@ def mark(
     schema: int | None = None,
     more: Mapping[str, str] = NO_MARKS,
 ) -> None:
-    """Append a marked commit to staging; it takes effect with the transaction.
+    """Add a marked commit on staging to the transaction, with these file changes. It builds on the snapshot `base`.
 
-    It has the schema with this id; None: the schema of its base. `more` are further marks.
+    It has the schema with the id `schema`; None: the schema of its base. `more` are further properties of the commit.
     """
     marks = {**marks_of(progress, base), **more}
-    with under(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
+    with temporary_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
         RowDelta(transaction, transaction._table.io, STAGING, marks, changes).commit()  # noqa: SLF001 - as PyIceberg does
 
 
 def marks_of(progress: Progress, base: int) -> dict[str, str]:
-    """The marks of a new commit on this base."""
+    """The properties of a new commit with this progress on this base."""
     return {**progress_marks(progress, base), "lakeingest.commit": uuid.uuid4().hex}
 
 
 def end_merges(transaction: Transaction, loaded: Table) -> None:
-    """Remove the branches on which statements merged.
+    """Remove the branches on which statements have merged.
 
-    Staging has the commit of the last one, and the others are of interrupted runs.
+    The commit of the last statement is on staging now. The other branches are left by interrupted runs.
     """
     branches = [branch for branch in loaded.metadata.refs if branch.startswith(MERGING)]
     if branches:
@@ -56,7 +56,11 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
 
 
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
-    """Set staging to where it is, if it exists. So the commit asserts that nobody has moved it, or taken it over."""
+    """Set staging to the snapshot where it is, if it exists, so that the commit asserts this snapshot.
+
+    The commit is then refused if someone moves staging meanwhile, for example another pipeline that takes the copy
+    over.
+    """
     if (ref := metadata.refs.get(STAGING)) is None:
         return branches
     ages = ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
@@ -64,23 +68,23 @@ def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> Manage
 
 
 def reset(table: TableId, loaded: Table) -> Transaction:
-    """Set staging to the commit from which a run continues.
+    """The transaction that moves staging to the commit from which a run continues, and adds a new commit there.
 
-    This always makes a new commit. If the branch moved back to an old one, a delayed copy of the next commit would find
-    the branch in the state that it asserts, and take effect.
+    Without a new commit, staging would be at an old commit again. A delayed request that asserts this old commit would
+    then take effect.
     """
     staged, transaction = resume_point(table, loaded), loaded.transaction()
     if staged is None:
         raise stale(table)
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
-    # after someone's compaction there may be deletes of files that are gone, which every later commit would count
-    changes = without_dangling(as_staged(loaded, staged.version), staged.version)
-    rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}
-    mark(transaction, staged.progress, staged.version, changes, more=rows)
+    # after someone's compaction, deletes of files that it replaced may remain, and summaries would count them
+    changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)
+    same_rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}
+    mark(transaction, staged.progress, staged.version, changes, more=same_rows)
     return transaction
 
 
 def rewind(transaction: Transaction, progress: Progress, version: int) -> None:
-    """Set staging to a new commit with this progress, which builds on the commit `version`."""
+    """Move staging to the commit `version`, and add a new commit with this progress there."""
     ManageSnapshots(transaction=transaction).create_branch(version, STAGING).commit()
     mark(transaction, progress, version)

@@ -1,7 +1,7 @@
 """Merges into an Iceberg table: old rows are found by their keys alone, and deleted by their position.
 
-Only data files whose bounds include one of the keys are read, and of those only the key's columns. An executor returns
-pickled DataFiles, with the numbers of inserted, updated and deleted keys.
+Only data files whose bounds include one of the changed keys are read, and only the key's columns of these files. An
+executor returns pickled DataFiles, and the numbers of inserted, updated and deleted keys.
 """
 
 import pickle
@@ -21,8 +21,8 @@ from lakeingest.core.change import DELETED
 from lakeingest.errors import StateUnreadable
 from lakeingest.lake.iceberg.data_files import (
     Positions,
-    alive,
     bounds_of,
+    drop_deleted,
     read_deletes,
     read_rows,
     write_deletes,
@@ -45,57 +45,56 @@ class IcebergMerger:
     files: tuple[FileScanTask, ...]
 
     def replace(self, changes: pa.Table) -> Written:
-        """Write position deletes of the rows with these keys. Each key has one row at most."""
-        places, effects = self.find(changes)
-        return Written(pickle.dumps((write_deletes(self.table, places), effects)))
+        """Write the positions of the old rows of these keys to a file of deletes. A key has one row at most."""
+        positions, effects = self.find(changes)
+        return Written(pickle.dumps((write_deletes(self.table, positions), effects)))
 
     def write(self, rows: pa.Table) -> Written:
         """Write data files with the table's field ids and statistics.
 
-        A target that merges by statements gets changes here. Of these, it writes only inserts
-        and new versions of rows.
+        If `target.merge` is `statement`, callers pass changes, not only new rows. Then deleted rows are left out here.
         """
         if DELETED in rows.column_names and DELETED not in self.table.metadata.schema().column_names:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)
         return Written(pickle.dumps((write_rows(self.table, rows), NO_EFFECTS)))
 
     def find(self, changes: pa.Table) -> tuple[Positions, Effects]:
-        """The positions of the rows with these keys, and the effects of the changes.
+        """The positions of the old rows of these keys, and the effects of the changes.
 
-        Raises StateUnreadable for a key with two rows.
+        Raises StateUnreadable if two rows have the same key.
         """
         with storage_errors(self.table.location):
-            places, numbers = self._places(changes)
+            positions, numbers = self._positions(changes)
         is_deleted = changes[DELETED].to_numpy()
-        is_present = np.zeros(len(is_deleted), bool)
-        is_present[numbers] = True
-        if is_present.sum() != len(numbers):
+        has_row = np.zeros(len(is_deleted), bool)
+        has_row[numbers] = True
+        if has_row.sum() != len(numbers):
             raise StateUnreadable(f"{self.table.location} has a key twice; drop the table to copy it again")
-        inserted, updated, deleted = ~is_deleted & ~is_present, ~is_deleted & is_present, is_deleted & is_present
-        return places, Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
+        inserted, updated, deleted = ~is_deleted & ~has_row, ~is_deleted & has_row, is_deleted & has_row
+        return positions, Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
 
-    def _places(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
-        """The positions of the rows with these keys, and the numbers of the changes that they belong to."""
+    def _positions(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
+        """The positions of the old rows of the changed keys, and for each of them the index of its change."""
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}
         dead = read_deletes(self.table, deletes.values())
-        places: dict[str, np.ndarray] = {}
+        positions: dict[str, np.ndarray] = {}
         numbers = [np.zeros(0, np.int64)]
         for task in self.files:
-            candidates = numbered.filter(self._may_hold(task.file, numbered))
+            candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
                 continue
             keys = read_rows(self.table, task.file, self.key).cast(
                 pa.schema([candidates.field(name) for name in self.key])
             )
-            living = alive(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
+            living = drop_deleted(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
             matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)
-            places[task.file.file_path] = matches[_POS].to_numpy()
+            positions[task.file.file_path] = matches[_POS].to_numpy()
             numbers.append(matches[_NUMBER].to_numpy())
-        return places, np.concatenate(numbers)
+        return positions, np.concatenate(numbers)
 
-    def _may_hold(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
-        """For each change, whether its key is within the bounds of the file."""
+    def _may_have(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
+        """For each change, whether its key is within the bounds of the file, or the bounds are unknown."""
         field = self.table.metadata.schema().find_field(self.key[0])
         column = changes[self.key[0]]
         bounds = bounds_of(file, field)
@@ -106,7 +105,7 @@ class IcebergMerger:
 
 
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
-    """The data files of a snapshot that may have rows with a value of this column within the bounds."""
+    """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds."""
     scan = loaded.scan(snapshot_id=version)
     for side, end in zip((GreaterThanOrEqual, LessThanOrEqual), bounds or (), strict=False):
         if end is not None:
@@ -115,7 +114,7 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
 
 
 def files_and_effects(merged: Iterable[Written]) -> tuple[list[Any], Effects]:
-    """All files that mergers have written, and the sum of their effects."""
+    """All files that mergers have written, and the sum of the effects that they have counted."""
     parts = [pickle.loads(written) for written in merged]  # noqa: S301 - written by our own executors
     counts = [(effects.inserted, effects.updated, effects.deleted) for _, effects in parts]
     return [file for files, _ in parts for file in files], Effects(*map(sum, zip(*counts, strict=True)))
@@ -128,5 +127,5 @@ class IcebergWriter:
     table: TableFiles
 
     def write(self, rows: pa.Table) -> Written:
-        """Write the rows. The result are pickled DataFiles."""
+        """Write the rows to new files. Returns pickled DataFiles."""
         return Written(pickle.dumps(write_rows(self.table, rows)))

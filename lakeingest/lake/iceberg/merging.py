@@ -1,4 +1,4 @@
-"""The two ways to merge changes into an Iceberg table: the work of executors, and the commit on staging.
+"""The two ways to merge changes into an Iceberg table: what executors write, and how that becomes a commit on staging.
 
 `row_delta`: executors write files of rows and of deletes, and our commit adds them. `statement`: executors write the
 changes, Spark merges them on a branch of its own, and our commit moves staging to the snapshot of that branch.
@@ -35,7 +35,10 @@ from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge of files, which mergers wrote, into a snapshot of a table."""
+    """A merge into the snapshot `version` of a table. Mergers have written its files, and counted its effects.
+
+    `after` returns the progress after these effects. `load` loads the table again.
+    """
 
     loaded: Table
     version: int
@@ -48,7 +51,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A merge that is ready to be committed. `write` puts it into a transaction on the table `loaded`."""
+    """A merge that is ready to be committed: `write` puts it into a transaction on the table `loaded`."""
 
     loaded: Table
     progress: Progress
@@ -57,7 +60,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class WayOfMerging:
-    """A way to merge: what the mergers write, with which class, and how that becomes a commit."""
+    """A way to merge.
+
+    `merges_by` says what mergers are given, `merger` is their class, and `prepare` turns what they have written into a
+    commit.
+    """
 
     merges_by: MergesBy
     merger: type[IcebergMerger]
@@ -66,22 +73,22 @@ class WayOfMerging:
 
 @dataclass(frozen=True, slots=True)
 class StatementMerger(IcebergMerger):
-    """Stores the changes for the statement, and counts its effects."""
+    """Writes changes to files, which the statement reads, and counts the effects of the changes."""
 
     def replace(self, changes: pa.Table) -> Written:
-        """Write nothing: the statement replaces rows. Only the effects are counted."""
+        """Count the effects. Nothing is written, because the statement replaces the old rows."""
         _, effects = self.find(changes)
         return Written(pickle.dumps(([], effects)))
 
     def write(self, rows: pa.Table) -> Written:
-        """Write a file of changes."""
+        """Write the changes to a file."""
         return Written(pickle.dumps((write_changes(self.table, self.key, rows), NO_EFFECTS)))
 
 
 def _by_row_delta(merge: Merge) -> Prepared:
-    """Prepare to commit the positions of the old rows and the files of the new rows.
+    """Prepare to commit the positions of old rows and the files of new rows, perhaps with a compaction.
 
-    A new file that a compaction rewrites is deleted.
+    A new file of deletes that the compaction has put into another one is deleted at once.
     """
     changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
     delete(merge.loaded.io, {file.file_path for file in merge.files} - {file.file_path for file in changes.added})
@@ -90,9 +97,9 @@ def _by_row_delta(merge: Merge) -> Prepared:
 
 
 def _by_statement(merge: Merge) -> Prepared:
-    """Let Spark merge on its own branch, and prepare to move staging to the snapshot of that branch.
+    """Let Spark merge on a branch of its own, and prepare to move staging to the snapshot of that branch.
 
-    Small files may be compacted, too.
+    If no key changes, only the progress is committed. If there are many small files, a compaction follows.
     """
     progress, version = merge.after(merge.effects), merge.version
     if tip(merge.loaded, STAGING).snapshot_id != version:
@@ -100,8 +107,8 @@ def _by_statement(merge: Merge) -> Prepared:
     if merge.effects == NO_EFFECTS:
         delete(merge.loaded.io, [file.path for file in merge.files])
         return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, version))
-    # Step 1: Spark merges on a branch of its own. Step 2: `write` moves staging to its snapshot, in our transaction
-    loaded, merged = _made_by_spark(merge, progress)
+    # Step 1: Spark merges on a branch of its own. Step 2: `write` moves staging to that snapshot, in our transaction
+    loaded, merged = _merge_by_spark(merge, progress)
     changes = with_compaction(as_staged(loaded, merged.snapshot_id), merged.snapshot_id, ())
 
     def write(transaction: Transaction) -> None:
@@ -112,8 +119,12 @@ def _by_statement(merge: Merge) -> Prepared:
     return Prepared(loaded, progress, write)
 
 
-def _made_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
-    """The table with the statement's snapshot. Raises StaleWriter if that does not build on the merge's version."""
+def _merge_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
+    """Run the statement. Returns the table, loaded again, and the statement's snapshot.
+
+    Raises StaleWriter if that snapshot does not build on the version that the merge is for; OperatorNeeded if Spark has
+    not stored the progress with it.
+    """
     branch = f"{MERGING}{uuid.uuid4().hex}"
     name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))
     files, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)

@@ -1,7 +1,7 @@
 """The names under which tables are built.
 
 Until its first publish a table has a name with a random part, `<name>__lakeingest_new_<8 hexadecimal digits>`. Earlier
-versions built tables without that part; such tables are continued.
+versions of lakeingest used no random part; runs continue such tables.
 """
 
 import re
@@ -15,12 +15,12 @@ _BUILT = re.compile(rf"(?P<own>.+){BUILDING}(_[0-9a-f]{{8}})?", re.DOTALL)
 
 
 def name_to_build(name: Name) -> Name:
-    """A new name under which the table of this name is built."""
+    """A new name under which the table with this name is built."""
     return name[0], f"{name[1]}{BUILDING}_{secrets.token_hex(4)}"
 
 
-def is_built(name: str) -> bool:
-    """Whether a table with this name was never published."""
+def is_name_for_building(name: str) -> bool:
+    """Whether tables get this name only while they are built, before their first publish."""
     return _BUILT.fullmatch(name) is not None
 
 

@@ -1,9 +1,9 @@
-"""The files below a table's folder that are the table's own. Removing unreferenced files deletes no other files.
+"""Which files below a table's folder are the table's own. No other files are deleted there.
 
-The folder of another table may be in it, at any depth: someone made it there, or moved one of the two. A file is the
-table's own if it is below `data` or `metadata`, where Iceberg's writers put files, and no folder in between belongs to
-another table. A folder belongs to another table if it has a metadata.json of Iceberg, or the log folder of Hudi or
-Delta.
+The folder of another table may be in the table's folder, at any depth: someone made it there, or moved one of the two.
+A file is the table's own if it is below `data` or `metadata`, where Iceberg's writers put files, and no folder in
+between belongs to another table. A folder belongs to another table if it has a metadata.json of Iceberg, or the log
+folder of Hudi or Delta.
 """
 
 import gzip
@@ -19,15 +19,15 @@ from pyiceberg.io import FileIO
 from lakeingest.errors import DAMAGED
 
 _PARTS = ("data", "metadata")
-_MARK = re.compile(
+_OTHER_TABLE = re.compile(
     r"(?:(?P<above>.*?)/)?(?:metadata/(?:[^/]*\.metadata\.json[^/]*|version-hint\.text)|(?:\.hoodie|_delta_log)(?:/.*)?)"
 )
 
 
-def listing(store: FileSystem, folder: str) -> list[FileInfo]:
-    """Files and folders below a folder. In a file system, symbolic links and everything behind them are left out.
+def list_folder(store: FileSystem, folder: str) -> list[FileInfo]:
+    """The files and folders below a folder. In a local folder, symbolic links and what is behind them are left out.
 
-    Behind a link may be the files of others, or once more the files of this folder.
+    Files of others may be behind a link, or the files of this folder once more.
     """
     if not isinstance(store, LocalFileSystem):
         return list(store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True)))
@@ -37,7 +37,7 @@ def listing(store: FileSystem, folder: str) -> list[FileInfo]:
 
 
 def own_files(folder: str, listed: Sequence[FileInfo]) -> list[FileInfo]:
-    """The table's own files among the entries below its folder."""
+    """The table's own files among the files and folders `listed` below its folder."""
     names = [entry.path.removeprefix(f"{folder}/") for entry in listed]
     others = tables_in(names)
     if "" in others:
@@ -46,27 +46,27 @@ def own_files(folder: str, listed: Sequence[FileInfo]) -> list[FileInfo]:
 
 
 def tables_in(names: Sequence[str]) -> set[str]:
-    """The folders of other tables in a table's folder, by the names of the files and folders in it.
+    """The folders of other tables in a table's folder, by the names of all files and folders in it.
 
-    They include the folder itself, "", if it is a Hudi or Delta table's, too.
+    The table's folder itself, "", is among them if it is also a Hudi or Delta table.
     """
-    marks = ((mark["above"] or "", name) for name in names if (mark := _MARK.fullmatch(name)) is not None)
-    return {above for above, name in marks if above or not name.startswith("metadata/")}
+    found = ((match["above"] or "", name) for name in names if (match := _OTHER_TABLE.fullmatch(name)) is not None)
+    return {folder for folder, name in found if folder or not name.startswith("metadata/")}
 
 
 def _is_own(name: str, others: set[str]) -> bool:
-    return name.partition("/")[0] in _PARTS and others.isdisjoint(_above(name))
+    return name.partition("/")[0] in _PARTS and others.isdisjoint(_parents(name))
 
 
-def _above(name: str) -> Iterator[str]:
-    """The folders that a file is in, from the nearest one on."""
+def _parents(name: str) -> Iterator[str]:
+    """The folders that a file is in, the innermost first."""
     while "/" in name:
         name = name.rpartition("/")[0]
         yield name
 
 
-def described(io: FileIO, location: str) -> Mapping[str, Any]:
-    """The document of a metadata.json of any version of Iceberg; an empty one if the file is damaged."""
+def read_document(io: FileIO, location: str) -> Mapping[str, Any]:
+    """The document in a metadata.json of any version of Iceberg; an empty one if the file is damaged."""
     with io.new_input(location).open() as file:
         contents = file.read()
     try:

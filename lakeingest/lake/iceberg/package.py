@@ -5,7 +5,7 @@ from lakeingest.core.ownership import Owner
 from lakeingest.files.file import state_of
 from lakeingest.lake.format_package import FormatPackage
 from lakeingest.lake.iceberg.adoptions import IcebergAdoptions
-from lakeingest.lake.iceberg.location import place
+from lakeingest.lake.iceberg.location import new_place
 from lakeingest.lake.iceberg.rollbacks import IcebergRollbacks
 from lakeingest.lake.iceberg.store import unwritable
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -37,4 +37,11 @@ def _rollbacks(config: Config, ownership: Ownership) -> IcebergRollbacks:
     return IcebergRollbacks(IcebergTarget(config.target, config.tables.of, ownership=ownership))
 
 
-ICEBERG = FormatPackage(_target, _adoptions, _versions, _rollbacks, unwritable, place)
+ICEBERG = FormatPackage(
+    target=_target,
+    adoptions=_adoptions,
+    versions=_versions,
+    rollbacks=_rollbacks,
+    unwritable=unwritable,
+    new_place=new_place,
+)

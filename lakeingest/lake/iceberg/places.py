@@ -1,7 +1,7 @@
-"""Where a table's files are put and how a store is reached: pipeline.yml decides it, and no property of a table.
+"""Lets pipeline.yml alone decide where a table's files are put, and how their store is reached.
 
 PyIceberg lets the properties in a metadata.json override those of the catalog, and loads the classes that they name. So
-somebody who can set a property, or write the file, could send rows to another store, and run other code here.
+somebody who can set a property, or write that file, could send rows to another store, or run other code here.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.properties import obeyed_properties
 
 
 class OwnPlaces(MetastoreCatalog):
-    """A catalog whose metadata.json PyIceberg writes: into the table's folder, and with the catalog's access."""
+    """A catalog for which PyIceberg writes metadata.json, but obeys no property of a table about places and access."""
 
     def _load_file_io(self, properties: Mapping[str, str] = EMPTY_DICT, location: str | None = None) -> FileIO:
-        del properties  # of a table
+        del properties  # those of a table are not obeyed
         return super()._load_file_io(location=location)
 
     def _update_and_stage_table(
@@ -29,11 +29,11 @@ class OwnPlaces(MetastoreCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        """Stage a commit. Properties that others have set stay in the table, and are not obeyed."""
+        """Stage a commit. Ignored properties, which others have set, stay in the table."""
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         metadata = current_table.metadata
-        obeyed = metadata.model_copy(update={"properties": usable(metadata.properties)})
+        obeyed = metadata.model_copy(update={"properties": obeyed_properties(metadata.properties)})
         table = Table(current_table.name(), obeyed, current_table.metadata_location, current_table.io, self)
         staged = super()._update_and_stage_table(table, table_identifier, requirements, updates)
         ignored = {name: value for name, value in metadata.properties.items() if name not in obeyed.properties}

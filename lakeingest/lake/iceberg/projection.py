@@ -1,7 +1,7 @@
-"""Column projection: columns of a data file by their field ids, with the types of the table.
+"""Column projection: columns of a data file, found by their field ids and converted to the types of the table.
 
-Source: Iceberg's table specification, "Column Projection" and "Parquet". The writer of a file chooses the order of its
-columns, their names and how a type is stored. Other writers use `string` for our `large_string`, dictionaries, or
+Source: Iceberg's table specification, "Column Projection" and "Parquet". The writer of a file chooses the order and the
+names of its columns, and how a type is stored. Other writers use `string` for our `large_string`, dictionaries, or
 INT96.
 """
 
@@ -19,16 +19,16 @@ _TEXTS = (
 
 
 class NotProjectable(ValueError):
-    """The file lacks the columns of the table."""
+    """A data file does not have the columns of the table."""
 
 
-def projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    """These columns of the table's schema, of all rows of a file, in this order. A missing column is null.
+def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+    """The columns `names` of the table's schema, of all rows of a file. Optional columns that the file lacks are NULL.
 
-    Raises NotProjectable when a required column is missing, or the file has no field ids; an error of PyArrow for a
-    value that does not fit the table's type.
+    Raises NotProjectable if a required column is missing, if the file has a text for a number or the reverse, or if its
+    columns cannot be told apart by field ids; an error of PyArrow if a value does not fit the table's type.
     """
-    names_by_id = _by_id(parquet.schema_arrow)
+    names_by_id = _names_by_id(parquet.schema_arrow)
     targets = schema.as_arrow()
     fields = [(schema.find_field(name), targets.field(name)) for name in names]
     rows = parquet.read([names_by_id[field.field_id] for field, _ in fields if field.field_id in names_by_id])
@@ -43,10 +43,10 @@ def projected(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> 
     return pa.table(columns, names=list(names))
 
 
-def _by_id(schema: pa.Schema) -> Mapping[int, str]:
+def _names_by_id(schema: pa.Schema) -> Mapping[int, str]:
     """The names of a file's columns by their field ids.
 
-    Raises NotProjectable where they are not unique, or there are none.
+    Raises NotProjectable if the columns have no field ids, or two of them have the same name.
     """
     names = {int(field.metadata[_FIELD_ID]): field.name for field in schema if _FIELD_ID in (field.metadata or {})}
     if not names or len(set(schema.names)) != len(schema.names):
@@ -59,11 +59,11 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
         column = column.cast(column.type.value_type)
     if column.type == target:
         return column
-    if _is_text(column.type) != _is_text(target):  # Arrow would parse numbers from texts
+    if _is_text(column.type) != _is_text(target):  # a cast would parse texts as numbers
         raise NotProjectable(f"it has {column.type} for {target}")
     return column.cast(target)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether values are texts or bytes; Parquet distinguishes the two only by an annotation."""
+    """Whether values of this type are texts or bytes. Parquet tells the two apart only by an annotation."""
     return any(is_such(kind) for is_such in _TEXTS)

@@ -1,8 +1,8 @@
-"""The properties of an Iceberg table that users may set, and those that our writes obey.
+"""The properties of an Iceberg table: those that we set, and those of users that our writers obey.
 
-Users decide how files are compressed, and which bounds they have. Spark lets anyone set values that PyIceberg cannot
-use; they must not end a run. We decide the sizes of files and pages, where they are put, and the code that writes them.
-So nobody can send the rows elsewhere, or let this process load a class, by a property.
+Users decide how files are compressed, and which columns have bounds. Spark lets anyone set values that PyIceberg cannot
+use; these are ignored, so that no run fails. lakeingest decides the sizes of files and pages, where files are put, and
+which code writes them. So nobody can use a property to send rows elsewhere, or to make this process load a class.
 """
 
 import re
@@ -18,7 +18,7 @@ PROPERTIES = {
     "write.merge.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
-    # larger dictionaries do not pay: files without them are smaller, and written in two thirds of the time
+    # with larger dictionaries, files would be larger, and take 1.5 times as long to write
     "write.parquet.dict-size-bytes": str(64 << 10),
 }
 
@@ -28,20 +28,20 @@ _IGNORED = re.compile(
 )
 
 
-def usable(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties for our writers. PyIceberg's default applies for each one that is left out."""
+def obeyed_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a table that our writers obey. For all others PyIceberg's defaults apply."""
     obeyed = {name: value for name, value in properties.items() if not _IGNORED.fullmatch(name)}
     return {name: value for name, value in obeyed.items() if is_usable(name, value)}
 
 
-def kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties, with those set under which no commit of ours deletes a file of the table."""
+def with_files_kept(properties: Mapping[str, str]) -> dict[str, str]:
+    """These properties, with two changed so that no commit of ours deletes a file of the table."""
     return {**properties, "gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 
-def wanted(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:
+def wanted_properties(settings: config.Target, options: TableOptions, comment: str) -> dict[str, str]:
     """The properties that users ask for, and the comment of the source.
 
-    A table's own properties override the common ones.
+    Properties for this table override those for all tables.
     """
     return ({"comment": comment} if comment else {}) | settings.properties | options.properties

@@ -1,4 +1,4 @@
-"""The commit that lets readers see a commit of staging, and everything that becomes visible with it."""
+"""The commit that lets readers see a commit of staging, its position and the form of its table."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
-from lakeingest.lake.iceberg.creation import show
+from lakeingest.lake.iceberg.creation import end_building
 from lakeingest.lake.iceberg.evolution import Form, evolve
 from lakeingest.lake.iceberg.expiry import limits
 from lakeingest.lake.iceberg.history import STATE, assert_unmoved
@@ -18,20 +18,20 @@ from lakeingest.lake.target import Staged
 
 
 def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[str, str]) -> Transaction:
-    """Move main to the audited snapshot, never to "the tip". The table's position property is a copy of its position.
+    """The transaction that moves main to the commit `staged.version`, which was checked; never to "the tip" of staging.
 
-    The table gets this form and these properties. The commit is refused if staging moves meanwhile, for example by a
-    hand-over to another pipeline. Raises as `assert_unmoved`.
+    It gives the table this form and these properties, and stores the commit's position as a property. It is refused if
+    staging moves meanwhile, for example by a hand-over to another pipeline. Raises as `assert_unmoved`.
     """
     assert_unmoved(loaded, staged)
     position = staged.progress.position
-    copy = "" if position is None else json.dumps(position.to_json())
+    position_text = "" if position is None else json.dumps(position.to_json())
     transaction = OneTransaction(loaded)
-    transaction.set_properties({**limits(loaded.properties), POSITION: copy, **properties})
+    transaction.set_properties({**limits(loaded.properties), POSITION: position_text, **properties})
     show_schema(transaction, staged.version)
     evolve(transaction, form)
     if STATE in loaded.properties:
-        show(transaction, staged.progress.table, loaded, staged.version)
+        end_building(transaction, staged.progress.table, loaded, staged.version)
     branches = ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version)
     assert_staging(branches, loaded.metadata).commit()
     return transaction

@@ -1,7 +1,7 @@
 """Recovery: after a loss of files, a table goes back to its newest commit whose files are complete.
 
-Lost changes are merged again from the spool or from the binlog. Until then readers see an older commit, which is exact
-at its recorded position. Only an unpublished table that lost its first files is copied again.
+Lost changes are merged again from the spool or from the binlog. Until then readers may see an older commit, which is
+exact at its stored position. An unpublished table without a complete commit is copied again.
 """
 
 import json
@@ -20,7 +20,7 @@ from pyiceberg.table.update.snapshot import ManageSnapshots
 from sqlalchemy import select, update
 
 from lakeingest.core.schema import TableId
-from lakeingest.lake.iceberg.audit import damaged
+from lakeingest.lake.iceberg.audit import find_damage
 from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, progress_of, tip
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.marks import POSITION
@@ -34,11 +34,15 @@ UNREADABLE = (
 
 
 def newest_whole(loaded: Table) -> Snapshot | None:
-    """Our newest commit whose files are complete: on staging down to main, then among the earlier published ones."""
-    return next((snapshot for snapshot in _older(loaded) if damaged(loaded, snapshot.snapshot_id) is None), None)
+    """Our newest commit whose files are complete: on staging back to main, else among commits that were published.
+
+    None if there is none.
+    """
+    candidates = _candidates(loaded)
+    return next((snapshot for snapshot in candidates if find_damage(loaded, snapshot.snapshot_id) is None), None)
 
 
-def _older(loaded: Table) -> Iterator[Snapshot]:
+def _candidates(loaded: Table) -> Iterator[Snapshot]:
     main = tip(loaded, MAIN)
     for snapshot in ancestors_of(tip(loaded, STAGING), loaded.metadata):
         if is_marked(snapshot):
@@ -51,18 +55,18 @@ def _older(loaded: Table) -> Iterator[Snapshot]:
             yield published
 
 
-def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
-    """Set staging to a commit of ours.
+def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
+    """The transaction that moves staging to a commit of ours, and adds a new commit there.
 
-    Main moves there, too, if its files are damaged and this commit was published before; never to a commit that was
-    not.
+    If files of main are damaged, and this commit was published before, main moves to it, too. Main never moves to a
+    commit that was not published.
     """
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
-    was_seen = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
-    if was_seen and damaged(loaded, tip(loaded, MAIN).snapshot_id) is not None:
-        copy = "" if progress.position is None else json.dumps(progress.position.to_json())
-        transaction.set_properties({POSITION: copy})
+    was_published = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
+    if was_published and find_damage(loaded, tip(loaded, MAIN).snapshot_id) is not None:
+        position_text = "" if progress.position is None else json.dumps(progress.position.to_json())
+        transaction.set_properties({POSITION: position_text})
         branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)
     branches.create_branch(snapshot.snapshot_id, STAGING).commit()
     mark(transaction, progress, snapshot.snapshot_id)
@@ -70,10 +74,11 @@ def back_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 
 
 def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
-    """Point the catalog at the newest readable metadata.json if the file that it names is missing or damaged.
+    """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
 
-    Only committed files count, because others may belong to a writer that was refused: the previous file of the
-    catalog, or an entry in the log of a readable file. Returns the path of the lost file; None if nothing was changed.
+    Only committed files are candidates, because others may be of a writer whose commit was refused. Committed are the
+    previous file that the catalog names, and the files in the log of a readable one. Returns the name of the lost file;
+    None if nothing was changed.
     """
     if not isinstance(catalog, SqlCatalog):
         return None
@@ -85,10 +90,10 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
     with catalog.engine.begin() as connection:
         query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*row)
         lost, previous = connection.execute(query).one_or_none() or (None, None)
-        if lost is None or _read(catalog, lost) is not None:
+        if lost is None or _read_metadata(catalog, lost) is not None:
             return None
-        committed = [*([previous] if previous else []), *_logged(catalog, lost)]
-        newest = next((location for location in committed if _read(catalog, location) is not None), None)
+        committed = [*([previous] if previous else []), *_committed_files(catalog, lost)]
+        newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
         if newest is None:
             return None
         change = update(IcebergTables).where(*row, IcebergTables.metadata_location == lost)
@@ -96,17 +101,17 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
         return str(lost)
 
 
-def _logged(catalog: Catalog, lost: str) -> Iterator[str]:
-    """The entries in the log of the newest readable metadata.json, the newest first."""
+def _committed_files(catalog: Catalog, lost: str) -> Iterator[str]:
+    """The files in the log of the newest readable metadata.json, the newest first."""
     folder = Path(unquote(urlsplit(lost).path)).parent
-    # the files' names begin with a number that grows
+    # the names of the files begin with a number that grows with each commit
     for file in sorted(folder.glob("*.metadata.json"), reverse=True):
-        if (metadata := _read(catalog, file.as_uri())) is not None:
+        if (metadata := _read_metadata(catalog, file.as_uri())) is not None:
             yield from (entry.metadata_file for entry in reversed(metadata.metadata_log))
             return
 
 
-def _read(catalog: Catalog, location: str) -> TableMetadata | None:
+def _read_metadata(catalog: Catalog, location: str) -> TableMetadata | None:
     try:
         io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
         return FromInputFile.table_metadata(io.new_input(location))

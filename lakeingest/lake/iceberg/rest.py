@@ -1,7 +1,7 @@
-"""Iceberg's REST catalog with a time limit for each request: PyIceberg sets none, and would wait for ever.
+"""Iceberg's REST catalog with a time limit for each request. PyIceberg sets none, and would wait for ever.
 
-A request that only reads is repeated a few times, within a second or two. A catalog may give keys for each table's
-folder.
+A request that only reads is repeated a few times within a second or two. A catalog may give credentials ("keys") for
+each table's folder.
 """
 
 import functools
@@ -21,24 +21,24 @@ from lakeingest.core.clocks import NEAR
 from lakeingest.lake.iceberg.expiry import AssertUnreferenced
 
 _SECONDS = (10.0, 60.0)  # to connect, and between two bytes of an answer
-# Each run reads many tables several times. A commit is never sent again: its outcome is looked up.
-_READ_AGAIN = Retry(
-    3,
-    read=1,  # a silent server takes a minute each time
+# Only reads are repeated: each run makes many. For a commit, `commit` looks at the table before it tries again
+_RETRIES = Retry(
+    total=3,
+    read=1,  # a server that does not answer takes a minute each time
     status_forcelist=(429, 500, 502, 503, 504),
     allowed_methods={"GET", "HEAD"},
     backoff_factor=0.2,
     raise_on_status=False,
     respect_retry_after_header=False,
 )
-# Amazon's services, by their names in signatures: they neither rename nor register a table
-_WITHOUT_NAMES = {"glue", "s3tables"}
+# services of Amazon that can neither rename nor register a table, by their names in signatures
+_CANNOT_NAME = {"glue", "s3tables"}
 
 
 class TimedRestCatalog(RestCatalog):
     """PyIceberg's REST catalog with time limits. A request without an answer raises an error of `requests`.
 
-    `ahead` is by how many milliseconds this machine's clock is ahead of the server's; 0 if they are near each other.
+    `ahead` says how many milliseconds this machine's clock is ahead of the server's; 0 if the two are near each other.
     """
 
     ahead = 0
@@ -48,8 +48,8 @@ class TimedRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Commit the updates.
 
-        The protocol cannot assert that nobody added a ref. Instead the commit asserts that each known ref is where it
-        was.
+        The protocol has no AssertUnreferenced: it cannot assert that nobody has added a branch or tag. In its place the
+        commit asserts that each known branch and tag is where it was.
         """
         if any(isinstance(requirement, AssertUnreferenced) for requirement in requirements):
             requirements = tuple(each for each in requirements if not isinstance(each, AssertUnreferenced))
@@ -62,7 +62,7 @@ class TimedRestCatalog(RestCatalog):
         return super().commit_table(table, requirements, updates)  # type: ignore[no-any-return]
 
     def _response_to_table(self, name: tuple[str, ...], answer: TableResponse) -> Table:
-        """A table. The catalog may decide how its store is reached, and the table's own properties may not."""
+        """A table in an answer. The catalog decides how its store is reached; the table's own properties do not."""
         plain = answer.metadata.model_copy(update={"properties": {}})
         table = super()._response_to_table(name, answer.model_copy(update={"metadata": plain}))
         table.metadata = answer.metadata
@@ -71,7 +71,7 @@ class TimedRestCatalog(RestCatalog):
     def _response_to_staged_table(self, name: tuple[str, ...], answer: TableResponse) -> StagedTable:
         """A table that is only prepared, with the keys for its folder.
 
-        PyIceberg would look for the keys by the place of metadata.json, which does not exist yet.
+        PyIceberg would choose the keys by the path of metadata.json, which does not exist yet.
         """
         plain, metadata = answer.metadata.model_copy(update={"properties": {}}), answer.metadata
         staged = super()._response_to_staged_table(name, answer.model_copy(update={"metadata": plain}))
@@ -82,22 +82,22 @@ class TimedRestCatalog(RestCatalog):
     def _create_session(self) -> Session:
         session = super()._create_session()
         for adapter in session.adapters.values():
-            adapter.max_retries = _READ_AGAIN  # type: ignore[attr-defined]
-        session.hooks["response"].append(self._look_at_the_clock)
+            adapter.max_retries = _RETRIES  # type: ignore[attr-defined]
+        session.hooks["response"].append(self._compare_clocks)
         session.request = functools.partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
         return session
 
-    def _look_at_the_clock(self, response: Response, *_: object, **__: object) -> None:
-        """Compare this machine's clock with the server's, which sets the times that a commit does not name."""
+    def _compare_clocks(self, response: Response, *_: object, **__: object) -> None:
+        """Compare this machine's clock with the server's. The server sets the times that a commit does not name."""
         with suppress(KeyError, TypeError, ValueError):
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0
 
 
 def best_way(catalog: Catalog) -> FirstPublishName:
-    """The best way to the first publish, by the requests that the server says it answers."""
+    """The best way to the first publish that the server supports."""
     assert isinstance(catalog, RestCatalog)  # noqa: S101 - its type in pipeline.yml
-    if catalog.properties.get("rest.signing-name") in _WITHOUT_NAMES:
+    if catalog.properties.get("rest.signing-name") in _CANNOT_NAME:
         return "own_name"
     endpoints = catalog._supported_endpoints  # noqa: SLF001 - PyIceberg has no public way
     if Capability.V1_RENAME_TABLE in endpoints:

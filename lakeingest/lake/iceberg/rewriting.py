@@ -1,7 +1,7 @@
-"""Rewriting: old rows get their values in new columns, because version 2 of Iceberg has no defaults.
+"""Rewriting: old rows get their values in new columns, because version 2 of Iceberg has no default values.
 
-Executors write the rows with the future schema, which the table does not have before the commit. So the commit makes
-sure that it gives the columns the same field ids as the files have.
+Executors write the rows with the lifted schema, which the table does not have yet. So the commit first checks that it
+gives the columns the same field ids as the files have.
 """
 
 import pickle
@@ -18,12 +18,12 @@ from lakeingest.core.origins import Origins
 from lakeingest.core.progress import Progress
 from lakeingest.core.schema import TableSchema
 from lakeingest.lake.iceberg.compaction import files_of
-from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows, write_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows, write_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
-from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, begun_again, future
+from lakeingest.lake.iceberg.staged_schema import add_lifted, as_staged, lifted_schema, restarted_schema
 from lakeingest.lake.refusals import stale
 from lakeingest.lake.target import Written
 from lakeingest.rows import constants
@@ -33,38 +33,41 @@ _ROWS = 1_000_000  # a task rewrites files of about as many rows
 
 @dataclass(frozen=True, slots=True)
 class IcebergRewriter:
-    """`lake.target.Rewriter` on some files of one snapshot. `table` has the future schema."""
+    """`lake.target.Rewriter` on some files of one snapshot.
+
+    `table` has the lifted schema. `fills` has for each new column its value in old rows.
+    """
 
     table: TableFiles
     fills: Mapping[str, pa.Scalar]
     files: tuple[FileScanTask, ...]
 
     def rewrite(self) -> Written:
-        """Write the rows. The result are pickled DataFiles, and the field ids that they have."""
+        """Write the rows to new files. Returns pickled DataFiles, and the field ids of their columns."""
         schema = self.table.metadata.schema()
         names = [field.name for field in schema.fields if field.name not in self.fills]
         with storage_errors(self.table.location):
             deletes = {file.file_path: file for task in self.files for file in task.delete_files}
             dead = read_deletes(self.table, deletes.values())
             rows = pa.concat_tables(
-                alive(read_rows(self.table, task.file, names), task.file, dead) for task in self.files
+                drop_deleted(read_rows(self.table, task.file, names), task.file, dead) for task in self.files
             )
             for name, value in self.fills.items():
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
-            return Written(pickle.dumps((_ids(schema), write_rows(self.table, rows))))
+            return Written(pickle.dumps((_field_ids(schema), write_rows(self.table, rows))))
 
 
 def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -> list[IcebergRewriter]:
-    """Rewriters that together write all rows of a snapshot; none where no column has a value to fill in."""
+    """Rewriters that together write all rows of a snapshot; none if no new column has a value for old rows."""
     if not lift.fills:
         return []
     seen = as_staged(loaded, version)
-    new = future(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
+    new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     update = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
-    of_future = TableFiles.of(loaded)
-    table = TableFiles(of_future.metadata.model_copy(update=update), of_future.io)
+    files = TableFiles.of(loaded)
+    table = TableFiles(files.metadata.model_copy(update=update), files.io)
     groups: list[list[FileScanTask]] = []
-    rows = _ROWS
+    rows = _ROWS  # so that the first file begins a group
     for task in seen.scan(snapshot_id=version).plan_files():
         if rows >= _ROWS:
             groups.append([])
@@ -85,17 +88,21 @@ def write_lift(
     *,
     keeps_dropped: bool,
 ) -> None:
-    """Write the marked commit of a lift, with the rewritten files in place of all others."""
+    """Add the marked commit of a lift to the transaction. Rewritten files, if there are any, replace all files.
+
+    Raises StaleWriter if the files have other field ids than the lifted schema, because someone has added a column
+    since.
+    """
     parts = [pickle.loads(written) for written in rewritten]  # noqa: S301 - written by our own executors
-    new = future(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
-    if any(ids != _ids(new) for ids, _ in parts):  # someone has added a column since the files were written
+    new = lifted_schema(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
+    if any(ids != _field_ids(new) for ids, _ in parts):
         raise stale(progress.table)
     added: list[DataFile] = [file for _, files in parts for file in files]
     changes = FileChanges(tuple(added), files_of(loaded, version)) if parts else NO_FILES
     mark(transaction, progress, version, changes, schema=add_lifted(transaction, new))
 
 
-def write_beginning(
+def write_start_over(
     transaction: Transaction,
     loaded: Table,
     version: int,
@@ -105,11 +112,11 @@ def write_beginning(
     *,
     keeps_dropped: bool,
 ) -> None:
-    """Write a marked commit without any row. Rows of later commits have this definition."""
-    new = begun_again(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
-    all_files = FileChanges(gone=files_of(loaded, version))
+    """Add a marked commit without any row to the transaction. Later commits have the columns of `schema`."""
+    new = restarted_schema(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
+    all_files = FileChanges(removed=files_of(loaded, version))
     mark(transaction, progress, version, all_files, schema=add_lifted(transaction, new))
 
 
-def _ids(schema: Schema) -> tuple[int, ...]:
+def _field_ids(schema: Schema) -> tuple[int, ...]:
     return tuple(field.field_id for field in schema.fields)

@@ -1,6 +1,6 @@
 """Rollbacks of Iceberg tables: one commit restores main, and the columns, partition fields and folder of the table.
 
-Files and snapshots of others are not deleted: queries may read them, and they expire like all others.
+Files and snapshots of others are not deleted, because queries may read them. These snapshots expire as all others do.
 """
 
 import copy
@@ -20,7 +20,7 @@ from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.history import MAIN, is_marked, lineage, progress_of, resume_point, tip
 from lakeingest.lake.iceberg.leftovers import path_of
 from lakeingest.lake.iceberg.marks import assert_staging
-from lakeingest.lake.iceberg.shape import LOCATION, assert_ours, assert_whole
+from lakeingest.lake.iceberg.shape import LOCATION, assert_not_rewritten, assert_ours
 from lakeingest.lake.iceberg.staged_schema import schema_of, show_schema
 from lakeingest.lake.iceberg.target import IcebergTarget
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -36,32 +36,32 @@ class IcebergRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """The changes of others, by the table's metadata alone."""
+        """The rollback of changes by others; None if there are none. Only the table's metadata is read."""
         with self._target.storage_errors():
-            loaded = self._look(table) if self._target.exists() else None
-            return None if loaded is None else what_is_foreign(table, loaded, self._is_ours)
+            loaded = self._find(table) if self._target.exists() else None
+            return None if loaded is None else find_rollback(table, loaded, self._is_our_place)
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Take the changes back in one commit, which asserts that main has not moved since they were found."""
+        """Do the rollback in one commit, which asserts that main and staging do not move meanwhile."""
         with self._target.storage_errors():
-            if (loaded := self._look(table)) is None:
+            if (loaded := self._find(table)) is None:
                 raise stale(table)
-            build = functools.partial(rolled_back, table, wanted=wanted, is_ours=self._is_ours)
-            commit(table, build(loaded), functools.partial(self._look, table), build)
+            build = functools.partial(rollback_commit, table, wanted=wanted, is_ours=self._is_our_place)
+            commit(table, build(loaded), functools.partial(self._find, table), build)
 
-    def _is_ours(self, table: TableId, location: str) -> bool:
+    def _is_our_place(self, table: TableId, location: str) -> bool:
         return self._target._entries.is_our_place(table, location)  # noqa: SLF001 - of the same package
 
-    def _look(self, table: TableId) -> Table | None:
-        """The table as others left it."""
-        return self._target._entries.look(table)  # noqa: SLF001 - of the same package
+    def _find(self, table: TableId) -> Table | None:
+        """The table, even if others have changed it."""
+        return self._target._entries.find_changed(table)  # noqa: SLF001 - of the same package
 
 
-def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
-    """The changes by others that a rollback takes back; None if there are none. Raises ForeignWrite if it cannot.
+def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
+    """The rollback of changes by others; None if there are none. Raises ForeignWrite if no rollback can undo them.
 
-    `is_ours` tells whether a folder is one in which we make the table's copy. It is needed because a person who moves
-    the table can also change the property that says where it was made.
+    `is_ours` says whether we would make the table's copy in a folder. It is needed because a person who moves the table
+    can also change the property that says where the table was made.
     """
     if (error := _refusal(table, loaded)) is None:
         return None
@@ -72,39 +72,39 @@ def what_is_foreign(table: TableId, loaded: Table, is_ours: Callable[[TableId, s
             " it to copy it again"
         ) from error
     rollback = Rollback(
-        f"snapshot {ours.snapshot_id}",
-        ours.snapshot_id,
-        tuple(f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign(loaded, ours)),
-        tuple(_altered(table, loaded, ours, is_ours)),
+        shows=f"snapshot {ours.snapshot_id}",
+        version=ours.snapshot_id,
+        drops=tuple(f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign_snapshots(loaded, ours)),
+        restores=tuple(_changed_parts(table, loaded, ours, is_ours)),
     )
-    after = copy.copy(loaded)  # the table as it would be: the rollback must remove every reason to refuse it
-    after.metadata = rolled_back(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata
+    after = copy.copy(loaded)  # the table after the rollback, which must remove every reason to refuse the table
+    after.metadata = rollback_commit(table, loaded, wanted=rollback, is_ours=is_ours).table_metadata
     if (remaining := _refusal(table, after)) is not None:
         raise ForeignWrite(f"{table}: it cannot be rolled back: {remaining}") from remaining
     return rollback
 
 
-def rolled_back(
+def rollback_commit(
     table: TableId, loaded: Table, *, wanted: Rollback, is_ours: Callable[[TableId, str], bool]
 ) -> Transaction:
-    """Move main to our commit, and restore the schema, partitions, folder and position of the table. Staging stays.
+    """The transaction that moves main to our commit, and restores the table's columns, partitions, folder and position.
 
-    Raises StaleWriter where main has moved. The commit is refused if staging moves meanwhile, for example by a
-    hand-over to another pipeline.
+    Staging stays where it is; if it moves meanwhile, for example by a hand-over to another pipeline, the commit is
+    refused. Raises StaleWriter if main has commits that `wanted` does not name.
     """
     metadata, ours = loaded.metadata, loaded.metadata.snapshot_by_id(wanted.version)
     if ours is None:
         raise stale(table)
-    foreign = {f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign(loaded, ours)}
+    foreign = {f"snapshot {snapshot.snapshot_id}" for snapshot in _foreign_snapshots(loaded, ours)}
     if not foreign <= set(wanted.drops):
         raise stale(table)
     position = progress_of(table, ours).position
     transaction = OneTransaction(loaded)
     transaction.set_properties({POSITION: "" if position is None else json.dumps(position.to_json())})
     show_schema(transaction, ours.snapshot_id)
-    if (plain := _unpartitioned(metadata)) not in {None, metadata.default_spec_id}:
-        transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": plain}),), ())  # noqa: SLF001
-    if (made_in := _moved_from(table, loaded, is_ours)) is not None:
+    if (unpartitioned_spec := _unpartitioned_spec(metadata)) not in {None, metadata.default_spec_id}:
+        transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": unpartitioned_spec}),), ())  # noqa: SLF001
+    if (made_in := _original_folder(table, loaded, is_ours)) is not None:
         transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001
     branches = ManageSnapshots(transaction=transaction)
     branches.set_current_snapshot(snapshot_id=ours.snapshot_id)
@@ -113,29 +113,32 @@ def rolled_back(
 
 
 def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
-    """The reason why no run can go on with the table, because of someone else; None if there is none."""
+    """The reason why no run can continue with a table that someone else changed; None if there is none."""
     try:
         assert_ours(table, loaded)
         if (staged := resume_point(table, loaded)) is not None:
-            assert_whole(table, loaded, staged.version)
+            assert_not_rewritten(table, loaded, staged.version)
     except ForeignWrite as error:
         return error
     return None
 
 
 def _last_published(loaded: Table) -> Snapshot | None:
-    """Our last commit that main was at: by the table's log, or the first one below commits of others."""
+    """Our last commit that main was at; None if it is gone.
+
+    The log of main names such commits. The newest of ours in main's history is one, too, even if the log has lost it.
+    """
     metadata = loaded.metadata
     logged = (metadata.snapshot_by_id(entry.snapshot_id) for entry in metadata.snapshot_log)
-    seen = [snapshot for snapshot in logged if snapshot is not None and is_marked(snapshot)]
+    published = [snapshot for snapshot in logged if snapshot is not None and is_marked(snapshot)]
     below = next((snapshot for snapshot, _ in lineage(loaded, tip(loaded, MAIN)) if is_marked(snapshot)), None)
     if below is not None and metadata.snapshot_by_id(below.snapshot_id) is not None:
-        seen.append(below)
-    return max(seen, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
+        published.append(below)
+    return max(published, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
 
 
-def _foreign(loaded: Table, ours: Snapshot) -> list[Snapshot]:
-    """The snapshots of others on main above a commit of ours, the newest first."""
+def _foreign_snapshots(loaded: Table, ours: Snapshot) -> list[Snapshot]:
+    """The snapshots of others on main after our commit, the newest first."""
     foreign = []
     for snapshot, _ in lineage(loaded, tip(loaded, MAIN)):
         if is_marked(snapshot) or snapshot.snapshot_id == ours.snapshot_id:
@@ -144,25 +147,30 @@ def _foreign(loaded: Table, ours: Snapshot) -> list[Snapshot]:
     return foreign
 
 
-def _altered(table: TableId, loaded: Table, ours: Snapshot, is_ours: Callable[[TableId, str], bool]) -> Iterator[str]:
-    """The other parts of the table that differ from their state at our commit."""
+def _changed_parts(
+    table: TableId, loaded: Table, ours: Snapshot, is_ours: Callable[[TableId, str], bool]
+) -> Iterator[str]:
+    """The names of the table's parts, other than main, that are not as they were at our commit."""
     if schema_of(loaded.metadata, ours.snapshot_id) != loaded.metadata.current_schema_id:
         yield "columns"
     if not loaded.metadata.spec().is_unpartitioned():
         yield "partitions"
-    if _moved_from(table, loaded, is_ours) is not None:
+    if _original_folder(table, loaded, is_ours) is not None:
         yield "folder"
 
 
-def _unpartitioned(metadata: TableMetadata) -> int | None:
-    """The id of the partition spec without fields, with which we made the table."""
+def _unpartitioned_spec(metadata: TableMetadata) -> int | None:
+    """The id of the partition spec without fields, which we made the table with; None if it was removed."""
     if metadata.spec().is_unpartitioned():
         return metadata.default_spec_id
     return next((spec.spec_id for spec in metadata.partition_specs if spec.is_unpartitioned()), None)
 
 
-def _moved_from(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> str | None:
-    """The folder in which we made the table, if it was moved; None if it was not, or if we never use that folder."""
+def _original_folder(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> str | None:
+    """The folder in which we made the table, if someone has moved it; None if it was not moved.
+
+    None also if we would never make the table in that folder: someone has changed the property that names it.
+    """
     made_in = loaded.properties.get(LOCATION, loaded.metadata.location)
     is_moved = path_of(made_in).rstrip("/") != path_of(loaded.metadata.location).rstrip("/")
     return made_in if is_moved and is_ours(table, made_in) else None

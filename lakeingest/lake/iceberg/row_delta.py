@@ -1,7 +1,7 @@
-"""An Iceberg commit that adds files of rows and of deletes and removes files; PyIceberg has only parts of this.
+"""An Iceberg commit that adds files of rows and of deletes, and removes files. PyIceberg has only parts of this.
 
-Source: Iceberg's table specification, "Manifests" and "Snapshots". It extends PyIceberg's appending snapshot: deletes
-go into a separate kind of manifest, and a manifest with removed files is written again.
+Source: Iceberg's table specification, "Manifests" and "Snapshots". The commit extends PyIceberg's appending snapshot.
+New deletes go into a manifest of deletes, and a manifest with removed files is written again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,18 +32,18 @@ from pyiceberg.typedef import EMPTY_DICT
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """The files, of rows and of deletes, that a commit adds and removes."""
+    """The files, of rows and of deletes, that a commit adds, and those that it removes."""
 
     added: tuple[DataFile, ...] = ()
-    gone: tuple[DataFile, ...] = ()
+    removed: tuple[DataFile, ...] = ()
 
 
 NO_FILES = FileChanges()
-FOR_EVER = (1 << 63) - 1  # milliseconds: no retention setting of the table removes the branch
+FOR_EVER = (1 << 63) - 1  # milliseconds: the branch is not removed by a retention setting of the table
 
 
-def by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
-    """The files of rows, and the files of deletes."""
+def split_by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile]]:
+    """The files of rows, and the files of deletes, among these files."""
     rows = [file for file in files if file.content is DataFileContent.DATA]
     return rows, [file for file in files if file.content is not DataFileContent.DATA]
 
@@ -51,22 +51,22 @@ def by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[DataFile
 class RowDelta(_FastAppendFiles):
     """A snapshot on a branch that adds and removes files at once.
 
-    It is refused if someone changed the columns or the partitions that its files were written for.
+    It is refused if someone has changed the columns or the partitions, for which its files were written.
     """
 
     def __init__(
         self, transaction: Transaction, io: FileIO, branch: str, properties: Mapping[str, str], changes: FileChanges
     ) -> None:
-        rows, deletes = by_content(changes.added)
-        kind = Operation.OVERWRITE if changes.gone or deletes else Operation.APPEND
+        rows, deletes = split_by_content(changes.added)
+        kind = Operation.OVERWRITE if changes.removed or deletes else Operation.APPEND
         super().__init__(kind, transaction, io, snapshot_properties=dict(properties), branch=branch)
         self._added_data_files = rows
         self._deletes = deletes
-        self._gone = {file.file_path: file for file in changes.gone}
+        self._removed = {file.file_path: file for file in changes.removed}
 
     def _commit(self) -> UpdatesAndRequirements:
         updates, requirements = super()._commit()
-        lasting = [
+        kept_for_ever = [
             update.model_copy(update={"max_ref_age_ms": FOR_EVER})
             if isinstance(update, SetSnapshotRefUpdate)
             else update
@@ -77,7 +77,7 @@ class RowDelta(_FastAppendFiles):
             AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),  # type: ignore[call-arg]
             AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),  # type: ignore[call-arg]
         )
-        return tuple(lasting), (*requirements, *shape)
+        return tuple(kept_for_ever), (*requirements, *shape)
 
     def _manifests(self) -> list[ManifestFile]:
         added = (
@@ -88,24 +88,24 @@ class RowDelta(_FastAppendFiles):
 
     def _existing_manifests(self) -> list[ManifestFile]:
         manifests = super()._existing_manifests()
-        if not self._gone:
+        if not self._removed:
             return manifests
-        return [remaining for manifest in manifests for remaining in self._without_gone(manifest)]
+        return [remaining for manifest in manifests for remaining in self._without_removed(manifest)]
 
-    def _without_gone(self, manifest: ManifestFile) -> list[ManifestFile]:
-        """The manifest unchanged, or a new one in which the removed files are marked as deleted."""
+    def _without_removed(self, manifest: ManifestFile) -> list[ManifestFile]:
+        """The manifest itself if it has none of the removed files, else a new one in which they are deleted entries."""
         entries = manifest.fetch_manifest_entry(self._io)
-        if not any(entry.data_file.file_path in self._gone for entry in entries):
+        if not any(entry.data_file.file_path in self._removed for entry in entries):
             return [manifest]
         for entry in entries:
-            is_gone = entry.data_file.file_path in self._gone
-            entry.status = ManifestEntryStatus.DELETED if is_gone else ManifestEntryStatus.EXISTING
-            if is_gone:
+            is_removed = entry.data_file.file_path in self._removed
+            entry.status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
+            if is_removed:
                 entry.snapshot_id = self._snapshot_id
         return self._manifest(manifest.content, entries)
 
     def _manifest(self, content: ManifestContent, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
-        """A manifest with these entries; an empty list if it would have none."""
+        """A list with a new manifest of these entries; an empty list if there are no entries."""
         listed = list(entries)
         if not listed:
             return []
@@ -119,7 +119,7 @@ class RowDelta(_FastAppendFiles):
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         added, deleted = self._added_data_files, self._deleted_data_files
         # PyIceberg's summary counts the files in these two attributes
-        self._added_data_files, self._deleted_data_files = [*added, *self._deletes], set(self._gone.values())
+        self._added_data_files, self._deleted_data_files = [*added, *self._deletes], set(self._removed.values())
         try:
             return super()._summary(snapshot_properties)
         finally:

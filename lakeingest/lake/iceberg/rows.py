@@ -1,4 +1,4 @@
-"""Columns of the rows of a snapshot, read from data files on executors."""
+"""Readers, on executors, of columns of the rows of a snapshot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyiceberg.table import FileScanTask, Table
 
-from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.merger import files_with
 from lakeingest.lake.iceberg.metadata import TableFiles
@@ -29,14 +29,17 @@ class IcebergRows:
             deletes = {file.file_path: file for task in self.files for file in task.delete_files}
             dead = read_deletes(self.table, deletes.values())
             return pa.concat_tables(
-                alive(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
+                drop_deleted(read_rows(self.table, task.file, self.names), task.file, dead) for task in self.files
             )
 
 
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
-    """Readers that together read all files of a snapshot that may have values of the first column within the bounds."""
+    """Readers of all files of a snapshot that may have values of the first column within the bounds.
+
+    If `bounds` is None, they read all files.
+    """
     groups: list[list[FileScanTask]] = []
-    rows = _ROWS
+    rows = _ROWS  # so that the first file begins a group
     for task in files_with(loaded, version, names[0], bounds):
         if rows >= _ROWS:
             groups.append([])

@@ -1,8 +1,8 @@
-"""The shape of an Iceberg copy: whether someone else changed its columns, its partitions or its folder.
+"""The shape of an Iceberg copy: its columns, its partitions and its folder, which nobody else may change.
 
-Columns are compared by field id, name and type. An optional column may not become required, because the source may have
-a NULL in it. The order and comments of columns, sort orders, properties, tags and statistics are ignored: they change
-no row.
+Columns are compared by field id, name and type. An optional column must not become required, because the source can
+have a NULL in it. The order and the comments of columns, sort orders, properties, tags and statistics are not compared:
+they change no row.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,18 +25,18 @@ LOCATION = "lakeingest.location"  # property of a table: the folder in which we 
 
 
 def assert_copy(table: TableId, loaded: Table) -> None:
-    """Raises NotOurTable when the loaded table is no copy of this source table."""
+    """Raises NotOurTable if the loaded table is no copy of this source table."""
     if loaded.properties.get(OWNER) != str(table):
         raise not_ours(".".join(loaded.name()), table)
 
 
 def assert_ours(table: TableId, loaded: Table) -> None:
-    """Raises an error if the table is not ours, or someone else changed its shape.
+    """Raises an error if the table is no copy of ours, or someone else has changed its shape.
 
     Raises:
         NotOurTable: it is no copy of the source table.
-        UnsupportedTable: someone else altered its version of the format.
-        ForeignWrite: someone else changed its columns or its folder, or divided it into partitions.
+        UnsupportedTable: someone else has raised its version of Iceberg's format.
+        ForeignWrite: someone else has changed its columns or its folder, or divided it into partitions.
 
     """
     assert_copy(table, loaded)
@@ -46,37 +46,38 @@ def assert_ours(table: TableId, loaded: Table) -> None:
             f"{table}: someone altered its copy to version {metadata.format_version} of Iceberg's format, and only"
             f" version {VERSION} can be written; drop the copy, it must be made again"
         )
-    ours = _made_with(metadata)
-    differences = sorted(changes(ours, metadata.schema()))
+    ours = _expected_schema(metadata)
+    differences = sorted(schema_differences(ours, metadata.schema()))
     if differences:
-        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(differences)}; {_undo(table)}")
+        raise ForeignWrite(f"{table}: someone else changed its columns: {', '.join(differences)}; {_way_out(table)}")
     if not metadata.spec().is_unpartitioned():
         fields = ", ".join(field.name for field in metadata.spec().fields)
-        raise ForeignWrite(f"{table}: someone else divided it into partitions: {fields}; {_undo(table)}")
-    made_in = loaded.properties.get(LOCATION, metadata.location)  # copies of an earlier version do not say it
+        raise ForeignWrite(f"{table}: someone else divided it into partitions: {fields}; {_way_out(table)}")
+    made_in = loaded.properties.get(LOCATION, metadata.location)  # an earlier version set no such property
     if path_of(made_in).rstrip("/") != path_of(metadata.location).rstrip("/"):
         raise ForeignWrite(
-            f"{table}: someone else changed its folder to {metadata.location} from {made_in}; {_undo(table)}"
+            f"{table}: someone else changed its folder to {metadata.location} from {made_in}; {_way_out(table)}"
         )
 
 
-def assert_whole(table: TableId, loaded: Table, version: int) -> None:
-    """Raises ForeignWrite when someone else rewrote, in another shape, a snapshot that we need.
+def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
+    """Raises ForeignWrite if someone else has rewritten a snapshot that we need, in another shape.
 
-    These are the snapshot that readers see and the base of the next commit. Someone may have rewritten it into
-    partitions, which our files of deletes do not have, or while a column was missing, so that its values are lost.
+    We need the snapshot that readers see, and the snapshot `version`, which the next commit builds on. If they were
+    rewritten while a column was missing, its values are lost. If they were rewritten into partitions, our files of
+    deletes do not apply, because they have no partition.
     """
     metadata = loaded.metadata
-    ours = _made_with(metadata)
-    for snapshot, metadata_then in lineage(loaded, tip(loaded, MAIN)):
+    ours = _expected_schema(metadata)
+    for snapshot, old_metadata in lineage(loaded, tip(loaded, MAIN)):
         if is_marked(snapshot):
             break
-        schemas = {schema.schema_id: schema for schema in metadata_then.schemas}
-        schema = schemas.get(metadata_then.current_schema_id if snapshot.schema_id is None else snapshot.schema_id)
-        if snapshot.parent_snapshot_id is not None and (schema is None or not _keeps(schema, ours)):
+        schemas = {schema.schema_id: schema for schema in old_metadata.schemas}
+        schema = schemas.get(old_metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id)
+        if snapshot.parent_snapshot_id is not None and (schema is None or not _has_all_columns(schema, ours)):
             raise ForeignWrite(
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
-                f" which may have lost values; {_undo(table)}"
+                f" which may have lost values; {_way_out(table)}"
             )
     built_on = metadata.snapshot_by_id(version)
     if len(metadata.partition_specs) == 1 or built_on is None:
@@ -86,44 +87,44 @@ def assert_whole(table: TableId, loaded: Table, version: int) -> None:
         if has_files and manifest.partition_spec_id != metadata.default_spec_id:
             raise ForeignWrite(
                 f"{table}: someone else rewrote its files into partitions; call rewrite_data_files with rewrite-all,"
-                f" or {_undo(table)}"
+                f" or {_way_out(table)}"
             )
 
 
-def _undo(table: TableId) -> str:
+def _way_out(table: TableId) -> str:
     return f"`lakeingest rollback {table}` takes that back"
 
 
-def _made_with(metadata: TableMetadata) -> Schema:
-    """The schema that readers should see: the one with which we made the commit that main shows.
+def _expected_schema(metadata: TableMetadata) -> Schema:
+    """The schema that readers should see: that of our newest commit in the history of main.
 
-    If someone rolled main back over a schema change of the source, it is the current schema, which a later commit of
-    ours has. If others expired the commit that main shows, it is the schema of our last commit before it. If they
-    expired all of our commits, it is the oldest schema.
+    If someone has rolled main back to before a schema change of the source, it is the current schema, which a later
+    commit of ours has. If others have expired our commits in main's history, it is the schema of our last commit before
+    main. If they have expired all our commits, it is the oldest schema.
     """
     schemas = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)
-    shown = 0 if main is None else main.sequence_number or 0
+    main_number = 0 if main is None else main.sequence_number or 0
     ours = [snapshot for snapshot in metadata.snapshots if is_marked(snapshot) and snapshot.schema_id in schemas]
     ours.sort(key=lambda snapshot: snapshot.sequence_number or 0)
-    later = {snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) > shown}
+    later = {snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) > main_number}
     if metadata.current_schema_id in later:
         return metadata.schema()
     below_main = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
     ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in below_main]
-    ids = ids or [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= shown]
+    ids = ids or [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
     return schemas[ids[-1] if ids and ids[-1] is not None else min(schemas)]
 
 
-def _keeps(schema: Schema, ours: Schema) -> bool:
-    """Whether the schema has all columns that the table was made with, of the same types, under any name."""
+def _has_all_columns(schema: Schema, ours: Schema) -> bool:
+    """Whether a schema has all columns of our schema, by field id and type. Their names do not matter."""
     types = {field.field_id: field.field_type for field in schema.fields}
     return all(types.get(field.field_id) == field.field_type for field in ours.fields)
 
 
-def changes(ours: Schema, present: Schema) -> Iterator[str]:
-    """The differences between the schema that we made and the present one, in words."""
-    our_fields, present_fields = _by_id(ours), _by_id(present)
+def schema_differences(ours: Schema, present: Schema) -> Iterator[str]:
+    """The differences between our schema and the present one, in words."""
+    our_fields, present_fields = _fields_by_id(ours), _fields_by_id(present)
     for number in our_fields.keys() | present_fields.keys():
         old, new = our_fields.get(number), present_fields.get(number)
         if new is None:
@@ -139,5 +140,5 @@ def changes(ours: Schema, present: Schema) -> Iterator[str]:
             yield f"{old.name} is required now"
 
 
-def _by_id(schema: Schema) -> Mapping[int, NestedField]:
+def _fields_by_id(schema: Schema) -> Mapping[int, NestedField]:
     return {field.field_id: field for field in schema.fields}

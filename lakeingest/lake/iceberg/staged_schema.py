@@ -1,8 +1,8 @@
-"""The schema of staging, which may be ahead of the one that readers of main see.
+"""The schema of staging, which differs from the schema that readers see between a lift and its publish.
 
-Iceberg's current schema belongs to the table, not to a branch. So the schema of a lifted copy is only added to the
-table. For a staging commit it becomes current within the commit's transaction: the commit names it, and its files have
-its field ids. It stays current from the commit on that moves main.
+Iceberg's current schema belongs to the table, not to a branch. So a lift only adds its schema to the table. In the
+transaction of each staging commit this schema is the current one for a moment: so the commit names it, and its files
+have its field ids. The commit that moves main makes it the current one for readers.
 """
 
 import copy
@@ -20,29 +20,30 @@ from lakeingest.core.lift import Lift
 from lakeingest.core.origins import Origins
 from lakeingest.core.schema import Kind, TableSchema
 from lakeingest.lake.iceberg.history import is_marked
-from lakeingest.lake.iceberg.shape import changes
+from lakeingest.lake.iceberg.shape import schema_differences
 from lakeingest.lake.iceberg.types import iceberg_type
 
-NEWEST = -1  # stands for the schema that was added last
+NEWEST = -1  # in an update: the schema that was added last
 
 
 def schema_of(metadata: TableMetadata, version: int) -> int:
-    """The id of the schema with which commits on this snapshot are made.
+    """The id of the schema that commits on this snapshot have.
 
-    It is the schema of our commit, also if that is below a compaction by others, who may have had another schema then.
-    The current schema is used instead if it has the same columns; comments may differ, and columns may be optional.
+    It is the schema of our newest commit in the snapshot's history. A compaction by others does not count, because it
+    may have another schema. If the current schema has the same columns, that is returned: it may have newer comments,
+    and optional columns in place of required ones.
     """
     snapshot = metadata.snapshot_by_id(version)
     ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
     number = None if ours is None else ours.schema_id
-    own = next((schema for schema in metadata.schemas if schema.schema_id == number), None)
-    if own is None or not any(changes(own, metadata.schema())):
+    our_schema = next((schema for schema in metadata.schemas if schema.schema_id == number), None)
+    if our_schema is None or not any(schema_differences(our_schema, metadata.schema())):
         return metadata.current_schema_id
-    return own.schema_id
+    return our_schema.schema_id
 
 
 def as_staged(loaded: Table, version: int) -> Table:
-    """The table as commits on this snapshot see it: its schema is the current one. Never commit this table."""
+    """The table as commits on this snapshot need it: with their schema as the current one. It must not be committed."""
     schema = schema_of(loaded.metadata, version)
     if schema == loaded.metadata.current_schema_id:
         return loaded
@@ -52,8 +53,8 @@ def as_staged(loaded: Table, version: int) -> Table:
 
 
 @contextmanager
-def under(transaction: Transaction, schema: int) -> Iterator[None]:
-    """Make this schema the current one within the block, so that its commits have it."""
+def temporary_schema(transaction: Transaction, schema: int) -> Iterator[None]:
+    """Make this schema the current one in the block, so that snapshots which are made there have it."""
     current = transaction.table_metadata.current_schema_id
     _set_current(transaction, schema)
     yield
@@ -61,19 +62,19 @@ def under(transaction: Transaction, schema: int) -> Iterator[None]:
 
 
 def show_schema(transaction: Transaction, version: int) -> None:
-    """Let readers see the schema of this snapshot from this commit on."""
+    """Let this transaction make the schema of a snapshot the one that readers see."""
     _set_current(transaction, schema_of(transaction.table_metadata, version))
 
 
-def future(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: bool) -> Schema:
-    """The schema of rows that are lifted from this snapshot."""
+def lifted_schema(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dropped: bool) -> Schema:
+    """The schema that a lift gives to the rows of this snapshot."""
     old = next(schema for schema in metadata.schemas if schema.schema_id == schema_of(metadata, version))
     following = max(schema.schema_id for schema in metadata.schemas) + 1
-    return lifted(old, lift, metadata.last_column_id, following, keeps_dropped=keeps_dropped)
+    return lift_schema(old, lift, metadata.last_column_id, following, keeps_dropped=keeps_dropped)
 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
-    """Add a schema to the table, unless it has it. Returns its id, for `under`."""
+    """Add a schema to the table, unless the table has it. Returns its id for `temporary_schema`."""
     existing = next((schema.schema_id for schema in transaction.table_metadata.schemas if schema == new), None)
     if existing is not None:
         return existing
@@ -81,11 +82,11 @@ def add_lifted(transaction: Transaction, new: Schema) -> int:
     return NEWEST
 
 
-def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keeps_dropped: bool = True) -> Schema:
-    """The schema after a lift. A column that exists before and after it keeps its field id, whatever its name is now.
+def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keeps_dropped: bool = True) -> Schema:
+    """The schema after a lift. A column keeps its field id, even if it is renamed; a new column gets a new field id.
 
-    A dropped column goes. With `keeps_dropped` it stays for readers, as a new field that is NULL in all rows, until its
-    name is used again.
+    A dropped column is removed; with `keeps_dropped` it stays for readers as a new field, which is NULL in all rows,
+    until its name is used again.
     """
     ids = _Ids(last_column_id)
     origins = {name: origin or "" for name, origin in zip(lift.after.names, lift.origins, strict=True)}
@@ -95,7 +96,7 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keep
         is_required = column.name in lift.after.key or not column.nullable
         if origin:
             field = old.find_field(origin)
-            # the field id of a list's elements stays, too
+            # for a list the old type, which has the field id of the elements
             kind = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
             required = field.required and is_required
             fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
@@ -104,21 +105,22 @@ def lifted(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *, keep
     copied, taken = {column.name for column in lift.before.lake_columns}, {field.name.lower() for field in fields}
     for field in old.fields:
         if field.name.lower() not in taken and field.name not in copied:
-            fields.append(field)  # an older dropped column
+            fields.append(field)  # a column that an earlier lift dropped and kept for readers
         elif keeps_dropped and field.name.lower() not in taken and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     key = [field.field_id for field in fields if field.name in lift.after.key]
     return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
 
 
-def begun_again(
+def restarted_schema(
     metadata: TableMetadata, version: int, schema: TableSchema, origins: Origins | None, *, keeps_dropped: bool
 ) -> Schema:
-    """The schema of rows that are all read again after this snapshot.
+    """The schema of a copy that is started over on this snapshot, so that all its rows are read again.
 
-    A column of the same origin and type stays the same. Without `origins`, the origin of a column is its name. An
-    optional column that is part of the key now becomes a new one, because the columns of a key are required and older
-    rows may have NULL. A column that the source does not have any more goes, or with `keeps_dropped` is NULL.
+    A column keeps its field id if its origin has the same type. Without `origins`, a column's origin is the column of
+    the same name. An optional column that is now in the key becomes a new field, because key columns are required and
+    older rows may have NULL. A column that the source no longer has is removed, or with `keeps_dropped` stays and is
+    NULL.
     """
     old = next(candidate for candidate in metadata.schemas if candidate.schema_id == schema_of(metadata, version))
     ids, old_fields = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
@@ -142,7 +144,7 @@ def begun_again(
 
 
 class _Ids:
-    """The field ids of new fields, and of the elements of their lists."""
+    """Gives field ids to new fields, and to the elements of those that are lists."""
 
     def __init__(self, last: int) -> None:
         self._last = last

@@ -1,8 +1,8 @@
 """Spark's MERGE INTO on a branch of its own, which begins at the commit that the run knows.
 
-Nobody else writes to that branch, so the statement neither meets nor overwrites another commit. Its snapshot carries
-the marks of a commit of ours. Executors write the changes to files that belong to no snapshot. Spark reads them through
-Python, which reaches every store that they can be in.
+Nobody else writes to that branch, so the statement can neither meet nor overwrite another commit. Its snapshot carries
+the progress, like any marked commit. Executors write the changes to files that belong to no snapshot. Spark reads these
+files through Python, which can access every store that they can be in.
 """
 
 import re
@@ -29,14 +29,14 @@ from lakeingest.lake.merge_into import merge_into
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_BATCH = 32 << 20  # so many bytes of rows Python hands to the JVM at once
+_BATCH = 32 << 20  # Python hands about so many bytes of rows at once to the JVM
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesFile:
-    """A file with changes of a merge, each key once: the columns of the table, and DELETED.
+    """A file with changes of a merge, at most one for each key. It has the columns of the table, and DELETED.
 
-    `ends` are the least and the greatest value of the key's first column if that is an integer.
+    `ends` are the least and the greatest value of the key's first column; None if that is no integer.
     """
 
     path: str
@@ -45,10 +45,7 @@ class ChangesFile:
 
 
 def write_changes(table: TableFiles, key: tuple[str, ...], rows: pa.Table) -> list[ChangesFile]:
-    """Write the changes to a new file, if there are any.
-
-    Its values have the types of the table, like those of data files.
-    """
+    """Write the changes to a new file, with the types of the table; no file if there are no changes."""
     if not rows.num_rows:
         return []
     metadata = table.metadata
@@ -72,29 +69,32 @@ def merge_on_branch(
     files: Sequence[ChangesFile],
     marks: Mapping[str, str],
 ) -> None:
-    """Make the branch in the table of this name, and merge the changes there, in one commit with these marks."""
+    """Make the branch in the table of this name, at the snapshot `version`, and merge the changes there.
+
+    The merge is one commit, which has the properties `marks`.
+    """
     spark.sql(f"ALTER TABLE {name} CREATE BRANCH {quote(branch)} AS OF VERSION {version}")
     target, view = f"{name}.{quote(f'branch_{branch}')}", f"{branch}_changes"
     names = [field.name for field in table.metadata.schema().fields]
-    _changes(spark, target, table, files).createOrReplaceTempView(view)
+    _read_changes(spark, target, table, files).createOrReplaceTempView(view)
     try:
-        _Statement(spark, merge_into(target, view, names, files[0].key, within=_within(files))).run(marks)
+        _Statement(spark, merge_into(target, view, names, files[0].key, within=_range_condition(files))).run(marks)
     finally:
         spark.catalog.dropTempView(view)
 
 
-def _within(files: Sequence[ChangesFile]) -> str:
-    """The condition that each row with a changed key meets; '' where the key is no integer."""
+def _range_condition(files: Sequence[ChangesFile]) -> str:
+    """A condition that each row with a changed key meets; '' if the key's first column is no integer."""
     ends = [file.ends for file in files if file.ends is not None]
     if len(ends) < len(files):
         return ""
     return f"t.{quote(files[0].key[0])} BETWEEN {min(least for least, _ in ends)} AND {max(most for _, most in ends)}"
 
 
-def _changes(spark: "SparkSession", target: str, table: TableFiles, files: Sequence[ChangesFile]) -> "DataFrame":
-    """The rows of the files, with Spark's types of the target.
+def _read_changes(spark: "SparkSession", target: str, table: TableFiles, files: Sequence[ChangesFile]) -> "DataFrame":
+    """The rows of these files, with Spark's types of the target.
 
-    Each column may be null, because deleted rows have nulls.
+    Each column may be NULL, because changes that delete a row have NULLs.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BooleanType, StructField, StructType
@@ -103,19 +103,19 @@ def _changes(spark: "SparkSession", target: str, table: TableFiles, files: Seque
     columns = {field.name: field.dataType for field in fields} | {DELETED: BooleanType()}
     schema = StructType([StructField(*column) for column in columns.items()])
     reader = _Reader(table, tuple(file.path for file in files), to_arrow_schema(schema))
-    return spark.range(0, len(files), 1, len(files)).mapInArrow(reader.read, schema)
+    return spark.range(0, len(files), numPartitions=len(files)).mapInArrow(reader.read, schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads files of changes in a Python worker of Spark."""
+    """Reads files of changes in Python workers of Spark."""
 
     table: TableFiles
     paths: tuple[str, ...]
     schema: pa.Schema
 
     def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the files with these numbers, a few at a time."""
+        """The rows of the files with these indexes in `paths`, about `_BATCH` bytes at a time."""
         for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
             with (
                 storage_errors(self.table.location),
@@ -129,18 +129,21 @@ class _Reader:
                     yield from pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).to_batches()
 
 
-def _of_worker(failure: Exception) -> LakeIngestError | None:
-    """Our error that a Python worker raised, from its text, which is all that Spark has; None for another error."""
+def _worker_error(failure: Exception) -> LakeIngestError | None:
+    """The error of ours that a Python worker raised, made from its text, which is all that Spark keeps of it.
+
+    None for any other error.
+    """
     match = re.search(r"^lakeingest\.errors\.(\w+): (.*)", str(failure), re.MULTILINE)
     kind = getattr(errors, match[1], None) if match else None
     return kind(match[2]) if match and kind else None
 
 
 class _Statement:
-    """A statement for the JVM, which runs it while the commits of this thread get the marks."""
+    """A statement that the JVM calls back to run, so that the commits of the calling thread get properties."""
 
     class Java:
-        """The Java interface that it implements."""
+        """The Java interface of this object, as Py4J needs it."""
 
         implements = ("java.util.concurrent.Callable",)
 
@@ -149,7 +152,7 @@ class _Statement:
         self._failure: Exception | None = None
 
     def run(self, marks: Mapping[str, str]) -> None:
-        """Run the statement. SQL itself has no way to give properties to a commit."""
+        """Run the statement; its commit gets the properties `marks`. SQL itself cannot give properties to a commit."""
         from pyspark.java_gateway import ensure_callback_server_started
 
         context = self._spark.sparkContext
@@ -159,10 +162,10 @@ class _Statement:
         failure = jvm.java.lang.Class.forName("java.lang.Exception")
         jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, failure)
         if self._failure is not None:
-            raise _of_worker(self._failure) or self._failure
+            raise _worker_error(self._failure) or self._failure
 
     def call(self) -> None:
-        """The JVM calls this. An error is kept for `run`, because it would lose its cause in the JVM."""
+        """Called by the JVM. An error is kept for `run`, because Java would lose its cause."""
         try:
             self._spark.sql(self._text)
         except Exception as error:  # noqa: BLE001 - it is raised after the call

@@ -1,8 +1,8 @@
 """Iceberg: files written on executors, commits on the branch `lakeingest`, one atomic publish.
 
-Properties of a marked staging commit (its snapshot's summary), always complete: `lakeingest.progress` is everything
-that the next step depends on · `lakeingest.base` the snapshot it builds on · `lakeingest.commit` its unique name ·
-`lakeingest.position`, `lakeingest.epoch` for people and queries. An unmarked commit carries no progress, and is reset.
+The summary of a marked commit's snapshot has these properties, always complete: `lakeingest.progress`, everything that
+the next step depends on · `lakeingest.base`, the snapshot that it builds on · `lakeingest.commit`, its unique name ·
+`lakeingest.position`, `lakeingest.epoch`, for people. `recover` resets staging if its last commit has no progress.
 """
 
 import functools
@@ -28,28 +28,28 @@ from lakeingest.errors import StaleWriter
 from lakeingest.files.file import File
 from lakeingest.lake.errors import names_storage_errors, unreadable
 from lakeingest.lake.iceberg import leftovers
-from lakeingest.lake.iceberg.audit import assert_publishable, damaged
+from lakeingest.lake.iceberg.audit import assert_publishable, find_damage
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
-from lakeingest.lake.iceberg.compaction import compacted
+from lakeingest.lake.iceberg.compaction import full_compaction
 from lakeingest.lake.iceberg.entries import Entries, Options
 from lakeingest.lake.iceberg.errors import storage_errors
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
 from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, resume_point, tip
-from lakeingest.lake.iceberg.live_rows import counted
-from lakeingest.lake.iceberg.location import assert_possible, chosen_location, elsewhere
+from lakeingest.lake.iceberg.live_rows import count_rows
+from lakeingest.lake.iceberg.location import assert_folder_usable, chosen_location, foreign_folder
 from lakeingest.lake.iceberg.marks import end_merges, mark, reset, rewind
 from lakeingest.lake.iceberg.merger import IcebergMerger, IcebergWriter, files_and_effects, files_with
 from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
-from lakeingest.lake.iceberg.properties import wanted
+from lakeingest.lake.iceberg.properties import wanted_properties
 from lakeingest.lake.iceberg.publication import publication
-from lakeingest.lake.iceberg.recovery import UNREADABLE, back_to, newest_whole, restore_metadata
-from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_beginning, write_lift
+from lakeingest.lake.iceberg.recovery import UNREADABLE, newest_whole, reset_to, restore_metadata
+from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
-from lakeingest.lake.iceberg.shape import assert_whole
+from lakeingest.lake.iceberg.shape import assert_not_rewritten
 from lakeingest.lake.iceberg.staged_schema import as_staged, schema_of
 from lakeingest.lake.iceberg.times import is_ahead
 from lakeingest.lake.iceberg.transaction import OneTransaction
@@ -77,13 +77,13 @@ class IcebergTarget:
         ownership: Ownership | None = None,
         open_spark: OpenSpark = no_spark,
     ) -> None:
-        """`waiting` is the folder of removals that wait. Without it, no old snapshot is removed."""
-        self.settings, self._keeps_dropped, self._removals = settings, keeps_dropped, waiting
-        self._options, self._owned = options or (lambda _: TableOptions()), ownership
+        """`waiting` is the folder of the removals that wait. If it is None, no old snapshot is removed."""
+        self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
+        self._options, self._ownership = options or (lambda _: TableOptions()), ownership
         self._open_spark = open_spark
-        self._merging = WAYS[settings.way_of_merging]
-        self.capabilities = Capabilities(self._merging.merges_by)
-        self._whole: defaultdict[TableId, set[str]] = defaultdict(set)  # manifests whose files this run found complete
+        self._configured_way = WAYS[settings.way_of_merging]
+        self.capabilities = Capabilities(self._configured_way.merges_by)
+        self._complete_manifests: defaultdict[TableId, set[str]] = defaultdict(set)  # all their files were found
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -92,12 +92,12 @@ class IcebergTarget:
 
     @functools.cached_property
     def _entries(self) -> Entries:
-        return Entries(self.settings, self._catalog, self._owned, self._options)
+        return Entries(self.settings, self._catalog, self._ownership, self._options)
 
     def exists(self) -> bool:
-        """Whether the catalog exists. A catalog on a server always does."""
-        is_there = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
-        return is_there and bool(self._catalog)
+        """Whether the catalog exists; True for a catalog on a server, which this call opens."""
+        exists = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
+        return exists and bool(self._catalog)
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
@@ -106,192 +106,192 @@ class IcebergTarget:
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
-        """Return the last marked commit. An unmarked tip is reset to it, and an interrupted first publish is finished.
+        """Reset staging to its last marked commit, as `Target.recover` says, and finish an interrupted first publish.
 
-        If someone compacted main or removed the branch, staging is branched again from main, with the same progress. An
-        unpublished table that lost its branch is copied again.
+        None if an unpublished table has lost staging: it is dropped, or stays empty if it was built under its own name.
         """
         # Step 1: load the table, from older metadata if the newest is lost
         try:
-            loaded = self._entries.found(table)
+            loaded = self._entries.find_anew(table)
         except UNREADABLE:
             names = self._entries.names(table)
-            lost = next(filter(None, (restore_metadata(self._catalog, name) for name in names)), None)
-            if lost is None:
+            lost_file = next(filter(None, (restore_metadata(self._catalog, name) for name in names)), None)
+            if lost_file is None:
                 raise
-            return self._went_back(table, lost)
+            return self._recover_after_loss(table, lost_file)
         if loaded is None:
             return None
-        # Step 2: refuse changes of others, and finish what an interrupted run began. Look again after each change
+        # Step 2: refuse changes of others, and finish what an interrupted run began. Begin again after each change
         staged = resume_point(table, loaded)
         if staged is None:
             return self.recover(table) if self._entries.drop_unused(table, loaded) else None
-        assert_whole(table, loaded, staged.version)
+        assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
-        # Step 3: go back to the newest commit with all its files
-        if lost := damaged(loaded, staged.version, self._whole[table]):
+        # Step 3: if files are lost, go back to the newest commit with all its files
+        if lost_file := find_damage(loaded, staged.version, self._complete_manifests[table]):
             whole = newest_whole(loaded)
             if whole is None and staged.published is None:
                 self.discard(table)
                 return self.recover(table)
             if whole is None:
-                raise unreadable(str(table), lost)
-            self._finish(table, loaded, lambda current: back_to(table, current, whole))
-            return self._went_back(table, lost)
+                raise unreadable(str(table), lost_file)
+            self._finish(table, loaded, lambda current: reset_to(table, current, whole))
+            return self._recover_after_loss(table, lost_file)
         # Step 4: reset staging unless its tip is the marked commit
-        marked = STAGING in loaded.metadata.refs and is_marked(loaded.metadata.snapshot_by_id(staged.version))
-        if marked and staged.version == tip(loaded, STAGING).snapshot_id:
+        is_ours = STAGING in loaded.metadata.refs and is_marked(loaded.metadata.snapshot_by_id(staged.version))
+        if is_ours and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
         self._finish(table, loaded, functools.partial(reset, table))
         return self.recover(table)
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
-        """Return what `recover` would return, without any change. Raises NotOurTable where no copy can be made."""
-        loaded = self._entries.found(table)
+        """Return what `recover` would return, without any change. Raises NotOurTable if no copy can be made."""
+        loaded = self._entries.find_anew(table)
         if loaded is None:
-            assert_possible(self._catalog, self.settings, self._options(table), table)
+            assert_folder_usable(self._catalog, self.settings, self._options(table), table)
             return None
         if (staged := resume_point(table, loaded)) is not None:
-            assert_whole(table, loaded, staged.version)
+            assert_not_rewritten(table, loaded, staged.version)
         return staged
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
-        """Make an empty main, and the first progress on the branch, in one commit."""
+        """Make an empty main, and a commit on staging with the first progress, in one transaction."""
         if (waiting := self._waiting(schema.table)) is not None:
             waiting.begin()
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
-        return Staged(progress, self._entries.create(schema, progress, self._form(schema), chosen), None)
+        version = self._entries.create(schema, progress, self._form(schema), chosen)
+        return Staged(progress, version, published=None)
 
     @names_storage_errors
     def discard(self, table: TableId) -> None:
-        """Drop the table that is being built. Raises StaleWriter when another run has published or dropped it."""
+        """Drop a table that was never published. Raises StaleWriter if another run has published or dropped it."""
         self._entries.discard(table)
 
     def types(self, schema: TableSchema) -> tuple[str, ...]:
-        """The names of the Iceberg types. Raises UnsupportedTable where the catalog cannot have the table's name."""
+        """The name of each column's Iceberg type. Raises UnsupportedTable if the catalog cannot have the table."""
         assert_nameable(self.settings.catalog.type or "sql", self.settings.identifier(schema.table))
         return tuple(str(iceberg_type(column)) for column in schema.lake_columns)
 
     def storage_errors(self) -> AbstractContextManager[None]:
-        """Raise failures of the warehouse or the catalog in the block as our errors."""
+        """Raise failures of the warehouse or of the catalog in the block as our errors."""
         return storage_errors(str(self.settings.warehouse), self.settings.catalog_place)
 
     @names_storage_errors
     def writer(self, table: TableId) -> IcebergWriter:
-        """A writer for the executors, with the schema of staging."""
+        """A writer for the executors. Its files have the schema of staging."""
         loaded = self._table(table)
         return IcebergWriter(TableFiles.of(as_staged(loaded, tip(loaded, STAGING).snapshot_id)))
 
     @names_storage_errors
     def commit_wave(self, staged: Staged, files: Sequence[Written], progress: Progress) -> Staged:
-        """Append a wave's files and its progress in one commit."""
+        """Append a wave's files, and store its progress, in one commit."""
         added = [file for pickled in files for file in pickle.loads(pickled)]  # noqa: S301 - by our own executors
         return self._commit_files(self._table(progress.table), staged, progress, FileChanges(tuple(added)))
 
     @names_storage_errors
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """A merger for the executors, with the files that they have to read."""
-        loaded = self._with(staged.progress.table, staged.version)
+        loaded = self._table_with(staged.progress.table, staged.version)
         seen = as_staged(loaded, staged.version)
         files = files_with(seen, staged.version, key[0], bounds)
-        return self._way(loaded, staged.version).merger(TableFiles.of(seen), tuple(key), files)
+        return self._way_of_merging(loaded, staged.version).merger(TableFiles.of(seen), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
-        """Make one marked commit, in the way that `target.merge` says."""
+        """Make one marked commit, in the way that `target.merge` chooses."""
         files, effects = files_and_effects(merged)
-        load = functools.partial(self._with, staged.progress.table, staged.version)
+        load = functools.partial(self._table_with, staged.progress.table, staged.version)
         loaded = load()
-        way = self._way(loaded, staged.version)
+        way = self._way_of_merging(loaded, staged.version)
         prepared = way.prepare(Merge(loaded, staged.version, files, effects, after, load, self._open_spark))
         return self._commit(prepared.loaded, staged, prepared.progress, prepared.write), effects
 
     @names_storage_errors
     def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[IcebergRows]]:
-        """Readers of the columns of data files."""
-        loaded = as_staged(self._with(staged.progress.table, staged.version), staged.version)
+        """For each item of `bounds`, readers of all data files that may have rows within these bounds."""
+        loaded = as_staged(self._table_with(staged.progress.table, staged.version), staged.version)
         return [row_readers(loaded, staged.version, names, limits) for limits in bounds]
 
     @names_storage_errors
     def mark(self, staged: Staged, progress: Progress) -> Staged:
-        """Make a commit of progress alone."""
+        """Make a commit that changes only the progress."""
         return self._commit_files(self._table(progress.table), staged, progress)
 
     @names_storage_errors
     def earlier(self, staged: Staged) -> list[Staged]:
-        """The marked commits below this one."""
-        return earlier(self._with(staged.progress.table, staged.version), staged)
+        """The marked commits before `staged` and after the commit that readers see, the newest first."""
+        return earlier(self._table_with(staged.progress.table, staged.version), staged)
 
     @names_storage_errors
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Make a new commit that builds on the earlier one."""
+        """Make a new commit on the commit `version`: it has that commit's rows, and this progress."""
         go_back = functools.partial(rewind, progress=progress, version=version)
-        return self._commit(self._with(progress.table, version), staged, progress, go_back)
+        return self._commit(self._table_with(progress.table, version), staged, progress, go_back)
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Remove every file of rows and of deletes from staging. Main still has them, and their columns."""
-        loaded = self._with(progress.table, staged.version)
-        write = functools.partial(write_beginning, keeps_dropped=self._keeps_dropped)
+        """Remove every file of rows and of deletes from staging. Main still has the files and the old columns."""
+        loaded = self._table_with(progress.table, staged.version)
+        write = functools.partial(write_start_over, keeps_dropped=self._keeps_dropped)
         arguments = loaded, staged.version, schema, known, progress
         return self._commit(loaded, staged, progress, lambda transaction: write(transaction, *arguments))
 
     @names_storage_errors
     def rewriters(self, staged: Staged, lift: Lift) -> list[IcebergRewriter]:
-        """Rewriters for the executors; none where all old rows have NULL in every new column."""
-        loaded = self._with(staged.progress.table, staged.version)
+        """Rewriters for the executors; none if all old rows have NULL in every new column."""
+        loaded = self._table_with(staged.progress.table, staged.version)
         return rewriters(loaded, staged.version, lift, keeps_dropped=self._keeps_dropped)
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
-        """Make one marked commit with the next schema, which becomes current with its publish."""
-        loaded = self._with(progress.table, staged.version)
+        """Make one marked commit with the next schema. The next publish makes that the table's current schema."""
+        loaded = self._table_with(progress.table, staged.version)
         write = functools.partial(write_lift, keeps_dropped=self._keeps_dropped)
         arguments = loaded, staged.version, lift, progress, rewritten
         return self._commit(loaded, staged, progress, lambda transaction: write(transaction, *arguments))
 
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of one commit."""
-        spark = self._open_spark()  # outside of the block: a failure to start Spark is no failure of the storage
+        spark = self._open_spark()  # before the block: a failure to start Spark is no failure of the storage
         with self.storage_errors():
-            parts = (self.settings.catalog.name, *self._with(table, version).name())
-            # not `spark.read.load`, which takes a name with a slash in it for a path
+            parts = (self.settings.catalog.name, *self._table_with(table, version).name())
+            # not by `spark.read.load`: it takes a name with a slash for a path
             return spark.sql(f"SELECT * FROM {'.'.join(map(quote, parts))} VERSION AS OF {version}")
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
-        """The rows by the totals of the snapshot's summary if these agree with `expected`, else by its files."""
-        return counted(self._with(table, version), version, expected)
+        """The number of rows by the snapshot's summary if that equals `expected`, otherwise by the snapshot's files."""
+        return count_rows(self._table_with(table, version), version, expected)
 
     @names_storage_errors
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
-        """Move main to the audited snapshot, never to "the tip".
+        """Move main to the commit `staged.version`, which is checked first; never to "the tip" of staging.
 
-        The table's position property is a copy of its position. The same commit brings the comments of the source, and
-        the properties that users ask for.
+        The same commit stores its position as a table property, and brings the comments and the properties that users
+        want.
         """
         table = staged.progress.table
-        loaded = self._with(table, staged.version)
-        audited, form = as_staged(loaded, staged.version), self._form(schema)
-        # Step 1: audit the commit. Step 2: move main to it. Step 3: give a new table its name
-        assert_publishable(table, audited, staged.version, staged.published, self._whole[table])
+        loaded = self._table_with(table, staged.version)
+        checked, form = as_staged(loaded, staged.version), self._form(schema)
+        # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
+        assert_publishable(table, checked, staged.version, staged.published, self._complete_manifests[table])
 
         def build(current: Table) -> Transaction:
-            return self._entries.own(publication(current, staged, form, properties), current)
+            return self._entries.add_owner(publication(current, staged, form, properties), current)
 
         try:
             self._finish(table, loaded, build)
         except StaleWriter:
-            assert_unmoved(self._table(table), staged)
+            assert_unmoved(self._table(table), staged)  # has a more exact error if main has moved
             raise
         trim(loaded)
         self._entries.give_name(table, loaded)
-        return Staged(staged.progress, staged.version, staged.version)
+        return Staged(staged.progress, staged.version, published=staged.version)
 
     @names_storage_errors
     def properties(self, table: TableId) -> Mapping[str, str]:
@@ -300,46 +300,46 @@ class IcebergTarget:
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Put small files and deletes together, and remove the snapshots that are due, in one commit."""
-        loaded = self._with(staged.progress.table, staged.version)
-        changes = compacted(as_staged(loaded, staged.version), staged.version)
+        """Combine small files and deletes, and remove all snapshots that are due, in one commit."""
+        loaded = self._table_with(staged.progress.table, staged.version)
+        changes = full_compaction(as_staged(loaded, staged.version), staged.version)
         if changes == NO_FILES and not due_now(loaded, self.settings.history):
             return staged
         return self._commit_files(loaded, staged, staged.progress, changes, all_due=True)
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftovers in the table's folder, and in the folders of copies that were discarded."""
-        waiting, in_use, loaded = self._waiting(table), self._entries.has, self._table(table)
+        """Delete leftover files in the table's folder, and in the folders of its discarded copies."""
+        waiting, in_use, loaded = self._waiting(table), self._entries.has_uuid, self._table(table)
         if not self._entries.is_our_place(table, loaded.location()):
-            raise elsewhere(table, loaded.location())
+            raise foreign_folder(table, loaded.location())
         return remove_all_leftovers(loaded, table, self.settings, waiting, age, in_use)
 
     @names_storage_errors
     def inventory(self, table: TableId) -> Inventory:
-        """The files and bytes by the summary of the snapshot that readers see."""
+        """The numbers of files and bytes in the summary of the snapshot that readers see."""
         return leftovers.inventory(self._table(table))
 
-    def _way(self, loaded: Table, version: int) -> WayOfMerging:
-        """The way to merge.
+    def _way_of_merging(self, loaded: Table, version: int) -> WayOfMerging:
+        """The configured way to merge, or `row_delta` where Spark's statement cannot merge.
 
-        A statement can only use the schema that readers see, and refuses a table ahead of the clock.
+        A statement needs the schema of staging to be the current one, and refuses metadata that is ahead of the clock.
         """
         is_shown = schema_of(loaded.metadata, version) == loaded.metadata.current_schema_id
-        return self._merging if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
+        return self._configured_way if is_shown and not is_ahead(loaded.metadata) else WAYS["row_delta"]
 
     def _waiting(self, table: TableId) -> Waiting | None:
-        return None if self._removals is None else waiting_of(self._removals, table, self.settings.history)
+        return None if self._waiting_folder is None else waiting_of(self._waiting_folder, table, self.settings.history)
 
     def _form(self, schema: TableSchema) -> Form:
-        properties = wanted(self.settings, self._options(schema.table), schema.comment)
+        properties = wanted_properties(self.settings, self._options(schema.table), schema.comment)
         return Form.of(schema, properties, self.settings.catalog.type)
 
     def _table(self, table: TableId) -> Table:
         return self._entries.existing(table)
 
-    def _with(self, table: TableId, version: int) -> Table:
-        """The table, if it has this commit. Raises StaleWriter when it was dropped and made again."""
+    def _table_with(self, table: TableId, version: int) -> Table:
+        """The table. Raises StaleWriter if it has no such commit, because it was dropped and made again."""
         loaded = self._table(table)
         if loaded.metadata.snapshot_by_id(version) is None:
             raise stale(table)
@@ -367,7 +367,10 @@ class IcebergTarget:
         *,
         all_due: bool = False,
     ) -> Staged:
-        """Commit what `write` puts into a transaction. It builds on `staged`, which must be the tip of staging."""
+        """Commit what `write` puts into a transaction. Raises StaleWriter if staging has moved on from `staged`.
+
+        The commit also removes snapshots that are due: some of them, or all with `all_due`.
+        """
         table, waiting, expired = progress.table, self._waiting(progress.table), 0
 
         def build(current: Table) -> Transaction:
@@ -376,25 +379,22 @@ class IcebergTarget:
                 raise stale(table)
             transaction = OneTransaction(current)
             write(transaction)
-            end_merges(self._entries.own(transaction, current), current)
+            end_merges(self._entries.add_owner(transaction, current), current)
             expired += expire(transaction, current, self.settings.history, waiting, all_due=all_due)
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
-        # only now: before the commit, the metadata still named what is deleted here
+        # files are deleted after the commit, because the metadata before it still names them
         trim(loaded)
         if expired:
             sweep(self._table(table), waiting)
-        # `published` is main as it was when the table was loaded: a publish is refused if it has moved since
-        return Staged(progress, version, staged.published)
+        # `published` stays what this run has seen, so that its publish is refused if main has moved since then
+        return Staged(progress, version, published=staged.published)
 
-    def _went_back(self, table: TableId, lost: str) -> Staged | None:
+    def _recover_after_loss(self, table: TableId, lost: str) -> Staged | None:
         staged = self.recover(table)
         return staged and replace(staged, lost=lost)
 
     def _finish(self, table: TableId, loaded: Table, build: Callable[[Table], Transaction]) -> Mapping[str, int]:
-        """Commit the transaction that `build` prepares on the table.
-
-        Returns the snapshot of each branch that it moved.
-        """
+        """Commit the transaction that `build` prepares. Returns the new snapshot of each branch that it moved."""
         return commit(table, build(loaded), lambda: self._entries.find(table), build)

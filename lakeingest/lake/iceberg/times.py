@@ -1,8 +1,8 @@
-"""The times in a table's metadata. They never go back, whatever the clocks of the committing machines say.
+"""The times in a table's metadata never go back, whatever the clocks of the committing machines say.
 
-Readers in Java refuse a table with an entry in its log of snapshots, or of versions of metadata.json, that is more than
-a minute older than the entry before it (Iceberg's `TableMetadata`). PyIceberg takes the clock of the machine for each
-entry, and compares nothing. So a commit whose clock is behind gets the time of the last entry.
+Java readers refuse a table if an entry in its log of snapshots, or of versions of metadata.json, is more than a minute
+older than the entry before it (Iceberg's `TableMetadata`). PyIceberg uses the clock of the machine for each entry, and
+compares nothing. So an entry by a clock that is behind gets the time of the entry before it.
 """
 
 import time
@@ -21,35 +21,38 @@ from lakeingest.core.clocks import NEAR
 Entry = TypeVar("Entry", SnapshotLogEntry, MetadataLogEntry)
 
 
-def latest(metadata: TableMetadata) -> int:
+def latest_time(metadata: TableMetadata) -> int:
     """The latest time in the table's metadata, in milliseconds since 1970."""
     logged = (entry.timestamp_ms for log in (metadata.snapshot_log, metadata.metadata_log) for entry in log)
     return max(metadata.last_updated_ms, *logged, 0)
 
 
 def is_ahead(metadata: TableMetadata) -> bool:
-    """Whether the latest time in the metadata is still in the future for this machine's clock.
+    """Whether the latest time in the metadata is in the future, by this machine's clock.
 
-    Java refuses such a table.
+    Java readers refuse such a table.
     """
-    return latest(metadata) > (time.time() + NEAR.total_seconds()) * 1000
+    return latest_time(metadata) > (time.time() + NEAR.total_seconds()) * 1000
 
 
-def in_order(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata, with no entry of a log older than the one before it, and no time after the last update."""
-    logs = {"snapshot_log": _in_order(metadata.snapshot_log), "metadata_log": _in_order(metadata.metadata_log)}
+def with_ordered_times(metadata: TableMetadata) -> TableMetadata:
+    """The same metadata, in which each log entry is at least as late as the one before it.
+
+    Also the time of the last update is at least as late as every entry.
+    """
+    logs = {"snapshot_log": _ordered(metadata.snapshot_log), "metadata_log": _ordered(metadata.metadata_log)}
     changed: dict[str, object] = {name: log for name, log in logs.items() if log is not getattr(metadata, name)}
-    if (last := latest(metadata)) > metadata.last_updated_ms:
+    if (last := latest_time(metadata)) > metadata.last_updated_ms:
         changed["last_updated_ms"] = last
     return metadata.model_copy(update=changed) if changed else metadata
 
 
 def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: int) -> tuple[TableUpdate, ...]:
-    """The updates, none of which adds a snapshot that is older than the last change of the table.
+    """The updates, in which no new snapshot is older than the last change of the table.
 
-    `ahead` is by how many milliseconds the clock of this machine is ahead of the catalog's.
+    `ahead` says how many milliseconds this machine's clock is ahead of the catalog's.
     """
-    last = latest(metadata)
+    last = latest_time(metadata)
 
     def timed(update: AddSnapshotUpdate) -> AddSnapshotUpdate:
         moment = max(update.snapshot.timestamp_ms - ahead, last)
@@ -59,7 +62,7 @@ def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: i
 
 
 class OrderedCatalog(MetastoreCatalog):
-    """A catalog whose metadata.json PyIceberg writes, with times in order."""
+    """A catalog for which PyIceberg writes metadata.json, with times that never go back."""
 
     def _update_and_stage_table(
         self,
@@ -69,13 +72,13 @@ class OrderedCatalog(MetastoreCatalog):
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
-        staged.metadata = in_order(staged.metadata)
+        staged.metadata = with_ordered_times(staged.metadata)
         return staged
 
 
-def _in_order(log: list[Entry]) -> list[Entry]:
-    last, ordered = 0, []
+def _ordered(log: list[Entry]) -> list[Entry]:
+    last, entries = 0, []
     for entry in log:
         last = max(last, entry.timestamp_ms)
-        ordered.append(entry if entry.timestamp_ms == last else entry.model_copy(update={"timestamp_ms": last}))
-    return log if all(new is old for new, old in zip(ordered, log, strict=True)) else type(log)(ordered)
+        entries.append(entry if entry.timestamp_ms == last else entry.model_copy(update={"timestamp_ms": last}))
+    return log if all(new is old for new, old in zip(entries, log, strict=True)) else type(log)(entries)

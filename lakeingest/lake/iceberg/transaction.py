@@ -1,4 +1,4 @@
-"""A PyIceberg transaction that computes its metadata once after each step, not at every access."""
+"""A PyIceberg transaction that computes its metadata once after each step, not at each access."""
 
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
@@ -7,7 +7,7 @@ from pyiceberg.table.metadata import TableMetadata
 class OneTransaction(Transaction):
     """PyIceberg's transaction, but faster.
 
-    PyIceberg's own class copies all snapshots twenty times for one commit, which takes seconds if there are many.
+    PyIceberg's own class copies all snapshots twenty times for one commit. With many snapshots that takes seconds.
     """
 
     def __init__(self, table: Table) -> None:
@@ -16,7 +16,7 @@ class OneTransaction(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The table's metadata with the updates so far."""
+        """The table's metadata after the updates that the transaction has so far."""
         if not self._updates:
             return self._table.metadata
         if self._known is None or self._known[0] != len(self._updates):

@@ -29,16 +29,16 @@ _TYPES: dict[Kind, iceberg.IcebergType] = {
     Kind.MICROS: iceberg.LongType(),
 }
 
-# Iceberg's metadata columns: Spark does not read a table that has a column of such a name
+# names of Iceberg's metadata columns: Spark cannot read a table with a column of such a name
 _RESERVED = frozenset(
     {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
 )
 
 
 def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
-    """The type that holds every value of the column exactly. `element_id` is the field id of a list's elements.
+    """The type that holds every value of the column exactly. `element_id` is the field id of the elements of a list.
 
-    Raises UnsupportedTable for a name that Iceberg reserves.
+    Raises UnsupportedTable if Iceberg reserves the column's name.
     """
     if column.name.lower() in _RESERVED:
         raise UnsupportedTable(f"column {column.name}: Iceberg reserves this name; use tables.exclude")
@@ -52,8 +52,8 @@ def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
 def iceberg_schema(schema: TableSchema, comments: Mapping[str, str]) -> Schema:
     """The Iceberg schema of the table's copy, with these comments of columns.
 
-    The key's columns are required, and its identifier. Every column that is never NULL is required. A NOT NULL column
-    of the source is optional here if the user chose NULL for some of its values.
+    The key's columns are required, and are the identifier. Every other column is required if it is never NULL. A NOT
+    NULL column of the source is optional if the user chose NULL for some of its values.
     """
     count = len(schema.lake_columns)
     fields = [

@@ -1,4 +1,4 @@
-"""The deletions of `maintain`: files that have waited long enough, and files that nothing refers to."""
+"""The deletions that `maintain` makes: files that have waited long enough, and files that nothing refers to."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,15 +22,15 @@ def remove_all_leftovers(
     age: timedelta,
     in_use: Callable[[str], bool],
 ) -> tuple[int, int]:
-    """Delete files that have waited, and files of the table and of discarded copies that nothing refers to.
+    """Delete files whose removals are due, and files that nothing refers to, of the table and of its discarded copies.
 
-    Returns how many files, and bytes, nothing referred to. If it is not known which files wait, those in the table's
-    own folder stay; nobody could read a discarded copy. `in_use` is as in `remove_leftovers`.
+    Returns how many files nothing referred to, and their bytes. Such files in the table's own folder stay if it is not
+    known which files wait for queries. A discarded copy was never read. `in_use` is as in `remove_leftovers`.
     """
     own = 0, 0
     if waiting is not None:
         sweep(loaded, waiting, all_due=True)
-        if waiting.is_whole():
+        if waiting.check_whole():
             own = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
     others = remove_discarded(loaded, table, beginning(settings, table), age)
     return own[0] + others[0], own[1] + others[1]

@@ -1,4 +1,4 @@
-"""The published snapshots of an Iceberg table, and the rows of a snapshot, read file by file with Arrow."""
+"""The published snapshots of an Iceberg table, and the rows of a snapshot, which Arrow reads file by file."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 from lakeingest.core.position import Place
 from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.lake.errors import unreadable
-from lakeingest.lake.iceberg.data_files import alive, read_deletes, read_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_deletes, read_rows
 from lakeingest.lake.iceberg.history import is_marked, published_snapshot
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.staged_schema import as_staged
@@ -28,7 +28,7 @@ class IcebergVersions:
         self._target = target
 
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
-        """The snapshots of ours that main was at, by the table's own log."""
+        """The snapshots of ours that main was at, by the table's log of main, in the order of their places."""
         loaded = self._loaded(table)
         if loaded is None or published_snapshot(loaded) is None:
             return []
@@ -44,7 +44,7 @@ class IcebergVersions:
         return sorted(versions.values(), key=lambda version: version.place)
 
     def fingerprint(self, table: TableId, version: int) -> str:
-        """The fingerprint in the progress of our snapshot; '' where the snapshot is gone."""
+        """The fingerprint in the progress of a snapshot of ours; '' if the snapshot is gone."""
         loaded = self._loaded(table)
         snapshot = None if loaded is None else loaded.metadata.snapshot_by_id(version)
         if snapshot is None or snapshot.summary is None:
@@ -53,23 +53,23 @@ class IcebergVersions:
         return parse_progress(table, f"snapshot {version}", text).fingerprint
 
     def last(self, table: TableId) -> Staged | None:
-        """The last commit on staging, or the one that readers see where staging has none."""
+        """The last commit on staging; if staging has no commit of ours, the one that readers see."""
         return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """The rows, file by file, without those that files of deletes name."""
+        """The rows, file by file, without deleted ones."""
         table = schema.table
         with self._target.storage_errors():
             loaded = self._loaded(table)
             if loaded is None or loaded.metadata.snapshot_by_id(version) is None:
                 raise unreadable(str(table), f"snapshot {version} has expired")
-            loaded = as_staged(loaded, version)  # an older version has the columns of its own definition
+            loaded = as_staged(loaded, version)  # an older snapshot has the columns of its own schema
             files, tasks = TableFiles.of(loaded), list(loaded.scan(snapshot_id=version).plan_files())
             deletes = {file.file_path: file for task in tasks for file in task.delete_files}
             dead = read_deletes(files, deletes.values())
             for task in tasks:
                 rows = read_rows(files, task.file, source_names(schema))
-                yield from source_rows(alive(rows, task.file, dead), schema).to_batches(BATCH_ROWS)
+                yield from source_rows(drop_deleted(rows, task.file, dead), schema).to_batches(BATCH_ROWS)
 
     def _loaded(self, table: TableId) -> Table | None:
         if not self._target.exists():

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.errors import parsed
+from lakeingest.lake.errors import parse_errors
 
 _NUMBER = "_lakeingest_number"
 
@@ -29,7 +29,7 @@ def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Tab
 
 def read_rows(file: File, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of a file of staging, with all columns or only `columns`. Raises StateUnreadable if it is damaged."""
-    with parsed(str(file)), files.parquet(file) as opened:
+    with parse_errors(str(file)), files.parquet(file) as opened:
         return opened.read(None if columns is None else list(columns))
 
 

@@ -11,7 +11,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.lake.errors import parsed, unreadable
+from lakeingest.lake.errors import parse_errors, unreadable
 from lakeingest.lake.staged.staging import StagingFolder, files_of, is_started_over
 from lakeingest.rows import laid_over, source_names, source_rows
 
@@ -58,7 +58,7 @@ def _staged(
 
 def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:
     names = source_names(schema)
-    with parsed(str(file)), files.parquet(file) as opened:
+    with parse_errors(str(file)), files.parquet(file) as opened:
         missing = set(names) - set(opened.schema_arrow.names)
         if missing:
             raise StateUnreadable(f"{file} lacks the columns {', '.join(sorted(missing))}")

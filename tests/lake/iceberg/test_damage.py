@@ -180,7 +180,7 @@ def test_a_table_with_a_key_twice_is_not_published(lake: Lake, raw: Raw, monkeyp
     with pytest.raises(StateUnreadable, match=rf"{lake.table}: the key \(5,\) is in it twice"):
         lake.publish(staged)
     monkeypatch.setattr(audit, "ROWS", 3)
-    found = {audit.repeated(raw(BUILDING), staged.version) for _ in range(60)}
+    found = {audit.repeated_key(raw(BUILDING), staged.version) for _ in range(60)}
     assert found == {None, (5,)}
 
 

@@ -9,7 +9,7 @@ from moto import mock_aws
 
 from lakeingest.config import Target
 from lakeingest.errors import LakeIngestError
-from lakeingest.lake.iceberg.lake_formation import findings
+from lakeingest.lake.iceberg.lake_formation import missing_rights
 
 ROLE, REGION = "arn:aws:iam::123456789012:role/loader", "eu-west-1"
 BUCKET = "arn:aws:s3:::company-lake"
@@ -50,7 +50,7 @@ def govern(formation: Any, *admins: str) -> None:
 
 def test_an_account_that_governs_nothing_is_fine(formation: Any) -> None:
     """The default of every account."""
-    assert findings(SETTINGS) == ()
+    assert missing_rights(SETTINGS) == ()
 
 
 @pytest.mark.parametrize(
@@ -60,29 +60,29 @@ def test_an_account_that_governs_nothing_is_fine(formation: Any) -> None:
 def test_a_registered_location_needs_a_right(formation: Any, registered: str, is_ours: bool) -> None:  # noqa: FBT001
     """It has the warehouse in it, and not only the beginning of its name."""
     formation.register_resource(ResourceArn=registered, UseServiceLinkedRole=True)
-    found = findings(SETTINGS)
+    found = missing_rights(SETTINGS)
     assert len(found) == is_ours
     assert all(
         f"{registered} is registered with Lake Formation: grant {ROLE} DATA_LOCATION_ACCESS" in one for one in found
     )
     grant(formation, {"DataLocation": {"ResourceArn": registered}}, "DATA_LOCATION_ACCESS")
-    assert findings(SETTINGS) == ()
+    assert missing_rights(SETTINGS) == ()
 
 
 def test_governed_tables_need_a_right_to_create_them(formation: Any) -> None:
     """Until the role has one, or is an administrator."""
     govern(formation)
-    [found] = findings(SETTINGS)
+    [found] = missing_rights(SETTINGS)
     assert found.startswith(f"Lake Formation governs new tables: grant {ROLE} CREATE_TABLE")
     grant(formation, {"Database": {"Name": "shop"}}, "CREATE_TABLE")
-    assert findings(SETTINGS) == ()
+    assert missing_rights(SETTINGS) == ()
 
 
 def test_an_administrator_needs_nothing(formation: Any) -> None:
     """Whatever is registered and governed."""
     formation.register_resource(ResourceArn=BUCKET, UseServiceLinkedRole=True)
     govern(formation, ROLE)
-    assert findings(SETTINGS) == ()
+    assert missing_rights(SETTINGS) == ()
 
 
 def test_where_nobody_can_be_asked_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,4 +91,4 @@ def test_where_nobody_can_be_asked_an_error_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
     with pytest.raises(LakeIngestError, match="Lake Formation"):
-        findings(SETTINGS)
+        missing_rights(SETTINGS)

@@ -12,7 +12,7 @@ from lakeingest.config import CATALOG
 from lakeingest.lake.iceberg import compaction
 from lakeingest.lake.iceberg.data_files import write_deletes
 from lakeingest.lake.iceberg.history import MAIN, STAGING, tip
-from lakeingest.lake.iceberg.live_rows import live_rows, total_rows, without_dangling
+from lakeingest.lake.iceberg.live_rows import count_live_rows, total_rows, without_dangling_deletes
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges, RowDelta
 from tests.lake.steps import Lake, Raw
@@ -55,7 +55,7 @@ def totals(table: Table, branch: str = STAGING) -> int | None:
 
 def counted(table: Table) -> int | None:
     """The rows of the last commit by its files."""
-    return live_rows(table, tip(table, STAGING).snapshot_id)
+    return count_live_rows(table, tip(table, STAGING).snapshot_id)
 
 
 @pytest.mark.parametrize("way", PROCEDURES)
@@ -63,7 +63,7 @@ def test_rows_are_counted_after_a_compaction_of_someone(lake: Lake, raw: Raw, sp
     """By the files at once, and by the totals of our next commit and of all that follow."""
     grown(lake)
     compact(lake, spark, way)
-    assert live_rows(raw(), tip(raw(), MAIN).snapshot_id) == 37
+    assert count_live_rows(raw(), tip(raw(), MAIN).snapshot_id) == 37
     staged = lake.loaded()
     assert staged.same_rows
     assert lake.rows(staged) == lake.seen()
@@ -87,7 +87,7 @@ def test_positions_that_still_delete_rows_stay(lake: Lake, raw: Raw, spark: Spar
     chosen = "where => 'id < 20', options => map('rewrite-all', 'true')"
     spark.sql(f"CALL {CATALOG}.system.rewrite_data_files(table => '{lake.table}', {chosen})").collect()
     table = raw()
-    assert totals(table, MAIN) != live_rows(table, tip(table, MAIN).snapshot_id) == 2989
+    assert totals(table, MAIN) != count_live_rows(table, tip(table, MAIN).snapshot_id) == 2989
     lake.loaded()
     assert (totals(raw()), counted(raw()), raw().scan().to_arrow().num_rows) == (2989, 2989, 2989)
     lake.publish(lake.merge(lake.loaded(), (5, "again", False), pos=40))
@@ -111,7 +111,7 @@ def dangle(table: Table) -> None:
     said = tip(table, STAGING).summary.additional_properties  # type: ignore[union-attr]
     marks = {name: text for name, text in said.items() if name.startswith("lakeingest.")}
     added = write_deletes(files, {f"{table.location()}/data/gone.parquet": np.array([0, 7])})
-    assert without_dangling(table, version) == NO_FILES
+    assert without_dangling_deletes(table, version) == NO_FILES
     transaction = table.transaction()
     RowDelta(transaction, table.io, STAGING, marks, FileChanges(tuple(added))).commit()
     transaction.commit_transaction()

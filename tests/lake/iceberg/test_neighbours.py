@@ -24,7 +24,7 @@ from lakeingest.errors import ForeignWrite, NotOurTable
 from lakeingest.files.local import Local
 from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.target import IcebergTarget
-from lakeingest.lake.places import nested
+from lakeingest.lake.places import nested_folders
 from lakeingest.lake.preflight import copies
 from tests.lake.conftest import BOUNDARIES
 from tests.lake.steps import PLAIN, Lake
@@ -259,7 +259,7 @@ def test_folders_of_new_tables_that_contain_each_other_are_refused(
     source = {"type": "mysql", "host": "h", "user": "u", "password": "p"}
     tables, target = {"include": ["shop.*"], "options": options}, {"warehouse": "/lake"}
     config = Config.model_validate({"version": 1, "name": "x", "source": source, "tables": tables, "target": target})
-    found = nested(config, [TableId("shop", "a"), TableId("shop", "b")])
+    found = nested_folders(config, [TableId("shop", "a"), TableId("shop", "b")])
     assert [table.name for table in found] == list(refused)
     assert all("choose another" in str(error) for error in found.values())
 

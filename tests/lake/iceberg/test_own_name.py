@@ -12,7 +12,7 @@ from lakeingest.config import Config, Target
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.errors import NotOurTable, StaleWriter
 from lakeingest.lake.iceberg.catalogs import open_catalog
-from lakeingest.lake.iceberg.creation import made_at_once
+from lakeingest.lake.iceberg.creation import make_at_once
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.history import STATE
 from lakeingest.lake.iceberg.target import IcebergTarget
@@ -49,7 +49,7 @@ def half_made(lake: Lake, schema: TableSchema | None = None) -> None:
     """What a run leaves that is killed between the creation and the first commit."""
     catalog = open_catalog(lake.settings)
     catalog.create_namespace_if_not_exists("own")
-    made_at_once(
+    make_at_once(
         catalog, lake.settings.identifier(lake.table), schema or lake.schema, Form({}, {}), lake.settings, None
     )
 

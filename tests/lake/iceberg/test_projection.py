@@ -29,7 +29,7 @@ from pyiceberg.types import (
 )
 
 from lakeingest.errors import ForeignWrite, StateUnreadable
-from lakeingest.lake.iceberg.data_files import alive, read_rows, write_rows
+from lakeingest.lake.iceberg.data_files import drop_deleted, read_rows, write_rows
 from lakeingest.lake.iceberg.metadata import TableFiles
 
 LATE = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)  # nanoseconds since 1970 end in 2262
@@ -169,6 +169,6 @@ def test_a_file_of_another_format_is_named(table: TableFiles, tmp_path: Path) ->
 def test_a_deleted_row_that_a_file_does_not_have_is_named(tmp_path: Path) -> None:
     """Files of deletes belong to other rows then."""
     rows, file = pa.table({"id": [1, 2]}), named(tmp_path / "data.parquet")
-    assert alive(rows, file, {file.file_path: np.array([0])}).to_pydict() == {"id": [2]}
+    assert drop_deleted(rows, file, {file.file_path: np.array([0])}).to_pydict() == {"id": [2]}
     with pytest.raises(StateUnreadable, match=r"data\.parquet.*2 rows"):
-        alive(rows, file, {file.file_path: np.array([2])})
+        drop_deleted(rows, file, {file.file_path: np.array([2])})

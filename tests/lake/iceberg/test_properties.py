@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeingest.lake.iceberg.properties import usable
+from lakeingest.lake.iceberg.properties import obeyed_properties
 from tests.lake.steps import Lake, Raw
 
 pytestmark = pytest.mark.spark
@@ -40,8 +40,8 @@ HARMLESS = {
 
 def test_unusable_properties_are_left_out() -> None:
     """Else it would end in an error, or never end; all else is heeded, unknown ones too."""
-    assert usable({**HOSTILE, "schema.name-mapping.default": "nonsense"}) == {}
-    assert usable(HARMLESS) == HARMLESS
+    assert obeyed_properties({**HOSTILE, "schema.name-mapping.default": "nonsense"}) == {}
+    assert obeyed_properties(HARMLESS) == HARMLESS
 
 
 @pytest.mark.parametrize("properties", [HOSTILE, HARMLESS], ids=["hostile", "harmless"])
