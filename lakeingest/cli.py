@@ -236,7 +236,7 @@ def verify(
     from lakeingest.commands import repair as repairing
     from lakeingest.commands import verify as stage
 
-    compare = repairing.repaired if repair else stage.compared
+    compare = repairing.repair_tables if repair else stage.compare_tables
     results = compare(loaded_config(config, overrides), tables or ())
     print_result(results, as_json, [*console.verification_lines(results), *results.note.splitlines()])
     unequal = [str(result.table) for result in results if not result.equal]

@@ -37,7 +37,7 @@ def submit(
     if cancel is not None:
         if dry_run or wait:
             raise UsageError("--cancel goes with neither --dry-run nor --wait")
-        stage.configured(config, service, overrides or ()).cancel(cancel)
+        stage.load_service(config, service, overrides or ()).cancel(cancel)
         _say(f"job {cancel} is asked to end; what it has committed stays")
         return
     submission = stage.submit(config, service, overrides or ())

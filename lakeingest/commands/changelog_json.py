@@ -1,12 +1,15 @@
-"""changelog-json: each line has a row kind and a row, as in Flink's format of this name, and the row's origin.
+"""changelog-json: each line has a row kind and a row, as in Flink's format changelog-json, and the row's origin.
 
-`{"op": "+I", "data": {…}, "position": "…", "committed_at": "…", "gtid": "…"}`. A decimal and an unsigned bigint are
-JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy, and rows that were
-read again, have neither a commit time nor a GTID. A key that was read again and has no row is a -D with the key.
+A row is `{"op": "+I", "data": {…}, "position": "…", "committed_at": "…", "gtid": "…"}`. Decimals and unsigned bigints
+are JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy, and rows that
+were read again, have neither a commit time nor a GTID. If a key was read again and has no row any more, the line is a
+-D that has only the key.
 
-`{"op": "DDL", "data": null, …, "statement": "…", "key": […], "columns": […]}`: later rows have these columns. Each
-column has MySQL's type, whether it may be NULL, and its old name in `was`. A new column has no old name (null); its
-`fill` is the value that existing rows have. `{"op": "TRUNCATE", "data": null, …, "statement": "…"}`: all rows are gone.
+DDL is `{"op": "DDL", "data": null, …, "statement": "…", "key": […], "columns": […]}`: later rows have these columns.
+Each column has MySQL's type, whether the column is nullable, and the column's old name in `was`. For a new column,
+`was` is null, and `fill` is the value of the existing rows.
+
+TRUNCATE is `{"op": "TRUNCATE", "data": null, …, "statement": "…"}`: all rows are deleted.
 """
 
 from collections.abc import Iterator
@@ -52,17 +55,17 @@ _ENCODERS: dict[Kind, Encode] = {
 
 
 class ChangelogJson:
-    """Lines of changelog-json, for one table; `name` is the name of the table's changelog."""
+    """Writes lines of changelog-json for one table; `name` is the name of the table's changelog."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._schema: TableSchema | None = None  # the definition that `_columns` are made for
-        self._columns: list[tuple[str, str, Encode]] = []
+        self._schema: TableSchema | None = None  # the definition that `_columns` were made for
+        self._columns: list[tuple[str, str, Encode]] = []  # of each column: its name, its JSON label, its encoder
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each row, or for DDL; without line ends."""
+        """A line for each row of the part, or one line for DDL. The lines have no line ends."""
         if isinstance(part, Altered):
-            yield self._altered(part)
+            yield self._ddl_line(part)
             return
         if part.schema is not self._schema:
             self._schema = part.schema
@@ -86,7 +89,7 @@ class ChangelogJson:
                 f' "gtid": {gtid}}}'
             )
 
-    def _altered(self, part: Altered) -> str:
+    def _ddl_line(self, part: Altered) -> str:
         followed, [position] = part.followed, positions(part, self._name)
         line = (
             f'{{"op": "{TRUNCATE if is_truncate(part) else DDL}", "data": null, "position": "{position}",'
@@ -100,15 +103,15 @@ class ChangelogJson:
 
 
 def _columns(part: Altered) -> Iterator[str]:
-    """The columns after DDL, each as a JSON object."""
-    new = fills(part)
+    """The table's columns after DDL, each as a JSON object."""
+    values_of_new = fills(part)
     for column, old_name in zip(part.followed.after.columns, part.followed.origins, strict=True):
         fields = (
             f'"name": {text(column.name)}, "type": {text(str(column.source_type))},'
             f' "nullable": {boolean(column.nullable)}, "was": {_text_or_null(old_name)}'
         )
         if old_name is None:
-            value = new[column.name]
+            value = values_of_new[column.name]
             fields += f', "fill": {"null" if value is None else encoder(column)(value)}'
         yield f"{{{fields}}}"
 
@@ -118,7 +121,7 @@ def _text_or_null(value: str | None) -> str:
 
 
 def encoder(column: Column) -> Encode:
-    """The function that writes the values of a column as JSON; it is not called for NULL."""
+    """The function that writes a value of this column as JSON. The function is not called for NULL."""
     if column.kind is Kind.DATETIME:
         return moment(column.fraction)
     if column.kind is Kind.TIMESTAMP:

@@ -1,9 +1,9 @@
 """Schema change events of debezium-json, as Debezium's connector for MySQL writes them to its schema change topic.
 
-Two fields are our own, because readers of Debezium must parse the statement to know them. `previousName` is a column's
-name before the DDL, null for a new column. `fill` has, for each new column, the value of the existing rows. Fields that
-the spool does not have are null. Source: Debezium's documentation of the MySQL connector, "Schema change topic", and
-`SchemaFactory`.
+Two fields are lakeingest's own: without these fields a reader would have to parse the statement. `previousName` is the
+column's name before the DDL, null for a new column. `fill` has the value of the existing rows in each new column.
+Fields of Debezium whose values the spool does not have are null. Source: Debezium's documentation of the MySQL
+connector, "Schema change topic", and Debezium's class `SchemaFactory`.
 """
 
 import json
@@ -15,6 +15,7 @@ from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.spool.followed import Altered
 
+# The fields of a column: name, type, whether the field is optional
 _COLUMN: tuple[tuple[str, str, bool], ...] = (
     ("name", "string", False),
     ("jdbcType", "int32", False),
@@ -57,12 +58,12 @@ _VARCHAR = 12
 
 
 def compact(doc: Any) -> str:
-    """A document in one line."""
+    """The document as JSON in one line."""
     return json.dumps(doc, ensure_ascii=False, separators=(",", ":"))
 
 
 def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
-    """The payload of the event: the statement, and the table's definition after it."""
+    """The payload of the event: the DDL statement, and the table's definition after the statement."""
     followed = part.followed
     after, columns = followed.after, {column.name: column for column in followed.after.columns}
     table = {
@@ -152,5 +153,5 @@ def _column(column: Column, number: int, old_name: str | None, *, is_generated: 
 
 
 def _id(schema: TableSchema) -> str:
-    """Debezium's name of a table: its parts in double quotes."""
+    """Debezium's name of a table: database and name, each in double quotes, joined by a dot."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in (schema.table.database, schema.table.name))

@@ -1,8 +1,8 @@
 """The types and values of debezium-json: those of Debezium's connector for MySQL with its default settings.
 
-Two types differ, so that no value is lost: `bigint unsigned` is a Decimal (Debezium:
-`bigint.unsigned.handling.mode=precise`), and dates that `zero_dates: string` turns into text are strings. Source:
-Debezium's documentation of the MySQL connector, "Data type mappings".
+Two types are different from these defaults, so that no value is lost. `bigint unsigned` is a Decimal, as with
+Debezium's setting `bigint.unsigned.handling.mode=precise`. Dates that `zero_dates: string` turns into text are strings.
+Source: Debezium's documentation of the MySQL connector, "Data type mappings".
 """
 
 import base64
@@ -17,15 +17,15 @@ from lakeingest.core.schema import EWKB, Column, Kind
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _DAY = date(1970, 1, 1)
-_MILLIS_DIGITS = 3  # up to so many digits of a second, Debezium counts milliseconds
-_WKB_SRID = 0x20000000  # the bit in an EWKB's type that says that it has an SRID
+_MILLIS_DIGITS = 3  # a DATETIME with so many decimals or fewer is a number of milliseconds, with more of microseconds
+_WKB_SRID = 0x20000000  # the bit in the type number of an EWKB value that says that the value has an SRID
 
-# Debezium's names for MySQL's integer types that are decided by the type's name alone
+# Debezium's types for MySQL's integer types; `_integer` has the exceptions
 _INTEGERS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32"}
 
 
 def connect_field(column: Column) -> dict[str, Any]:
-    """The column's field in a schema of Kafka Connect, in its JSON form."""
+    """The column's field in a schema of Kafka Connect, as a JSON document."""
     return {"optional": column.nullable, "field": column.name} | _TYPES[column.kind](column)
 
 
@@ -101,7 +101,7 @@ _TYPES: dict[Kind, Callable[[Column], dict[str, Any]]] = {
 
 
 def encoder(column: Column) -> Encode:
-    """The function that writes the values of a column as JSON; it is not called for NULL."""
+    """The function that writes a value of this column as JSON. The function is not called for NULL."""
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
         return _unscaled(column.scale)
     if column.kind is Kind.DATETIME:
@@ -116,18 +116,18 @@ def encoder(column: Column) -> Encode:
 
 
 def _unscaled(scale: int) -> Callable[[Decimal | str], str]:
-    """Kafka Connect's Decimal: the digits as one number in two's complement, big endian."""
+    """The encoder of Kafka Connect's Decimal: the digits as one integer in two's complement, big endian."""
 
     def encode(value: Decimal | str) -> str:
         digits = int(f"{Decimal(value):f}".replace(".", "")) if scale else int(Decimal(value))
-        size = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1
+        size = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1  # bytes, with room for the sign bit
         return binary(digits.to_bytes(size, "big", signed=True))
 
     return encode
 
 
 def _since_1970(unit: int) -> Callable[[datetime], str]:
-    """A time without a zone, counted since 1970 as if it were UTC, in units of `unit` microseconds."""
+    """The encoder of a time without a zone: the time since 1970, as if in UTC, in units of `unit` microseconds."""
 
     def encode(value: datetime) -> str:
         whole = value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
@@ -137,7 +137,7 @@ def _since_1970(unit: int) -> Callable[[datetime], str]:
 
 
 def _micros(value: str) -> str:
-    """MySQL's text of a TIME, such as -838:59:59.000001, as a number of microseconds."""
+    """A TIME as a number of microseconds; `value` is MySQL's text of the TIME, such as -838:59:59.000001."""
     hours, minutes, seconds = value.lstrip("-").split(":")
     whole, _, fraction = seconds.partition(".")
     micros = ((int(hours) * 60 + int(minutes)) * 60 + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
@@ -145,7 +145,10 @@ def _micros(value: str) -> str:
 
 
 def _geometry(column: Column) -> Callable[[bytes], str]:
-    """WKB with its SRID beside it (null if the lake has no SRIDs); a point also has its coordinates."""
+    """The encoder of geometries: a struct of WKB and SRID, for a point also of x and y.
+
+    The SRID is taken out of an EWKB value. It is null if the copy has plain WKB, or if the value has no SRID.
+    """
 
     def encode(value: bytes) -> str:
         order, srid = "<" if value[0] else ">", "null"

@@ -1,4 +1,4 @@
-"""Warnings of `check` about servers that need not prove who they are, each with the key of pipeline.yml."""
+"""Warnings of `check`: servers to which a run would connect without a proof that they are the right ones."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ from lakeingest.config import Config, Source
 from lakeingest.config.endpoints import is_open
 from lakeingest.core.condition import Checked
 
+# By the mode of TLS: what is unsafe about it
 _WEAK = {
     "disabled": "encrypts nothing, so who is in between reads the rows and may change them",
     "preferred": "goes on in plain text where a server offers no TLS, and proves no server",
@@ -14,7 +15,10 @@ _WEAK = {
 
 
 def proofs(config: Config) -> Iterator[Checked]:
-    """Warnings of connections whose settings do not make the server prove who it is."""
+    """A condition for each of source, catalog and store: the settings make this server prove who it is, else a warning.
+
+    Catalog and store have a condition only if pipeline.yml names a URI or an endpoint of them.
+    """
     yield Checked("proof of the source", _of_source(config.source), fatal=False)
     if config.target.catalog.uri is not None:
         yield Checked("proof of the catalog", config.target.catalog.unproven, fatal=False)
@@ -27,7 +31,7 @@ def proofs(config: Config) -> Iterator[Checked]:
 
 
 def _of_source(source: Source) -> str | None:
-    """A warning for the source; if it needs none, a warning for its replica."""
+    """A warning if the source need not prove who it is; otherwise a warning if its replica need not; otherwise None."""
     for key, server in (("source", source), ("source.replica", source.of_rows)):
         if server.is_proven or server.is_local:
             continue
