@@ -60,7 +60,7 @@ class EmrSteps(AmazonJobs[Emr]):
         if step_id is not None:
             return step_id
         try:
-            with amazon.named("EMR does not add the step", _KEYS["JobFlowId"]):
+            with amazon.translate_errors("EMR does not add the step", _KEYS["JobFlowId"]):
                 return str(amazon.client("emr", self.config.region, 1).add_job_flow_steps(**request)["StepIds"][0])
         except Retryable:  # the step may have been added although the answer was lost
             if (step_id := self._step(name)) is not None:
@@ -76,7 +76,7 @@ class EmrSteps(AmazonJobs[Emr]):
 
     def log(self, run: str) -> str:
         """The output of spark-submit; the driver's own output is among the containers' logs."""
-        with amazon.named(f"EMR says nothing of cluster {self.config.cluster_id}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR says nothing of cluster {self.config.cluster_id}", _KEYS["JobFlowId"]):
             cluster = self._client().describe_cluster(ClusterId=self.config.cluster_id)["Cluster"]
         logs = cluster.get("LogUri")
         if not logs:
@@ -86,17 +86,17 @@ class EmrSteps(AmazonJobs[Emr]):
 
     def cancel(self, run: str) -> None:
         """Let EMR send SIGTERM to the step's processes. A step that has ended is left alone."""
-        with amazon.named(f"EMR does not cancel step {run}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR does not cancel step {run}", _KEYS["JobFlowId"]):
             self._client().cancel_steps(
                 ClusterId=self.config.cluster_id, StepIds=[run], StepCancellationOption="SEND_INTERRUPT"
             )
 
     def _described(self, run: str) -> Any:
-        with amazon.named(f"EMR says nothing of step {run}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR says nothing of step {run}", _KEYS["JobFlowId"]):
             return self._client().describe_step(ClusterId=self.config.cluster_id, StepId=run)["Step"]
 
     def _step(self, name: str) -> str | None:
-        with amazon.named(f"EMR does not list the steps of {self.config.cluster_id}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR does not list the steps of {self.config.cluster_id}", _KEYS["JobFlowId"]):
             pages = self._client().get_paginator("list_steps").paginate(ClusterId=self.config.cluster_id)
             return next((str(step["Id"]) for page in pages for step in page["Steps"] if step["Name"] == name), None)
 

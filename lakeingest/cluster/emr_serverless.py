@@ -84,12 +84,12 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
 
     def start(self, request: Mapping[str, Any]) -> str:
         """Start the job, or find the one of this request: the service starts one job for all requests with a token."""
-        with amazon.named("EMR Serverless does not start the job", _KEYS["applicationId"]):
+        with amazon.translate_errors("EMR Serverless does not start the job", _KEYS["applicationId"]):
             return str(self._client().start_job_run(**request)["jobRunId"])
 
     def state(self, run: str) -> State:
         """The job's state, as the service tells it."""
-        with amazon.named(f"EMR Serverless says nothing of job {run}", _KEYS["applicationId"]):
+        with amazon.translate_errors(f"EMR Serverless says nothing of job {run}", _KEYS["applicationId"]):
             job = self._client().get_job_run(applicationId=self.config.application_id, jobRunId=run)["jobRun"]
         word = job["state"]
         return State(word, word in _ENDED, word == "SUCCESS", job.get("stateDetails") or "")
@@ -102,7 +102,7 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
     def cancel(self, run: str) -> None:
         """Let EMR send SIGTERM to the driver. A job that has ended is left alone."""
         try:
-            with amazon.named(f"EMR Serverless does not cancel job {run}", _KEYS["applicationId"]):
+            with amazon.translate_errors(f"EMR Serverless does not cancel job {run}", _KEYS["applicationId"]):
                 self._client().cancel_job_run(applicationId=self.config.application_id, jobRunId=run)
         except ConfigError:
             if not self.state(run).ended:

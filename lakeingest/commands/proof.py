@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lakeingest.config import Config, Source
-from lakeingest.config.endpoints import is_open
+from lakeingest.config.endpoints import is_plain_text
 from lakeingest.core.condition import Checked
 
 # By the mode of TLS: what is unsafe about it
@@ -21,13 +21,13 @@ def proofs(config: Config) -> Iterator[Checked]:
     """
     yield Checked("proof of the source", _of_source(config.source), fatal=False)
     if config.target.catalog.uri is not None:
-        yield Checked("proof of the catalog", config.target.catalog.unproven, fatal=False)
+        yield Checked("proof of the catalog", config.target.catalog.proof_warning, fatal=False)
     endpoint = config.target.storage.endpoint
     if endpoint is not None:
         finding = (
             "target.storage.endpoint is http://: keys are not sent, but who is between reads rows and can change them"
         )
-        yield Checked("proof of the store", finding if is_open(endpoint) else None, fatal=False)
+        yield Checked("proof of the store", finding if is_plain_text(endpoint) else None, fatal=False)
 
 
 def _of_source(source: Source) -> str | None:

@@ -14,7 +14,7 @@ from lakeingest import errors
 from lakeingest.commands.report import Report
 from lakeingest.commands.run import run
 from lakeingest.config import Config
-from lakeingest.config.tables import named
+from lakeingest.config.tables import table_named
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Scope, Signal, State
 from lakeingest.errors import LakeIngestError, LeaseHeld, Retryable, UsageError
@@ -132,7 +132,7 @@ def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
     """
     with_copy = config.tables.select(copied(open_target(config), config.target)) if names else []
     try:
-        return tuple(dict.fromkeys(named(with_copy, name) for name in names))
+        return tuple(dict.fromkeys(table_named(with_copy, name) for name in names))
     except UsageError:
         with Source.open(config.source) as source:
             return tuple(config.tables.choose(config.tables.select(source.tables()), names))

@@ -65,9 +65,9 @@ class Metastore:
             # a table that was copied again can have a column of another type, which a metastore does not alter
             f"{_SYNC}recreate_table_on_error": "true",
             "hoodie.datasource.meta.sync.base.path": location(folder),
-            **{key: value for key, value in catalog.given.items() if key.startswith("hoodie.")},
+            **{key: value for key, value in catalog.plain_properties.items() if key.startswith("hoodie.")},
         }
-        hadoop = _HADOOP | {key: value for key, value in catalog.given.items() if key not in options}
+        hadoop = _HADOOP | {key: value for key, value in catalog.plain_properties.items() if key not in options}
         context: Any = spark.sparkContext
         jvm = context._jvm  # noqa: SLF001 - no public way
         properties = jvm.java.util.Properties()
@@ -109,7 +109,7 @@ class Metastore:
         except ModuleNotFoundError as error:
             raise OperatorNeeded(f"{place}: {error}; pip install 'lakeingest[hive]'") from error
         try:
-            return question(TimedClient.of({"uri": catalog.address, **catalog.given}))
+            return question(TimedClient.of({"uri": catalog.address, **catalog.plain_properties}))
         except Exception as error:
             ours = of_metastore(place, error)
             if ours is None:

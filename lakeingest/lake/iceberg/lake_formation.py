@@ -17,9 +17,9 @@ def findings(settings: config.Target) -> tuple[str, ...]:
     A location or a database that Lake Formation does not govern needs none. Rights of single tables are not looked at,
     because the creator of a table has them all. Raises OperatorNeeded or Retryable where they cannot be asked for.
     """
-    region = settings.catalog.given.get("glue.region") or settings.storage.region
+    region = settings.catalog.plain_properties.get("glue.region") or settings.storage.region
     formation = amazon.client("lakeformation", region, _TRIES)
-    with amazon.named("Lake Formation"):
+    with amazon.translate_errors("Lake Formation"):
         role = _role(amazon.client("sts", region, _TRIES).get_caller_identity()["Arn"])
         rules = formation.get_data_lake_settings()["DataLakeSettings"]
         if role in _principals(rules.get("DataLakeAdmins", ())):
