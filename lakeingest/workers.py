@@ -1,7 +1,8 @@
-"""The daemon from which Spark forks its Python workers: it imports their modules once, for all of them.
+"""The daemon from which Spark forks its Python workers. The daemon imports the workers' modules once for all workers.
 
-Spark starts `spark.python.daemon.module` with the first Python task. The imports take seconds. Because the daemon does
-them, no read view of a chunk is open meanwhile, and the workers share the memory of the modules.
+Spark starts this module (`spark.python.daemon.module`) before the first Python task. The imports take seconds. Because
+the daemon makes them before a task begins, no read view of a chunk is open during this time. And the workers share the
+memory of the modules.
 """
 
 import gc
@@ -23,9 +24,10 @@ PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 
 
 def main() -> None:
-    """Load the kernels if all of them are in the cache, then serve workers; a missing kernel is compiled on demand.
+    """Load the compiled kernels if all are in the cache, then serve workers. A task compiles a kernel that is missing.
 
-    If the driver has other sources of lakeingest, the daemon ends at once, because its tasks would do other work.
+    If the driver has other sources of lakeingest, the daemon ends at once: its tasks would run other code than the
+    driver expects.
     """
     if os.environ.get(DIGEST, digest()) != digest():
         sys.exit(f"lakeingest: {PACKAGE} has other sources than the driver's lakeingest")
@@ -33,7 +35,7 @@ def main() -> None:
     if cache.is_complete():
         kernels.compile_kernels()
     read_archives_once()
-    gc.freeze()  # so that workers, which collect garbage after each task, do not look through all these modules
+    gc.freeze()  # workers collect garbage after each task: so they skip the objects of all these modules
     manager()  # type: ignore[no-untyped-call]
 
 

@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import Mark, marks_of
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Versions
-from lakeingest.rows import laid_over
+from lakeingest.rows import rows_after_changes
 from lakeingest.spool.collapse import Slice, collapsed, take
 from lakeingest.spool.halts import halts
 from lakeingest.spool.spool import Spool
@@ -48,7 +48,7 @@ def unpublished_rows(
     rows = versions.rows(schema, staged.version)
     if len(marks) < len(splits.all):
         rows = _rows_in_ranges(rows, schema.key, [keys for keys, _ in marks])
-    return end, laid_over(rows, _needed_changes(spool, schema, marks, end), schema.key, schema)
+    return end, rows_after_changes(rows, _needed_changes(spool, schema, marks, end), schema.key, schema)
 
 
 def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], end: Place) -> list[pa.Table]:
