@@ -297,7 +297,7 @@ def explain(name: Runbook = None) -> None:
     terminal.print_page(stage.explain(name))
 
 
-def _refuse(context: typer.Context) -> None:
+def _refuse_command(context: typer.Context) -> None:
     """Not built yet."""
     raise NotBuiltYet(f"`lakeingest {context.info_name}` is not built yet")
 
@@ -306,7 +306,7 @@ app.add_typer(submits)
 app.add_typer(signals)
 _ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 for _name in LATER:
-    app.command(_name, hidden=True, context_settings=_ANY_ARGUMENTS)(_refuse)
+    app.command(_name, hidden=True, context_settings=_ANY_ARGUMENTS)(_refuse_command)
 
 
 def main() -> NoReturn:

@@ -32,11 +32,11 @@ def positions(part: Part, name: str) -> list[str]:
         columns = (part.rows[column].to_pylist() for column in (*change.ORDER, change.COMMITTED_AT))
         return [
             str(
-                ReadTo(Place(*place), reread=number, log=name)
+                ReadTo(Place(*place), reread=ordinal, log=name)
                 if committed_at is None
-                else ReadTo(Place(*place), number, log=name)
+                else ReadTo(Place(*place), ordinal, log=name)
             )
-            for *place, number, committed_at in zip(*columns, strict=True)
+            for *place, ordinal, committed_at in zip(*columns, strict=True)
         ]
     within = str(ReadTo(part.place, copying=True, log=name))
     last = str(ReadTo(part.place, log=name)) if part.last else within
@@ -53,49 +53,49 @@ def statement(part: Altered) -> str:
     return part.alteration.text or part.alteration.statement
 
 
-def fills(part: Altered) -> dict[str, Any]:
+def values_of_added(part: Altered) -> dict[str, Any]:
     """The value of existing rows in each column that the DDL added, by the column's name."""
     followed = part.followed
     added = (name for name, old_name in zip(followed.after.names, followed.origins, strict=True) if old_name is None)
     return {name: followed.fills[name].as_py() if name in followed.fills else None for name in added}
 
 
-def text(value: str) -> str:
-    """A JSON string; signs outside ASCII are not escaped."""
+def json_text(value: str) -> str:
+    """A JSON string; characters outside ASCII are not escaped."""
     return encode_basestring(value)
 
 
-def binary(value: bytes) -> str:
+def json_binary(value: bytes) -> str:
     """A JSON string in base64."""
     return f'"{base64.b64encode(value).decode()}"'
 
 
-def boolean(value: bool) -> str:  # noqa: FBT001 - it is the value
+def json_boolean(value: bool) -> str:  # noqa: FBT001 - it is the value
     """`true` or `false`."""
     return "true" if value else "false"
 
 
-def number(value: Decimal) -> str:
+def json_number(value: Decimal) -> str:
     """A JSON number with all digits, without an exponent."""
     return f"{value:f}"
 
 
-def single(value: float) -> str:
+def json_float32(value: float) -> str:
     """The shortest text that reads back as the same 32-bit float."""
     return str(np.float32(value))
 
 
-def vector(values: Sequence[float]) -> str:
+def json_vector(values: Sequence[float]) -> str:
     """A JSON array of 32-bit floats."""
-    return f"[{','.join(map(single, values))}]"
+    return f"[{','.join(map(json_float32, values))}]"
 
 
-def day(value: date) -> str:
+def json_date(value: date) -> str:
     """A JSON string in the form of ISO 8601."""
     return f'"{value.isoformat()}"'
 
 
-def moment(digits: int, zone: str = "") -> Encode:
+def time_encoder(digits: int, zone: str = "") -> Encode:
     """A function that writes times in ISO 8601, with `digits` decimals of the second, then the text `zone`."""
 
     def encode(value: datetime) -> str:

@@ -19,18 +19,18 @@ from lakeingest.commands.change_lines import (
     OPS,
     TRUNCATE,
     Encode,
-    binary,
-    boolean,
-    day,
-    fills,
     is_truncate,
-    moment,
-    number,
+    json_binary,
+    json_boolean,
+    json_date,
+    json_float32,
+    json_number,
+    json_text,
+    json_vector,
     positions,
-    single,
     statement,
-    text,
-    vector,
+    time_encoder,
+    values_of_added,
 )
 from lakeingest.commands.changelog import Changed, Part
 from lakeingest.core import change
@@ -38,18 +38,18 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.spool.followed import Altered
 
-_COMMITTED_AT = moment(6, "Z")
+_COMMITTED_AT = time_encoder(6, "Z")
 _ENCODERS: dict[Kind, Encode] = {
     Kind.INT32: str,
     Kind.INT64: str,
-    Kind.UINT64: number,
-    Kind.DECIMAL: number,
-    Kind.FLOAT: single,
+    Kind.UINT64: json_number,
+    Kind.DECIMAL: json_number,
+    Kind.FLOAT: json_float32,
     Kind.DOUBLE: repr,
-    Kind.DATE: day,
-    Kind.BOOLEAN: boolean,
-    Kind.BINARY: binary,
-    Kind.VECTOR: vector,
+    Kind.DATE: json_date,
+    Kind.BOOLEAN: json_boolean,
+    Kind.BINARY: json_binary,
+    Kind.VECTOR: json_vector,
     Kind.MICROS: str,
 }
 
@@ -69,7 +69,9 @@ class ChangelogJson:
             return
         if part.schema is not self._schema:
             self._schema = part.schema
-            self._columns = [(column.name, f"{text(column.name)}: ", encoder(column)) for column in part.schema.columns]
+            self._columns = [
+                (column.name, f"{json_text(column.name)}: ", encoder(column)) for column in part.schema.columns
+            ]
         rows, count = part.rows, part.rows.num_rows
         columns = [
             [label + ("null" if value is None else encode(value)) for value in rows[name].to_pylist()]
@@ -94,36 +96,36 @@ class ChangelogJson:
         line = (
             f'{{"op": "{TRUNCATE if is_truncate(part) else DDL}", "data": null, "position": "{position}",'
             f' "committed_at": {_COMMITTED_AT(followed.committed_at)}, "gtid": {_text_or_null(followed.gtid)},'
-            f' "statement": {text(statement(part))}'
+            f' "statement": {json_text(statement(part))}'
         )
         if is_truncate(part):
             return f"{line}}}"
-        key = ", ".join(map(text, followed.after.key))
+        key = ", ".join(map(json_text, followed.after.key))
         return f'{line}, "key": [{key}], "columns": [{", ".join(_columns(part))}]}}'
 
 
 def _columns(part: Altered) -> Iterator[str]:
     """The table's columns after DDL, each as a JSON object."""
-    values_of_new = fills(part)
+    added = values_of_added(part)
     for column, old_name in zip(part.followed.after.columns, part.followed.origins, strict=True):
         fields = (
-            f'"name": {text(column.name)}, "type": {text(str(column.source_type))},'
-            f' "nullable": {boolean(column.nullable)}, "was": {_text_or_null(old_name)}'
+            f'"name": {json_text(column.name)}, "type": {json_text(str(column.source_type))},'
+            f' "nullable": {json_boolean(column.nullable)}, "was": {_text_or_null(old_name)}'
         )
         if old_name is None:
-            value = values_of_new[column.name]
+            value = added[column.name]
             fields += f', "fill": {"null" if value is None else encoder(column)(value)}'
         yield f"{{{fields}}}"
 
 
 def _text_or_null(value: str | None) -> str:
-    return "null" if value is None else text(value)
+    return "null" if value is None else json_text(value)
 
 
 def encoder(column: Column) -> Encode:
     """The function that writes a value of this column as JSON. The function is not called for NULL."""
     if column.kind is Kind.DATETIME:
-        return moment(column.fraction)
+        return time_encoder(column.fraction)
     if column.kind is Kind.TIMESTAMP:
-        return moment(column.fraction, "Z")
-    return _ENCODERS.get(column.kind, text)
+        return time_encoder(column.fraction, "Z")
+    return _ENCODERS.get(column.kind, json_text)

@@ -10,7 +10,7 @@ import json
 import time
 from typing import Any
 
-from lakeingest.commands.change_lines import fills, statement
+from lakeingest.commands.change_lines import statement, values_of_added
 from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.spool.followed import Altered
@@ -57,7 +57,7 @@ _JDBC_TYPES = {
 _VARCHAR = 12
 
 
-def compact(doc: Any) -> str:
+def compact_json(doc: Any) -> str:
     """The document as JSON in one line."""
     return json.dumps(doc, ensure_ascii=False, separators=(",", ":"))
 
@@ -77,7 +77,7 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
     }
     filled = {
         name: None if value is None else json.loads(encoder(columns[name])(value))
-        for name, value in fills(part).items()
+        for name, value in values_of_added(part).items()
     }
     return {
         "source": source,
@@ -85,7 +85,7 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
         "databaseName": after.table.database,
         "schemaName": None,
         "ddl": statement(part),
-        "tableChanges": [{"type": "ALTER", "id": _id(after), "table": table}],
+        "tableChanges": [{"type": "ALTER", "id": _table_id(after), "table": table}],
         "fill": filled or None,
     }
 
@@ -93,13 +93,15 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
 def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
     """The schema of the payload that `change_payload` builds."""
     column_fields = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _COLUMN]
-    after, new = part.followed.after, fills(part)
+    after, added = part.followed.after, values_of_added(part)
     table = [
         {"type": "string", "optional": True, "field": "defaultCharsetName"},
         _TEXTS | {"field": "primaryKeyColumnNames"},
         {
             "type": "array",
-            "items": _struct("io.debezium.connector.schema.Column", [*column_fields, _TEXTS | {"field": "enumValues"}]),
+            "items": _struct_type(
+                "io.debezium.connector.schema.Column", [*column_fields, _TEXTS | {"field": "enumValues"}]
+            ),
             "optional": False,
             "field": "columns",
         },
@@ -108,25 +110,25 @@ def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
     change = [
         {"type": "string", "optional": False, "field": "type"},
         {"type": "string", "optional": False, "field": "id"},
-        _struct("io.debezium.connector.schema.Table", table, optional=True) | {"field": "table"},
+        _struct_type("io.debezium.connector.schema.Table", table, optional=True) | {"field": "table"},
     ]
-    filled = [connect_field(column) | {"optional": True} for column in after.columns if column.name in new]
+    filled = [connect_field(column) | {"optional": True} for column in after.columns if column.name in added]
     fields = [
         source,
         {"type": "int64", "optional": False, "field": "ts_ms"},
         *({"type": "string", "optional": True, "field": name} for name in ("databaseName", "schemaName", "ddl")),
         {
             "type": "array",
-            "items": _struct("io.debezium.connector.schema.Change", change),
+            "items": _struct_type("io.debezium.connector.schema.Change", change),
             "optional": False,
             "field": "tableChanges",
         },
         {"type": "struct", "fields": filled, "optional": True, "field": "fill"},
     ]
-    return _struct("io.debezium.connector.mysql.SchemaChangeValue", fields)
+    return _struct_type("io.debezium.connector.mysql.SchemaChangeValue", fields)
 
 
-def _struct(name: str, fields: list[dict[str, Any]], *, optional: bool = False) -> dict[str, Any]:
+def _struct_type(name: str, fields: list[dict[str, Any]], *, optional: bool = False) -> dict[str, Any]:
     return {"type": "struct", "fields": fields, "optional": optional, "name": name, "version": 1}
 
 
@@ -152,6 +154,6 @@ def _column(column: Column, number: int, old_name: str | None, *, is_generated: 
     }
 
 
-def _id(schema: TableSchema) -> str:
+def _table_id(schema: TableSchema) -> str:
     """Debezium's name of a table: database and name, each in double quotes, joined by a dot."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in (schema.table.database, schema.table.name))

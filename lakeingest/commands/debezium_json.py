@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lakeingest.commands.change_lines import is_truncate, positions, text
+from lakeingest.commands.change_lines import is_truncate, json_text, positions
 from lakeingest.commands.changelog import Changed, Copied, Part
-from lakeingest.commands.debezium_ddl import change_payload, change_schema, compact
+from lakeingest.commands.debezium_ddl import change_payload, change_schema, compact_json
 from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
@@ -132,7 +132,7 @@ class DebeziumJson:
         rows, schema = part.rows, part.schema
         columns = []
         for column in schema.columns:
-            label, encode = f"{text(column.name)}:", encoder(column)
+            label, encode = f"{json_text(column.name)}:", encoder(column)
             values = rows[column.name].to_pylist()
             columns.append([label + ("null" if value is None else encode(value)) for value in values])
         texts = [f"{{{','.join(values)}}}" for values in zip(*columns, strict=True)]
@@ -170,10 +170,10 @@ class DebeziumJson:
         if is_truncate(part):
             return self._line("t", row, followed.after, "null", "null")
         source = self._source(row, followed.after, "false")
-        return compact({"schema": change_schema(part, SOURCE), "payload": change_payload(part, source)})
+        return compact_json({"schema": change_schema(part, SOURCE), "payload": change_payload(part, source)})
 
     def _line(self, op: str, row: _Row, schema: TableSchema, before: str, after: str, snapshot: str = "false") -> str:
-        source, now = compact(self._source(row, schema, snapshot)), time.time_ns() // 1_000_000
+        source, now = compact_json(self._source(row, schema, snapshot)), time.time_ns() // 1_000_000
         payload = (
             f'{{"before":{before},"after":{after},"source":{source},"transaction":null,"op":"{op}","ts_ms":{now}}}'
         )
@@ -211,7 +211,7 @@ def _line_schema(schema: TableSchema, pipeline: str) -> str:
         table = f"{pipeline}.{schema.table.database}.{schema.table.name}"
         fields = [connect_field(column) for column in schema.columns]
         row = {"type": "struct", "fields": fields, "optional": True, "name": f"{table}.Value"}
-        _SCHEMAS[schema, pipeline] = compact(
+        _SCHEMAS[schema, pipeline] = compact_json(
             {
                 "type": "struct",
                 "fields": [

@@ -59,7 +59,7 @@ class Report(ABC):
         return frame
 
     def __rich__(self) -> Group:
-        sides, rows = self._laid_out()
+        sides, rows = self._layout()
         table = Table(box=None)
         for header, side in zip(self.headers, sides, strict=True):
             table.add_column(Text(printable(header)), justify=side)
@@ -73,20 +73,23 @@ class Report(ABC):
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
-        sides, rows = self._laid_out()
-        head, body = _row("th", map(printable, self.headers), sides), "".join(_row("td", row, sides) for row in rows)
+        sides, rows = self._layout()
+        head, body = (
+            _html_row("th", map(printable, self.headers), sides),
+            "".join(_html_row("td", row, sides) for row in rows),
+        )
         note = f"<div>{escape(self.note)}</div>" if self.note else ""
         return f'<table style="border-collapse: collapse"><thead>{head}</thead><tbody>{body}</tbody></table>{note}'
 
-    def _laid_out(self) -> tuple[list[Side], list[list[str]]]:
+    def _layout(self) -> tuple[list[Side], list[list[str]]]:
         """The alignment of each column, and the rows with their values as texts."""
         rows = [tuple(row) for row in self.cells()]
         columns = [[row[index] for row in rows] for index in range(len(self.headers))]
         sides: list[Side] = ["right" if any(map(_is_number, column)) else "left" for column in columns]
-        return sides, [[_text(value) for value in row] for row in rows]
+        return sides, [[_cell_text(value) for value in row] for row in rows]
 
 
-def _row(tag: str, texts: Iterable[str], sides: Iterable[Side]) -> str:
+def _html_row(tag: str, texts: Iterable[str], sides: Iterable[Side]) -> str:
     cells = (f'<{tag} style="{_CELL}{side}">{escape(text)}</{tag}>' for text, side in zip(texts, sides, strict=True))
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -95,7 +98,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _text(value: object) -> str:
+def _cell_text(value: object) -> str:
     match value:
         case None:
             return ""

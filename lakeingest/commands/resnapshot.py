@@ -49,7 +49,7 @@ def scope_of(
         schemas = [source.schema(table, config.tables.of(table).choices) for table in chosen]
         if where is not None:
             for schema in schemas:
-                _assert_accepted(source, schema, where)
+                _assert_condition_accepted(source, schema, where)
             return Scope(where=where)
     [schema] = schemas
     if keys is not None:
@@ -78,14 +78,14 @@ def key_of(text: str) -> Any:
 
 def _parsed_key(schema: TableSchema, key: Any) -> Key:
     values = key if isinstance(key, list | tuple) else [key]
-    return bound_of(schema, parse_key(schema, json.dumps(list(values), default=_text)))
+    return bound_of(schema, parse_key(schema, json.dumps(list(values), default=_as_text)))
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _assert_accepted(source: Source, schema: TableSchema, where: str) -> None:
+def _assert_condition_accepted(source: Source, schema: TableSchema, where: str) -> None:
     """Raise UsageError unless the server accepts the condition for this table."""
     if not where.strip():
         raise UsageError("the condition is empty")

@@ -71,10 +71,10 @@ class RunResult(Report):
         stopped = (f"{failure.table}: {failure}" for failure in self.stopped)
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
         not_updated = (f"{table} {reason}" for table, reason in self.left)
-        return [self._ending, *stopped, *paused, *not_updated]
+        return [self._ending_note, *stopped, *paused, *not_updated]
 
     @property
-    def _ending(self) -> str:
+    def _ending_note(self) -> str:
         if self.followed and self.caught_up:
             return f"caught up with the source and followed it, {self.seconds:.1f} s in all"
         if self.followed:

@@ -82,12 +82,12 @@ class Signals:
     def of(self, table: TableId) -> tuple[OpenSignal, ...]:
         """The signals that concern a table and have not ended; signals for all tables are included."""
         return tuple(
-            _open(document)
+            _open_signal(document)
             for document in self.documents
             if document.signal.state in OPEN and document.signal.concerns(table)
         )
 
-    def rolled_back(self, table: TableId, published: int | None) -> str | None:
+    def rollback_note(self, table: TableId, published: int | None) -> str | None:
         """A text about the table's last rollback, if readers still see the commit of this rollback; otherwise None.
 
         `published` is the number of the commit that readers see now.
@@ -100,7 +100,7 @@ class Signals:
                 return f"rolled back for {signal.who}: {document.note}" if is_seen else None
         return None
 
-    def paused(self, config: Config, table: TableId, position: Position | None) -> Paused | None:
+    def pause_of(self, config: Config, table: TableId, position: Position | None) -> Paused | None:
         """The pause of a table whose copy is at `position`; None if the table is not paused."""
         signals = [document.signal for document in self.documents]
         no_progress: Mapping[TableId, Progress] = {}  # whether a table is paused does not depend on its progress
@@ -123,7 +123,7 @@ def _last_pause(signals: Sequence[Signal], table: TableId) -> Signal:
     return [pause for pause in pauses if pause.state not in {State.FAILED, State.CANCELLED}][-1]
 
 
-def _open(document: SignalDocument) -> OpenSignal:
+def _open_signal(document: SignalDocument) -> OpenSignal:
     signal = document.signal
     action, state = signal.action.value, signal.state.value
     return OpenSignal(signal.number, action, signal.tables, state, signal.who, signal.when, document.note)

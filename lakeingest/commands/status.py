@@ -213,7 +213,7 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
         replace(
             in_lake,
             signals=signals.of(table),
-            paused=signals.paused(config, table, in_lake.position),
+            paused=signals.pause_of(config, table, in_lake.position),
             stopped=stopped,
             gate=_failed_gate(stopped) or in_lake.gate,
             in_source=None if offline or source.error or table in excluded_copies else table in source.tables,
@@ -321,7 +321,7 @@ def _table_status(
         binlog_gone=retention is not None and next_read is not None and retention.has_deleted(next_read),
         shown=shown,
         staged=None if staged.visible or shown is None else progress.position,
-        rolled_back=signals.rolled_back(table, staged.published),
+        rolled_back=signals.rollback_note(table, staged.published),
     )
 
 

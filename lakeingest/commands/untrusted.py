@@ -30,11 +30,11 @@ def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
         unread = "it depends on variables, which are not read; give those keys values with --set to see the rest"
         checked.append(Checked("pipeline.yml", unread))
     else:
-        checked += [Checked("pipeline.yml", None), *_trusted_things(config)]
+        checked += [Checked("pipeline.yml", None), *_used_things(config)]
     return CheckResult((*checked, warning("variables and secrets that a run reads", references(doc))))
 
 
-def _trusted_things(config: Config) -> Iterator[Checked]:
+def _used_things(config: Config) -> Iterator[Checked]:
     """Whether the suites are valid; then a warning for each kind of thing that runs use and that should be trusted."""
     yield Checked("quality suites", suites.finding(config.quality, None))
     yield warning("servers that a run logs in to", [f"{key}: {server}" for key, server in _servers(config).items()])
