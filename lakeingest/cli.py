@@ -377,7 +377,7 @@ def _stop_spark() -> None:
 
 
 def _record_outcome(config: "Config", outcome: dict[str, Any]) -> None:
-    """Write the outcome of a run to `last_run.json`. If the state folder cannot be written, only a line says so."""
+    """Write the outcome of a run to `last_run.json`. If the state folder cannot be written, print a line about it."""
     from lakeingest.files.file import state_of
     from lakeingest.state.last_run import record
 

@@ -270,7 +270,7 @@ def pipeline_line(config: "Config") -> str:
 
 
 def run_lines(result: "RunResult") -> Iterator[str]:
-    """The result of a run, a line for each table."""
+    """The result of a run: a line for each table, then a line about the end, if the run followed or was ended early."""
     stopped = {stop.table: stop for stop in result.stopped}
     for table in result.tables:
         if table.table in stopped:

@@ -135,8 +135,8 @@ class Changelog:
         """
         with ExitStack() as opened:
             while True:
-                # Step 1: list the changes, then the versions. In this order, a version that a run publishes in between
-                # cannot be missing from the list, unless the version is at the end of these changes or later.
+                # Step 1: list the changes, then the versions. So a version that is missing from the list was published
+                # later: its place is the end of these changes, or after it.
                 _, stretch = self._log.stretch(self.table)
                 published = self._published()
                 if not published:
@@ -257,8 +257,8 @@ class Changelog:
             return False
         first = self._stored_definition().first
         places = [version.place for version in self._published()] if first is None else [first.place]
-        # A copy comes after all changes at its place. So a reader that has only some of these changes (`ordinal`) does
-        # not have the copy yet.
+        # A reader that has passed one of these places has got a copy there. The copy comes after all changes at its
+        # place. So a reader that has only some of these changes (`ordinal`) does not have the copy yet.
         return any(place < read_to.place or (place == read_to.place and read_to.ordinal is None) for place in places)
 
     def _published(self) -> Sequence[Published]:
@@ -280,7 +280,7 @@ class Changelog:
     def _is_before_first_publish(self, moment: datetime) -> bool:
         """Whether nothing was published yet at `moment`, so that no reader can have a copy; False also if unknown."""
         stored = self._stored_definition()
-        if stored.before is not None:
+        if stored.before is not None:  # the copy was started over: readers may have had the earlier copy at `moment`
             return False
         if stored.first_at is not None:
             return moment.timestamp() < stored.first_at
@@ -347,7 +347,7 @@ class Changelog:
     @contextmanager
     def _changes(self, since: ReadTo) -> Iterator[Changes]:
         """The changes after `since`, readable within the block. Raises ChangelogGone if the copy was started over."""
-        # read the definition before the changes are listed: so its last DDL is among the changes
+        # The definition is read before the changes are listed, so it is not newer than the changes.
         stored = self._stored_definition()
         if stored.restarted != self._restarted_at:
             raise ChangelogGone(

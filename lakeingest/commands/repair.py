@@ -65,7 +65,7 @@ def _repair_table(
         verified = _verify_again(config, verified, spark)
         confirmed = [difference for difference in verified.differences if difference in differences]
         if not confirmed:
-            continue
+            continue  # perhaps the next round confirms the differences that only the second comparison found
         # Step 2: read the rows of these differences again.
         _read_again(config, verified, confirmed, spark, observe)
         # Step 3: compare, and stop if this round has repaired nothing.

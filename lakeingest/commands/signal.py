@@ -147,8 +147,8 @@ def _is_cancellable(signal: Signal, tables: Sequence[TableId]) -> bool:
 def _least_number(config: Config, folder: SignalFolder) -> int:
     """The least number that a new signal can have.
 
-    If the state folder has no signals, it may have been lost. Commits in the lake still name earlier signals by number,
-    so a new number is greater than all of these.
+    Normally this is 1, because the state folder numbers signals in their order. If the folder has no signals, perhaps
+    it was lost. Commits in the lake still name earlier signals, so a new number is greater than all numbers in them.
     """
     if folder.read():
         return 1

@@ -321,13 +321,13 @@ def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
 
-    def filled(variable: re.Match[str]) -> str:
+    def value_of(variable: re.Match[str]) -> str:
         text = environment.get(variable["name"], variable["default"])
         if text is None:
             raise ConfigError(f"the environment variable {variable['name']} is not set, and has no default")
         return text
 
-    return _VARIABLE.sub(filled, value)
+    return _VARIABLE.sub(value_of, value)
 
 
 def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:

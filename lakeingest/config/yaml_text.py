@@ -27,7 +27,10 @@ def read_yaml(text: str) -> Any:
 
 
 def _construct(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    """The document of a node. Raises YAMLError if it has too many nodes or levels, counted through aliases."""
+    """Count the nodes of a document, and of all its aliases; then build the document.
+
+    Raises YAMLError if there are too many nodes or levels.
+    """
     waiting, count = [(node, 1)], 0
     while waiting:
         part, level = waiting.pop()

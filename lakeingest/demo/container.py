@@ -38,9 +38,8 @@ def run_container(
             # init=True: without it the image's set-up script would be process 1, and would ignore the signal to end
             container = DockerContainer(flavor.image, init=True).with_command(options)
             container.with_env(flavor.password_variable, password)
-            ports: Any = {
-                "3306/tcp": address
-            }  # set directly, because the method of testcontainers would bind the port on every address
+            # set directly, because the method of testcontainers would bind the port on every address
+            ports: Any = {"3306/tcp": address}
             container.ports = ports
             if not container.get_docker_client().client.images.list(name=flavor.image):
                 say(f"fetching the container image {flavor.image} (once)")

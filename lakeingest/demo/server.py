@@ -229,13 +229,13 @@ def _copy_prepared_data(flavor: Flavor, command: list[str], options: list[str], 
 
     The first call for a command sets up the data folder that later calls copy.
     """
-    lasting = [option for option in options if option.partition("=")[0] in _LASTING_OPTIONS]
-    template = prepared / hashlib.sha256("\0".join([*command, *lasting]).encode()).hexdigest()[:16]
+    lasting_options = [option for option in options if option.partition("=")[0] in _LASTING_OPTIONS]
+    template = prepared / hashlib.sha256("\0".join([*command, *lasting_options]).encode()).hexdigest()[:16]
     if not template.exists():
         prepared.mkdir(parents=True, exist_ok=True)
         with _new_folder(prepared) as new:
             flavor_options = [f"--{name}={value}" for name, value in flavor.settings.items()]
-            password = _set_up_data(flavor, [*command, *flavor_options, *lasting], new, new / "server.log")
+            password = _set_up_data(flavor, [*command, *flavor_options, *lasting_options], new, new / "server.log")
             # remove the server's id and keys, so that each server on a copy makes new ones when it starts
             for identity in (new / "data" / "auto.cnf", *(new / "data").glob("*.pem")):
                 identity.unlink(missing_ok=True)
