@@ -50,7 +50,10 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path, since: float) -> None:
-    """Flush a folder, all folders below it, and the files in them that were changed since `since` to the disk."""
+    """Flush a folder and everything below it to the disk, except files that were not changed since `since`.
+
+    `since` is in seconds since 1970.
+    """
     sync_changed((folder, *folder.rglob("*")), since)
 
 

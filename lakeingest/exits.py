@@ -20,7 +20,10 @@ def exit_code(error: BaseException) -> int:
 
 
 def _is_usage_error(error: BaseException) -> bool:
-    """Whether the error is one of Typer about the command line. Such errors have this method, but no public class."""
+    """Whether Typer did not understand the command line.
+
+    Such errors have no public class, but they are the only ones with a method `format_message`.
+    """
     return hasattr(error, "format_message")
 
 

@@ -69,7 +69,8 @@ _TRANSACTION = [
 class _Row:
     """One change row: its kind, its key, its values as JSON (`text`), and what `payload.source` says about the row.
 
-    `micros` is the time of the commit in microseconds since 1970; None if the row was read again.
+    `micros` is the time of the commit in microseconds since 1970. It is None for a row that was read again, and the
+    current time for a row of a copy.
     """
 
     kind: RowKind

@@ -76,7 +76,7 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
 
 
 def _parse_url(url: str, password: str) -> tuple[Source, str | None]:
-    """The source that a URL names, and the database; None stands for all databases. `password` is the default."""
+    """The source that a URL names, and the database, or None for all. `password` is used if the URL has none."""
     # the message quotes no part of the URL: any part may belong to a password with signs that are not percent-encoded
     malformed = UsageError(
         "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded, and"

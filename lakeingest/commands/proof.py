@@ -15,9 +15,9 @@ _WEAK = {
 
 
 def proofs(config: Config) -> Iterator[Checked]:
-    """A condition for each of source, catalog and store: the settings make this server prove who it is, else a warning.
+    """The conditions that source, catalog and store must prove who they are. Each is only a warning if not met.
 
-    Catalog and store have a condition only if pipeline.yml names a URI or an endpoint of them.
+    The catalog has a condition only if pipeline.yml names its URI, the store only if pipeline.yml names its endpoint.
     """
     yield Checked("proof of the source", _of_source(config.source), fatal=False)
     if config.target.catalog.uri is not None:

@@ -239,7 +239,7 @@ def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
 
 
 def _may_be_ours(target: Tables, table: TableId) -> bool:
-    """True if the lake's table of this name is a copy of lakeingest, or if the lake has none; else False."""
+    """False if the lake's table of this name was not made by lakeingest. Otherwise True, also if there is no table."""
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 
 

@@ -116,7 +116,10 @@ def _outcome(submission: Submission, run: str, state: State) -> Outcome:
 
 
 def _state_folder(submission: Submission) -> Stored:
-    """The state folder, opened with this machine's credentials: those of pipeline.yml may be known only to the job."""
+    """The state folder, opened with the credentials of this machine.
+
+    The credentials in pipeline.yml are not used, because perhaps only the job knows the values of their variables.
+    """
     config, service = submission.config, submission.service
     if config.state.scheme in {"s3", "s3a"}:
         return on_amazon(
