@@ -35,13 +35,13 @@ __all__ = [
     "load_config",
 ]
 
-_HOMES = {"Pipeline": "lakeingest.api", "Config": "lakeingest.config", "load_config": "lakeingest.config"}
+_MODULES = {"Pipeline": "lakeingest.api", "Config": "lakeingest.config", "load_config": "lakeingest.config"}
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used: executors and `lakeingest --help` need none of them."""
+    """Import a public name when it is first used, because executors and `lakeingest --help` use none of these names."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES.get(name, "lakeingest.errors")), name)
+    value = getattr(importlib.import_module(_MODULES.get(name, "lakeingest.errors")), name)
     globals()[name] = value
     return value

@@ -1,8 +1,8 @@
-"""`python -m lakeingest` is the command `lakeingest`. As the program of a job, it puts the job's archives on the path.
+"""`python -m lakeingest` is the command `lakeingest`. This file is also the program of a job on a cluster.
 
-The archives are unpacked under their names in the working folder (cluster mode of YARN and Kubernetes, EMR Serverless),
-or, in client mode, in a folder of Spark that exists only after a session has started. A job ships this file by itself,
-beside the archives.
+Such a job has this file and archives with lakeingest. So this file first adds the archives to `sys.path`. The service
+has unpacked them: in the working folder (YARN and Kubernetes in cluster mode, EMR Serverless); or in client mode in a
+folder of Spark, which exists only after a session has started.
 """
 
 import os
@@ -10,24 +10,24 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-ARCHIVES = ("job", "dependencies")  # their names after the # in `--archives`
+ARCHIVES = ("job", "dependencies")  # the names of the unpacked archives: what follows the # in `--archives URI#NAME`
 
 
 def find_archives() -> None:
-    """Put the archives on the path. In client mode, also make their folder the working folder."""
-    if not _take(Path.cwd()) and find_spec("lakeingest") is None:
+    """Add the archives to `sys.path`. In client mode, also make their folder the working folder."""
+    if not _add_archives(Path.cwd()) and find_spec("lakeingest") is None:
         from pyspark import SparkFiles
         from pyspark.sql import SparkSession
 
         SparkSession.builder.getOrCreate()
         unpacked = Path(SparkFiles.getRootDirectory())
-        if not _take(unpacked):
+        if not _add_archives(unpacked):
             sys.exit("lakeingest: neither installed nor among the job's archives: --archives URI#job,URI#dependencies")
         os.chdir(unpacked)  # as on an executor, so that job/pipeline.yml is found
 
 
-def _take(folder: Path) -> bool:
-    """Put the archives of this folder on the path, and return True; False if it has no archives."""
+def _add_archives(folder: Path) -> bool:
+    """Add the archives in this folder to `sys.path`. Returns False if the folder has no archives."""
     archives = [str(folder / name) for name in ARCHIVES if (folder / name).is_dir()]
     if archives and Path(archives[0], "lakeingest").is_dir():
         sys.path[:0] = [path for path in archives if path not in sys.path]
@@ -36,7 +36,7 @@ def _take(folder: Path) -> bool:
 
 
 if __name__ == "__main__":
-    if __package__ != "lakeingest":  # a program of its own
+    if __package__ != "lakeingest":  # the file was started as the program of a job, not by `python -m lakeingest`
         sys.path[:] = [path for path in sys.path if Path(path) != Path(__file__).parent]
         find_archives()
     from lakeingest.cli import main

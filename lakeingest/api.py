@@ -1,4 +1,4 @@
-"""The commands in Python: their results are values, and their failures are errors."""
+"""The commands as methods in Python. A method returns its result as a value, or raises an error."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakeingest.config import Config, load_config
 
-# the commands import libraries that take seconds; executors import this package too
+# The commands are imported when they are called, because the libraries that they import take seconds to load.
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """The tables of a pipeline.yml. Tables are named `database.table`; none means all that the file includes.
+    """A pipeline.yml and the commands for its tables. Tables are named `database.table`; no names mean all tables.
 
-    A given session, or a running session, is used unchanged and never stopped; OperatorNeeded is raised if it lacks a
-    setting that lakeingest needs. Otherwise a session is started when it is first needed, and `close` stops it.
+    If a Spark session is given or is running, the pipeline uses this session unchanged and never stops it. It raises
+    OperatorNeeded if the session does not have a setting that lakeingest needs. Otherwise the pipeline starts a session
+    when one is first needed, and `close` stops this session.
     """
 
     def __init__(self, config: Config, spark: "SparkSession | None" = None) -> None:
         self.config = config
-        self._given = spark
-        self._started: SparkSession | None = None
+        self._given_session = spark
+        self._started_session: SparkSession | None = None
         if spark is not None:
             from lakeingest.spark.session import fit_session
 
@@ -41,18 +42,18 @@ class Pipeline:
 
     @classmethod
     def from_yaml(cls, path: str | Path, spark: "SparkSession | None" = None) -> Self:
-        """The pipeline of a file. Raises ConfigError, which names the mistakes in the file."""
+        """Load the pipeline in a file. Raises ConfigError, which names the mistakes in the file."""
         return cls(load_config(Path(path)), spark)
 
     def check(self, *, parity: bool = False) -> "CheckResult":
         """Check every precondition of a run. Nothing is changed; the result has the conditions that are not met.
 
-        With `parity`, rows that were changed lately are read on the snapshot path and on the binlog path, and compared.
+        With `parity`, rows that were changed lately are read from the binlog and by SELECT, and compared.
         """
         from lakeingest.commands.check import check
         from lakeingest.spark.session import active_session
 
-        return check(self.config, self._given or active_session(), parity=parity)
+        return check(self.config, self._given_session or active_session(), parity=parity)
 
     def plan(self, *tables: str) -> "Plans":
         """Plan what a run would do with each table. One chunk of each table is read, and nothing is changed."""
@@ -61,7 +62,7 @@ class Pipeline:
         return plan(self.config, tables)
 
     def sample(self, table: str, rows: int = 5) -> "Sample":
-        """The table's first rows between their watermarks, as a run would read them; nothing is changed."""
+        """The table's first rows, read as a run would read a chunk, with its watermarks; nothing is changed."""
         from lakeingest.commands.sample import sample
 
         return sample(self.config, table, rows)
@@ -75,8 +76,8 @@ class Pipeline:
     ) -> "RunResult":
         """Copy new tables, apply the binlog, and publish. `observe` is called with each event.
 
-        With `follow`, the run does not end by itself. A run stops at a commit when `max_minutes` are over. After an
-        error or Ctrl-C, the same call continues from the last commit.
+        With `follow`, the run goes on until it is interrupted. When `max_minutes` are over, a run ends after its next
+        commit. After an error or Ctrl-C, the same call continues from the last commit.
         """
         from lakeingest.commands.run import run
         from lakeingest.pipeline.events import unobserved
@@ -91,9 +92,10 @@ class Pipeline:
         return status(self.config, tables)
 
     def verify(self, *tables: str, repair: bool = False) -> "Verifications":
-        """Compare source and target chunk by chunk; differences are in the result. Nobody may write to the source.
+        """Compare source and target chunk by chunk. The result has the differences.
 
-        With `repair`, the rows that differ are read again and compared once more; the result is the last comparison.
+        Nobody may write to the tables meanwhile. With `repair`, the rows that differ are read again, and compared once
+        more; the result is the last comparison.
         """
         from lakeingest.commands import repair as repairing
         from lakeingest.commands.verify import verify
@@ -116,36 +118,37 @@ class Pipeline:
     ) -> "SignalResults":
         """Read rows of tables again: all, those that `where` selects, the listed keys, or the keys in [from_, to).
 
-        With `gap`, all rows of a table whose changes are lost are compared, and the rows that differ are copied. A key
-        is a value of the key's column, or a list of values in key order; all keys are of one table.
+        With `gap`, all rows of tables whose changes are lost are compared, and the rows that differ are copied. A key
+        is a value of the key's column, or a list of values in the order of the key's columns. Keys are for one table.
 
-        A re-snapshot is a signal for each table. A run that is at work carries it out, otherwise this call does. The
-        call returns when readers see the rows; with `wait=False`, it returns at once.
+        A re-snapshot is a signal for each table. A run that is at work carries out the signals; without such a run,
+        this call does. The call returns when readers see the rows; with `wait=False`, the call returns at once.
         """
         from lakeingest.commands.resnapshot import scope_of
 
         tables = table, *others
         scope = scope_of(self.config, tables, where=where, keys=keys, start=from_, stop=to, gap=gap)
-        return self._ask("resnapshot", tables, wait=wait, scope=scope, observe=observe)
+        return self._send_signal("resnapshot", tables, wait=wait, scope=scope, observe=observe)
 
     def pause(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Keep tables at their positions until `resume`: nothing is read, merged or published. None means all."""
-        return self._ask("pause", tables, wait=wait)
+        """Keep tables at their positions until `resume`: nothing of them is read, merged or published."""
+        return self._send_signal("pause", tables, wait=wait)
 
     def resume(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Let paused tables go on, in the run that is at work or in the next one."""
-        return self._ask("resume", tables, wait=wait)
+        """Let paused tables go on, in the run that is at work or in the next run."""
+        return self._send_signal("resume", tables, wait=wait)
 
     def cancel(self, *tables: str, wait: bool = True) -> "SignalResults":
-        """Cancel the re-snapshots of tables that have not ended. Merged rows stay."""
-        return self._ask("cancel", tables, wait=wait)
+        """Cancel the unfinished re-snapshots of tables. Rows that are merged already stay in the copies."""
+        return self._send_signal("cancel", tables, wait=wait)
 
     def rollback(self, table: str, *others: str, wait: bool = True) -> "SignalResults":
         """Let readers see the last commit of lakeingest again, after someone else has changed the tables.
 
-        `result` of each signal lists the dropped commits. The tables go on in the run that is at work, or in the next.
+        The `result` of each signal lists the dropped commits. Afterwards the tables go on, in the run that is at work
+        or in the next run.
         """
-        return self._ask("rollback", (table, *others), wait=wait)
+        return self._send_signal("rollback", (table, *others), wait=wait)
 
     def adopt(self, *tables: str, from_: str | None = None) -> "AdoptedTables":
         """Let this pipeline own copies of the pipeline named `from_`, whose runs are then refused for these tables."""
@@ -154,19 +157,19 @@ class Pipeline:
         return adopt(self.config, tables, from_)
 
     def approve(self, table: str, *, wait: bool = True) -> "SignalResults":
-        """Let a table follow the DDL at which it waits, with `schema: {changes: approve}`.
+        """Let a table follow the DDL for whose approval it waits, with `schema: {changes: approve}`.
 
-        `status` names this DDL. At the next DDL the table waits again.
+        `status` names this DDL. Each later DDL has to be approved, too.
         """
         from lakeingest.commands.approve import waiting_ddl
 
-        return self._ask("approve", (table,), wait=wait, ddl=waiting_ddl(self.config, table))
+        return self._send_signal("approve", (table,), wait=wait, ddl=waiting_ddl(self.config, table))
 
     def maintain(self, *tables: str, wait: bool = True, observe: "Observer | None" = None) -> "SignalResults":
-        """Put small files together, and remove old snapshots and the files that killed tasks have left."""
-        return self._ask("maintain", tables, wait=wait, observe=observe)
+        """Rewrite small files into larger ones, and remove old snapshots and the files that killed tasks have left."""
+        return self._send_signal("maintain", tables, wait=wait, observe=observe)
 
-    def _ask(
+    def _send_signal(
         self,
         action: str,
         tables: Sequence[str],
@@ -176,7 +179,7 @@ class Pipeline:
         ddl: str | None = None,
         observe: "Observer | None" = None,
     ) -> "SignalResults":
-        """Store the signal, and wait for it. Raises the error with which it failed."""
+        """Store signals for the tables, and wait until they have ended. Raises the error of the first that failed."""
         from lakeingest.commands.signal import ask
         from lakeingest.pipeline.events import unobserved
 
@@ -197,8 +200,8 @@ class Pipeline:
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
-        With `since`, only the changes after it; its forms are those of `lakeingest changelog --since`. With `follow`,
-        the iterator does not end, and gives changes as they come.
+        With `since`, only the changes after this position or time; it has the forms of `lakeingest changelog --since`.
+        With `follow`, the iterator does not end, and gives changes as they come.
         """
         from lakeingest.commands.changelog import Changelog
         from lakeingest.commands.changelog_arrow import batches
@@ -215,7 +218,7 @@ class Pipeline:
             return session or open_session(self.config)
 
     def spark_settings(self) -> dict[str, str]:
-        """The settings that your own session must be started with: `SparkSession.builder.config(map=…)`."""
+        """The settings with which you must start a session of your own: `SparkSession.builder.config(map=…)`."""
         from lakeingest.spark.settings import settings
 
         return settings(self.config)
@@ -224,8 +227,8 @@ class Pipeline:
         """Stop the session that this pipeline has started. Later calls start a new session if they need one."""
         from lakeingest.spark.session import active_session
 
-        started, running = self._started, active_session()
-        self._started = None
+        started, running = self._started_session, active_session()
+        self._started_session = None
         if started is not None and running is not None and running.sparkContext is started.sparkContext:
             running.stop()
 
@@ -237,12 +240,12 @@ class Pipeline:
 
     @contextmanager
     def _session(self) -> Iterator["SparkSession | None"]:
-        """The given session, or None. If the block starts a session, `close` will stop it."""
+        """The given session, or None. If the block starts a session, remember it, so that `close` stops it."""
         from lakeingest.spark.session import active_session
 
-        running = self._given or active_session()
+        running = self._given_session or active_session()
         try:
-            yield self._given
+            yield self._given_session
         finally:
             if running is None:
-                self._started = active_session()
+                self._started_session = active_session()

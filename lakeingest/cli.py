@@ -37,13 +37,13 @@ from lakeingest.errors import (
     VerificationFailed,
 )
 from lakeingest.exits import EXIT_INTERRUPTED, exit_code, message
-from lakeingest.termination import Terminated, drain, terminate
+from lakeingest.termination import Terminated, terminate, watch_sigterm
 
 if TYPE_CHECKING:
     from lakeingest.config import Config
 
-_BEFORE_ITS_END = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
-LATER = ("points", "quarantine", "doctor", "wait")
+_TERMINATED_ERROR = Retryable("stopped by SIGTERM before its end; the same command goes on from the last commit")
+LATER = ("points", "quarantine", "doctor", "wait")  # commands that are not built yet
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -82,7 +82,7 @@ def lakeingest(
 def demo(
     target: Annotated[Literal["iceberg", "hudi"], typer.Option(help="The format of the lake.")] = "iceberg",
     rows: Annotated[int, typer.Option(min=10, help="Rows of the sample shop.")] = 100_000,
-    folder: Annotated[Path, typer.Option("--dir", help="Folder of the warehouse and the state, which stay.")] = Path(
+    folder: Annotated[Path, typer.Option("--dir", help="The folder for warehouse and state, which is kept.")] = Path(
         "demo-lake"
     ),
     place: Annotated[
@@ -92,7 +92,7 @@ def demo(
     show_race: Annotated[bool, typer.Option("--show-race", callback=not_built, hidden=True)] = False,
     seed: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
-    """Copy a sample shop from a local MySQL while it is written to, and prove that the copy is equal."""
+    """Copy a sample shop from a local MySQL while writers change it, and prove that the copy is equal."""
     from lakeingest.demo.play import play
 
     play(folder.resolve(), target, rows, seed, Console(), place)
@@ -106,8 +106,8 @@ def init(
         typer.Option(
             "--from-source",
             metavar="URL",
-            help="Fill the file in from mysql://user:password@host:port/database, where wanted with ?tls.ca=FILE or"
-            " ?tls.pin=sha256:…; default password: $MYSQL_PASSWORD.",
+            help="Fill in the file from the source mysql://user:password@host:port/database. Append ?tls.ca=FILE or"
+            " ?tls.pin=sha256:… if needed. The default password is $MYSQL_PASSWORD.",
         ),
     ] = None,
 ) -> None:
@@ -126,13 +126,13 @@ def init(
 @app.command()
 def check(
     parity: Annotated[
-        bool, typer.Option("--parity", help="Also read rows as the snapshot and as the binlog does, and compare them.")
+        bool, typer.Option("--parity", help="Also read changed rows from the binlog and by SELECT, and compare them.")
     ] = False,
     untrusted: Annotated[
         bool,
         typer.Option(
             "--untrusted",
-            help="Only validate the file, and name what a run of it would read, ask and load; ask nobody.",
+            help="Only validate the file, and list the servers, code and secrets of its runs; connect to nothing.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -146,7 +146,7 @@ def check(
         result = check_untrusted(config, overrides or ())
     else:
         loaded = loaded_config(config, overrides)
-        _begin(loaded, as_json)
+        _print_pipeline(loaded, as_json)
         from lakeingest.commands import check as stage
 
         result = stage.check(loaded, parity=parity)
@@ -185,36 +185,36 @@ def run(
     names = [override.partition("=")[0] for override in overrides or ()]  # without the values: some are secrets
     overridden: dict[str, Any] = {"set": names} if names else {}
 
-    stopping = drain() if follow else lambda: False
+    stopping = watch_sigterm() if follow else lambda: False
     try:
         with console.observer(Console(stderr=True)) as draw:
 
-            def watch(event: Any) -> None:
+            def draw_and_record(event: Any) -> None:
                 draw(event)
                 if follow:  # the run may last for weeks, so its state is recorded with each event
-                    progress = {"caught_up": committed.caught_up, "tables": console.plain(committed.tables)}
-                    _record(loaded, overridden | {"exit": None, "error": None, **progress})
+                    progress = {"caught_up": committed.caught_up, "tables": console.to_document(committed.tables)}
+                    _record_outcome(loaded, overridden | {"exit": None, "error": None, **progress})
 
-            observe = committed.then(watch)
+            observe = committed.collecting_before(draw_and_record)
             result = stage.run(loaded, tables or (), max_minutes, observe, follow=follow, stopping=stopping)
     except BaseException as error:
-        stopped = _stopped(error, committed)
-        failure = {"exit": exit_code(stopped), "error": message(stopped)}
+        ending_error = _ending_error(error, committed)
+        failure = {"exit": exit_code(ending_error), "error": message(ending_error)}
         partial = error.result if isinstance(error, LakeIngestError) else None
         if partial is None:
-            progress = {"caught_up": False, "tables": console.plain(committed.tables)}
+            progress = {"caught_up": False, "tables": console.to_document(committed.tables)}
         else:
-            progress = console.plain(partial)
-        if not isinstance(stopped, NotOurState):  # then the folder belongs to another pipeline
-            _record(loaded, overridden | failure | progress)
+            progress = console.to_document(partial)
+        if not isinstance(ending_error, NotOurState):  # with this error, the folder belongs to another pipeline
+            _record_outcome(loaded, overridden | failure | progress)
         if partial is not None:
             print_result(partial, as_json, console.run_lines(partial))
             for line in console.stopped_lines(partial, error):
                 terminal.say(f"lakeingest: {line}")
-        if stopped is error:
+        if ending_error is error:
             raise
-        raise stopped from error
-    _record(loaded, overridden | {"exit": 0, "error": None, **console.plain(result)})
+        raise ending_error from error
+    _record_outcome(loaded, overridden | {"exit": 0, "error": None, **console.to_document(result)})
     print_result(result, as_json, console.run_lines(result))
 
 
@@ -236,7 +236,7 @@ def verify(
     from lakeingest.commands import repair as repairing
     from lakeingest.commands import verify as stage
 
-    compare = repairing.repaired if repair else stage.compared
+    compare = repairing.repair_tables if repair else stage.compare_tables
     results = compare(loaded_config(config, overrides), tables or ())
     print_result(results, as_json, [*console.verification_lines(results), *results.note.splitlines()])
     unequal = [str(result.table) for result in results if not result.equal]
@@ -255,9 +255,9 @@ def status(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Show the state of each table; needs no Spark. If the source is away, only the lake is read."""
+    """Show the state of each table; needs no Spark. If the source does not answer, only the lake is read."""
     loaded = loaded_config(config, overrides, offline=offline)
-    _begin(loaded, as_json)
+    _print_pipeline(loaded, as_json)
     from lakeingest.commands import status as stage
 
     results = stage.status(loaded, tables or (), offline=offline)
@@ -274,15 +274,17 @@ def status(
 def changelog(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")],
     form: Annotated[Literal["changelog-json", "debezium-json"], typer.Option("--format")] = "changelog-json",
-    since: Annotated[str | None, typer.Option(help="Only what comes after this position, time or duration.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as changes come, until SIGTERM.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Print only changes after a position or a time, or of a duration such as 2h.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Also print later changes, until SIGTERM.")] = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
     """Print every row of a table and then its changes, one JSON document a line; needs no source and no Spark."""
     from lakeingest.commands.feed import feed
 
-    loaded, stopping = loaded_config(config, overrides, offline=True), drain() if follow else lambda: False
+    loaded, stopping = loaded_config(config, overrides, offline=True), watch_sigterm() if follow else lambda: False
     out = sys.stdout.buffer
     feed(loaded, table, form, out, since, version=__version__, follow=follow, stopping=stopping)
 
@@ -295,31 +297,31 @@ def explain(name: Runbook = None) -> None:
     terminal.print_page(stage.explain(name))
 
 
-def _refuse(context: typer.Context) -> None:
+def _refuse_command(context: typer.Context) -> None:
     """Not built yet."""
     raise NotBuiltYet(f"`lakeingest {context.info_name}` is not built yet")
 
 
 app.add_typer(submits)
 app.add_typer(signals)
-_WITH_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
+_ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
 for _name in LATER:
-    app.command(_name, hidden=True, context_settings=_WITH_ANYTHING)(_refuse)
+    app.command(_name, hidden=True, context_settings=_ANY_ARGUMENTS)(_refuse_command)
 
 
 def main() -> NoReturn:
-    """Run a command; every error is one line, and its class decides the exit code."""
+    """Run a command. An error is printed as one line, and its class decides the exit code."""
     signal.signal(signal.SIGTERM, terminate)
-    os.umask(0o077)  # until the warehouse is known: its permissions may be wider (`share_like`)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # the locale's encoding may lack signs of a table's name
+    os.umask(0o077)  # until `share_like` sets the umask by the permissions of the warehouse
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the locale's encoding may not have all characters of a table's name
         sys.stdout.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv
-    # an error is a single line for the user; only --debug shows the logs of libraries
+    # libraries log errors, too; without --debug their logs are dropped, so that the user gets a single line
     handler = logging.StreamHandler() if debug else logging.NullHandler()
     handler.setFormatter(terminal.LogFormatter("%(levelname)s:%(name)s:%(message)s"))
     logging.basicConfig(handlers=[handler])
     try:
-        code = _command()
+        code = _run_command()
     except typer.Exit as error:
         code = error.exit_code
     except BaseException as error:  # noqa: BLE001 - the outermost level: every error becomes a line and an exit code
@@ -339,23 +341,23 @@ def main() -> NoReturn:
     sys.exit(code)  # Spark's JVM ends with us; after an error it may no longer answer
 
 
-def _command() -> int:
-    """Run the command of the command line. Returns its exit code: 0, or for `submit --wait` the job's own."""
-    words = [word for word in sys.argv[1:] if word != "--debug"]  # `--debug` may be anywhere in the line
+def _run_command() -> int:
+    """Run the command of the command line. Returns the exit code: 0, or with `submit --wait` that of the job."""
+    words = [word for word in sys.argv[1:] if word != "--debug"]  # `--debug` is allowed anywhere in the line
     try:
         result = app(words, standalone_mode=False)
     except Terminated:
-        raise _BEFORE_ITS_END from None
+        raise _TERMINATED_ERROR from None
     if result == EXIT_INTERRUPTED:  # Typer returns this value after Ctrl-C
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
 
-def _stopped(error: BaseException, committed: console.Committed) -> BaseException:
-    """The error that ended a run. If the same command can continue the run, the message says how much is committed."""
+def _ending_error(error: BaseException, committed: console.Committed) -> BaseException:
+    """The error to raise for an error that ended a run. Its message says what is committed, if the run can continue."""
     if isinstance(error, Terminated):
-        error = _BEFORE_ITS_END
-    if isinstance(error, KeyboardInterrupt):  # Typer would drop its message
+        error = _TERMINATED_ERROR
+    if isinstance(error, KeyboardInterrupt):  # not KeyboardInterrupt itself, because Typer would drop the message
         return typer.Abort(f"interrupted; {committed}; the same command goes on from it")
     if isinstance(error, Retryable) and (committed.tables or type(error) is Retryable):
         return type(error)(f"{error}; {committed}")
@@ -363,7 +365,7 @@ def _stopped(error: BaseException, committed: console.Committed) -> BaseExceptio
 
 
 def _stop_spark() -> None:
-    """Stop the session, unless the signal that ended this process has ended its JVM, too."""
+    """Stop the Spark session of this process, if there is one. Errors of a JVM that has ended already are ignored."""
     if "pyspark" in sys.modules:
         from py4j.protocol import Py4JError
         from pyspark.sql import SparkSession
@@ -374,8 +376,8 @@ def _stop_spark() -> None:
                 session.stop()
 
 
-def _record(config: "Config", outcome: dict[str, Any]) -> None:
-    """Write the outcome of a run to `last_run.json`. A state folder that cannot be written is only reported."""
+def _record_outcome(config: "Config", outcome: dict[str, Any]) -> None:
+    """Write the outcome of a run to `last_run.json`. If the state folder cannot be written, print a line about it."""
     from lakeingest.files.file import state_of
     from lakeingest.state.last_run import record
 
@@ -385,7 +387,7 @@ def _record(config: "Config", outcome: dict[str, Any]) -> None:
         terminal.say(f"lakeingest: {error}")
 
 
-def _begin(config: "Config", as_json: bool) -> None:
-    """Print the pipeline's name on a terminal, because the command's result takes a moment."""
+def _print_pipeline(config: "Config", as_json: bool) -> None:
+    """Print a line about the pipeline on a terminal, because the result of the command comes only after seconds."""
     if sys.stderr.isatty() and not as_json:
         terminal.say(console.pipeline_line(config))

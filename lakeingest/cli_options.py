@@ -1,4 +1,4 @@
-"""Shared by the commands of the command line: their options, loading of the file, and printing of a result."""
+"""What the commands of the command line share: options, loading pipeline.yml, and printing a result."""
 
 import json
 from pathlib import Path
@@ -25,15 +25,16 @@ PIPELINE = Path("pipeline.yml")
 
 
 def not_built(parameter: typer.CallbackParam, value: Any) -> None:
-    """Raise NotBuiltYet if an option is used that is not built yet."""
-    if value is not None and value is not False:  # zero is a value, too
+    """Raise NotBuiltYet if the user sets this option, which is not built yet."""
+    if value is not None and value is not False:  # 0 is a value that the user has set
         raise NotBuiltYet(f"{parameter.opts[0]} is not built yet")
 
 
 def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = False) -> "Config":
     """Load a pipeline.yml. Raises ConfigError, which names the mistakes.
 
-    From then on this process creates files with the permissions of the warehouse's folder. State folders stay private.
+    Afterwards this process creates files with the permissions that the folder of the warehouse has (`share_like`). The
+    state folder stays private.
     """
     from lakeingest.config import load_config
     from lakeingest.pandas_later import import_pandas_later
@@ -46,9 +47,9 @@ def loaded_config(path: Path, overrides: list[str] | None, *, offline: bool = Fa
 
 
 def print_result(result: Any, as_json: bool, lines: Any) -> None:
-    """Print a result: as JSON, or else as these lines."""
+    """Print a result as JSON, or without `as_json` these lines."""
     if as_json:
-        typer.echo(json.dumps(console.plain(result), default=str))
+        typer.echo(json.dumps(console.to_document(result), default=str))
     else:
         for text in lines:
             typer.echo(printable(text))

@@ -1,4 +1,4 @@
-"""The commands that make a signal: read rows again, pause, resume, cancel, maintain, approve."""
+"""The commands that store a signal: resnapshot, pause, resume, cancel, maintain, rollback, approve; and adopt."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from lakeingest.errors import UsageError
 if TYPE_CHECKING:
     from lakeingest.config import Config
 
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Only make the signal; do not wait until it is carried out.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Only store the signal; do not wait until it is carried out.")]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="database.table, quoted as in SQL or not")]
 Tables = Annotated[
     list[str], typer.Argument(metavar="TABLE…", help="database.table, quoted as in SQL or not; several allowed")
@@ -34,38 +34,41 @@ def resnapshot(
     tables: Tables,
     where: Annotated[
         str | None,
-        typer.Option("--where", metavar="SQL", help="Read the rows that this condition holds for; finds no deletes."),
+        typer.Option("--where", metavar="SQL", help="Read the rows that this condition selects; finds no deletes."),
     ] = None,
     keys: Annotated[
-        Path | None, typer.Option("--keys", metavar="FILE", help="Read the keys of a file: one a line, in JSON.")
+        Path | None,
+        typer.Option("--keys", metavar="FILE", help="Read the rows with these keys: one key in each line, in JSON."),
     ] = None,
-    start: Annotated[str | None, typer.Option("--from", metavar="K", help="Read from this key on, in JSON.")] = None,
-    stop: Annotated[str | None, typer.Option("--to", metavar="K", help="Read up to this key, without it.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="K", help="Read rows from this key on, in JSON.")
+    ] = None,
+    stop: Annotated[str | None, typer.Option("--to", metavar="K", help="Read rows before this key, in JSON.")] = None,
     gap: Annotated[
-        bool, typer.Option("--gap", help="Changes are lost: compare all rows, and copy those that differ.")
+        bool, typer.Option("--gap", help="If changes are lost: compare all rows, and copy those that differ.")
     ] = False,
     no_wait: NoWait = False,
     as_json: AsJson = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Read rows of tables again, all or some, beside a run or without one; readers never see a hole."""
+    """Read all or some rows of tables again, with or without a run at work; readers never miss rows meanwhile."""
     from lakeingest.commands import resnapshot as stage
 
     loaded = loaded_config(config, overrides)
-    parts: dict[str, Any] = {"where": where, "gap": gap}
-    parts |= {name: stage.key_of(key) for name, key in (("start", start), ("stop", stop)) if key is not None}
+    options: dict[str, Any] = {"where": where, "gap": gap}
+    options |= {name: stage.key_of(key) for name, key in (("start", start), ("stop", stop)) if key is not None}
     if keys is not None:
         try:
-            parts["keys"] = stage.keys_of(keys.read_text(encoding="utf-8").splitlines())
+            options["keys"] = stage.keys_of(keys.read_text(encoding="utf-8").splitlines())
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{keys} cannot be read: {error}") from error
-    scope = stage.scope_of(loaded, tables, **parts)
+    scope = stage.scope_of(loaded, tables, **options)
     _ask(loaded, "resnapshot", tables, no_wait=no_wait, as_json=as_json, scope=scope)
 
 
-def _of_tables(action: str, text: str) -> None:
-    """Add a command that makes a signal for tables, with this help text. It has only the options of all signals."""
+def _add_signal_command(action: str, text: str) -> None:
+    """Add a command with this help text, which stores a signal for tables. It has only the options of all signals."""
 
     @signals.command(action, help=text)
     def signal(
@@ -78,13 +81,14 @@ def _of_tables(action: str, text: str) -> None:
         _ask(loaded_config(config, overrides), action, tables, no_wait=no_wait, as_json=as_json)
 
 
-_of_tables(
-    "pause", "Keep tables where they are until `resume`: nothing is read, merged or published; the others go on."
+_add_signal_command(
+    "pause", "Keep tables at their positions until `resume`: nothing is read, merged or published. Other tables go on."
 )
-_of_tables("resume", "Let paused tables go on, with the run that is at work or the next one.")
-_of_tables("cancel", "Cancel the re-snapshots of tables that have not ended; merged rows stay.")
-_of_tables(
-    "maintain", "Put small files together, remove old snapshots and what killed tasks left; the rows stay the same."
+_add_signal_command("resume", "Let paused tables go on, in the run that is at work or in the next run.")
+_add_signal_command("cancel", "Cancel the unfinished re-snapshots of tables; rows that are merged already stay.")
+_add_signal_command(
+    "maintain",
+    "Rewrite small files into larger ones, remove old snapshots and files that killed tasks have left; keeps all rows.",
 )
 
 
@@ -96,7 +100,7 @@ def rollback(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """After someone else changed copies: let readers see the last commit of lakeingest again; the tables go on."""
+    """Let readers see the last commit of lakeingest again, after someone else has changed copies."""
     _ask(loaded_config(config, overrides), "rollback", tables, no_wait=no_wait, as_json=as_json)
 
 
@@ -110,7 +114,7 @@ def adopt(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Hand copies of another pipeline over to this one, which goes on with them; the other one is refused then."""
+    """Hand copies of another pipeline over to this pipeline; after that, the other pipeline cannot change them."""
     from lakeingest.commands.adopt import adopt as hand_over
 
     results = hand_over(loaded_config(config, overrides), tables, before)
@@ -125,7 +129,7 @@ def approve(
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Let a table go on after the DDL that it waits before, as `status` names it; the next one waits again."""
+    """Let a table follow the DDL for which it waits, and which `status` names. Later DDL has to be approved, too."""
     from lakeingest.commands.approve import waiting_ddl
 
     loaded = loaded_config(config, overrides)
@@ -142,7 +146,7 @@ def _ask(
     scope: Any = None,
     ddl: str | None = None,
 ) -> None:
-    """Make the signal, report its progress on stderr, and print its result."""
+    """Store the signals, report their progress on stderr, and print their results."""
     from lakeingest.commands.signal import ask
 
     def report(document: object) -> None:

@@ -1,4 +1,4 @@
-"""The command `submit`: it sends a pipeline to a service as a job, and ends with the job's own exit code."""
+"""The command `submit`: it sends a pipeline to a service as a job. With --wait, it has the exit code of the job."""
 
 import json
 from typing import Annotated, Literal
@@ -25,19 +25,19 @@ def submit(
         str | None, typer.Option("--cancel", metavar="JOB", help="End the job with this id; start none.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print only JSON: the request of a dry run, else the job's id and exit code.")
+        bool, typer.Option("--json", help="Print only JSON: the job's id and exit code, or the request of a dry run.")
     ] = False,
     config: ConfigFile = PIPELINE,
     overrides: Overrides = None,
 ) -> None:
-    """Run this pipeline on a cluster: upload it, start the job, follow it."""
+    """Run this pipeline on a cluster: upload its files, start a job, and with --wait follow the job."""
     from lakeingest.commands import submit as stage
     from lakeingest.commands import submitted
 
     if cancel is not None:
         if dry_run or wait:
             raise UsageError("--cancel goes with neither --dry-run nor --wait")
-        stage.configured(config, service, overrides or ()).cancel(cancel)
+        stage.load_service(config, service, overrides or ()).cancel(cancel)
         _say(f"job {cancel} is asked to end; what it has committed stays")
         return
     submission = stage.submit(config, service, overrides or ())

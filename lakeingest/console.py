@@ -1,4 +1,4 @@
-"""The output of commands: progress bars on a terminal, plain lines elsewhere."""
+"""The output of commands as lines of text; and of a run as progress bars, if the output is a terminal."""
 
 import json
 import time
@@ -48,18 +48,21 @@ if TYPE_CHECKING:
     from lakeingest.config import Config
 
 KEYS_SHOWN = 20
-_SEEN = {ForeignWrite.__name__: "see the foreign commit", NotOurCopy.__name__: "see what its owner publishes"}
+_WHAT_READERS_SEE = {
+    ForeignWrite.__name__: "see the foreign commit",
+    NotOurCopy.__name__: "see what its owner publishes",
+}
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "s"))
 
 
 def line(event: Event) -> str | None:
-    """The line of an event, with printable signs; None for an event that has no line."""
-    text = _text(event)
+    """The line of an event, with only printable characters; None for an event that has no line."""
+    text = _raw_line(event)
     return None if text is None else printable(text)
 
 
-def _text(event: Event) -> str | None:
-    """The line of an event, with names as they are; None for an event that has no line."""
+def _raw_line(event: Event) -> str | None:
+    """The line of an event, in which names may have unprintable characters; None for an event that has no line."""
     match event:
         case WaveCommitted():
             rate = event.rows / event.seconds if event.seconds else 0
@@ -88,11 +91,14 @@ def _text(event: Event) -> str | None:
             return f"{event.table}: published {event.rows:,} rows as of {event.position}"
         case ClockWrong():
             return event.finding
-    return _turn(event)
+    return _line_of_other_event(event)
 
 
-def _turn(event: Event) -> str | None:
-    """The line of an event that is not about rows: of the source, a signal, DDL, or a table that stops or restarts."""
+def _line_of_other_event(event: Event) -> str | None:
+    """The line of an event that is not about rows: about the source, a signal, DDL, or a table that stops or restarts.
+
+    None for any other event.
+    """
     match event:
         case Following():
             return f"caught up with the source in {event.seconds:.1f} s; from now on each publish is a line"
@@ -101,7 +107,7 @@ def _turn(event: Event) -> str | None:
         case WentBack():
             return f"{event.table}: {event.reason}; going on from the newest commit whose files are whole"
         case TableStopped():
-            return f"{event.table}: {_stopped(event)}"
+            return f"{event.table}: {_stop_reason(event)}"
         case LeftAsItIs():
             return f"warning: {event.table} {event.reason}"
         case StartedOver():
@@ -116,10 +122,10 @@ def _turn(event: Event) -> str | None:
     return None
 
 
-def _stopped(event: TableStopped) -> str:
-    """The reason why a table stopped, in one line."""
+def _stop_reason(event: TableStopped) -> str:
+    """Why a table stopped, in one line."""
     reason = " ".join(str(event.error).split())
-    if event.again:  # without the way out at the message's end, because nobody has to do anything
+    if event.again:  # leave out the end of the message, which says what to do, because nobody has to do anything
         return f"its rows are read again, because {reason.rpartition('; ')[0] or reason}"
     return f"stopped, the other tables go on: {reason}"
 
@@ -141,8 +147,8 @@ def adopted_lines(results: "Sequence[Adopted]") -> Iterator[str]:
         yield f"{adopted.table}: its copy belongs to this pipeline now{earlier_owner}"
 
 
-def lines() -> Callable[[Event], str | None]:
-    """A function that gives the line of each event of one run, or None.
+def line_maker() -> Callable[[Event], str | None]:
+    """Returns a function that gives the line of each event of a run; None for an event without a line.
 
     Once the run has caught up and follows the source, only publishes, signals, DDL and problems have a line.
     """
@@ -150,8 +156,8 @@ def lines() -> Callable[[Event], str | None]:
 
     def line_of(event: Event) -> str | None:
         nonlocal following
-        always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
-        has_line = not following or isinstance(event, always)
+        shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
+        has_line = not following or isinstance(event, shown_always)
         following |= isinstance(event, Following)
         return line(event) if has_line else None
 
@@ -160,13 +166,13 @@ def lines() -> Callable[[Event], str | None]:
 
 @contextmanager
 def observer(console: Console) -> Iterator[Observer]:
-    """An observer that draws progress bars within the block; without a terminal, it prints a line for each event."""
-    line_of = lines()
+    """An observer for use within the block. On a terminal it draws progress bars, elsewhere it prints lines."""
+    line_of = line_maker()
     if not console.is_terminal:
 
         def log(event: Event) -> None:
             if text := line_of(event):
-                with suppress(BrokenPipeError):  # the run goes on even if nobody reads its progress any more
+                with suppress(BrokenPipeError):  # nobody reads the progress any more; the run goes on
                     say(f"{time.strftime('%H:%M:%S')} {text}")
 
         yield log
@@ -193,7 +199,10 @@ def observer(console: Console) -> Iterator[Observer]:
 
 @dataclass(frozen=True, slots=True)
 class TableCommits:
-    """The commits of a run to one table: the waves and their rows, and the positions merged to and published."""
+    """What a run has committed to one table: the number of waves and of their rows, and the last positions.
+
+    `merged` is the position up to which changes are merged, `published` the position of the last publish.
+    """
 
     table: str
     waves: int = 0
@@ -210,28 +219,28 @@ class TableCommits:
 
 
 class Committed:
-    """The commits of a run so far, collected from its events."""
+    """What a run has committed so far, collected from its events."""
 
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}
         self._spooled = ""
-        self.caught_up = False  # with the source, at least once
+        self.caught_up = False  # whether the run has caught up with the source at least once
 
     @property
     def tables(self) -> tuple[TableCommits, ...]:
-        """The tables with a commit."""
+        """The commits of each table that has one."""
         return tuple(self._tables.values())
 
-    def then(self, observe: Observer) -> Observer:
-        """An observer that collects the commits of each event, and then calls `observe` with the event."""
+    def collecting_before(self, observe: Observer) -> Observer:
+        """An observer that collects the commits from each event, and calls `observe` with the event after that."""
 
-        def note(event: Event) -> None:
-            self._note(event)
+        def collect(event: Event) -> None:
+            self._collect(event)
             observe(event)
 
-        return note
+        return collect
 
-    def _note(self, event: Event) -> None:
+    def _collect(self, event: Event) -> None:
         if isinstance(event, Spooled):
             self._spooled = event.stop
         self.caught_up |= isinstance(event, Following)
@@ -255,18 +264,18 @@ class Committed:
 
 
 def pipeline_line(config: "Config") -> str:
-    """A line with the pipeline's name, its source and its target."""
+    """A line with the name, the source and the target of the pipeline."""
     source, target = config.source, config.target
     return f"{config.name}: {source.type} at {source.host}:{source.port} → {target.format} at {target.warehouse}"
 
 
 def run_lines(result: "RunResult") -> Iterator[str]:
-    """The result of a run, a line for each table."""
+    """The result of a run: a line for each table, then a line about the end, if the run followed or was ended early."""
     stopped = {stop.table: stop for stop in result.stopped}
     for table in result.tables:
         if table.table in stopped:
             error = stopped[table.table].error
-            what_readers_see = _SEEN.get(error, "keep the last good commit")
+            what_readers_see = _WHAT_READERS_SEE.get(error, "keep the last good commit")
             yield f"{table.table}: stopped, {error}; readers {what_readers_see}"
             continue
         position = "" if table.position is None else f" as of {table.position.at}"
@@ -281,9 +290,9 @@ def run_lines(result: "RunResult") -> Iterator[str]:
         yield "the time was up before the end of the binlog; the same command goes on from here"
 
 
-def stopped_lines(result: "RunResult", raised: BaseException) -> Iterator[str]:
-    """An error line for each stopped table, except the table whose error is raised: that one is printed at the end."""
-    raised_message = " ".join(str(raised).split())
+def stopped_lines(result: "RunResult", raised_error: BaseException) -> Iterator[str]:
+    """A line with the error of each stopped table, except the raised error, which is printed when the command ends."""
+    raised_message = " ".join(str(raised_error).split())
     yield from (f"{stop.message} (runbook: {stop.error})" for stop in result.stopped if stop.message != raised_message)
 
 
@@ -297,7 +306,7 @@ def check_lines(result: "CheckResult") -> Iterator[str]:
 
 
 def plan_lines(plans: "Sequence[TablePlan]") -> Iterator[str]:
-    """The plan of each table: a line, and its details below."""
+    """The plan of each table: one line, followed by indented lines with details."""
     for plan in plans:
         yield f"{plan.table} → {plan.target}: {plan.state}"
         yield from (f"  reason     {reason}" for reason in plan.reasons)
@@ -325,7 +334,7 @@ def _duration(seconds: float) -> str:
 
 
 def submission_lines(result: "Submission") -> Iterator[str]:
-    """The lines of a dry run: the files, the job's variables with the origin of their values, and the request."""
+    """The lines of a dry run: the files, the job's variables and where their values come from, and the request."""
     yield f"dry run: nothing is sent to {result.service.title}"
     for upload in result.uploads:
         yield f"upload    {upload.path} ({decimal(upload.path.stat().st_size)}) → {upload.uri}"
@@ -336,9 +345,9 @@ def submission_lines(result: "Submission") -> Iterator[str]:
 
 
 def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
-    """The result of a verification: a line for each table, and a line for each of the first keys that differ."""
+    """The result of a verification: a line for each table, and a line for each of its first differing keys."""
     for result in results:
-        yield from _differences(result.table, result.repaired, ", repaired")
+        yield from _difference_lines(result.table, result.repaired, ", repaired")
         if result.equal:
             yield f"{result.table}: source = target, {result.source.rows:,} rows, checksum {result.source}"
             continue
@@ -346,23 +355,23 @@ def verification_lines(results: "Sequence[TableVerification]") -> Iterator[str]:
             f"{result.table}: source ≠ target: {result.source.rows:,} rows, checksum {result.source} in the source,"
             f" {result.target.rows:,} rows, checksum {result.target} in the target"
         )
-        yield from _differences(result.table, result.differences)
+        yield from _difference_lines(result.table, result.differences)
 
 
-def _differences(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:
-    """A line for each of the first KEYS_SHOWN differences, and a line with the number of further ones."""
+def _difference_lines(table: object, differences: Sequence[Any], ending: str = "") -> Iterator[str]:
+    """A line for each of the first KEYS_SHOWN differences, and a line with the number of the other differences."""
     for difference in differences[:KEYS_SHOWN]:
         yield f"{table}: key {', '.join(map(str, difference.key))} {difference.where}{ending}"
     if len(differences) > KEYS_SHOWN:
         yield f"{table}: and {len(differences) - KEYS_SHOWN} more keys{ending}; --json names all"
 
 
-def plain(value: Any) -> Any:
-    """A result as a JSON document: dataclasses field by field, other values by their own `to_json`."""
+def to_document(value: Any) -> Any:
+    """A result as a JSON document: by its method `to_json`, if it has one; dataclasses field by field."""
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [to_document(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {name: to_document(getattr(value, name)) for name in value.__dataclass_fields__}
     return value

@@ -1,4 +1,4 @@
-"""Files and folders on a local disk that survive a power loss, and folders that only this user can change."""
+"""The local disk: files and folders that survive a power loss, and folders that only this user can change."""
 
 import grp
 import os
@@ -11,7 +11,7 @@ PRIVATE = 0o700  # the mode of a folder for its user alone
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents, durably. New folders have this mode, reduced by the process's umask."""
+    """Make a folder and its missing parents, and flush them to the disk. The umask of the process reduces the mode."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing or [path]):
         folder.mkdir(mode, exist_ok=True)
@@ -20,9 +20,9 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 
 
 def share_like(folder: Path) -> None:
-    """Let this process make files that others can read and write only if they can read and write this folder.
+    """Set the umask of this process, so that others have no more rights on new files than they have on this folder.
 
-    If the folder does not exist, they cannot.
+    If the folder does not exist, only this user has rights on new files.
     """
     try:
         mode = folder.stat().st_mode
@@ -32,7 +32,7 @@ def share_like(folder: Path) -> None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether the modes of a folder, and of the folders above it, let other users look into it."""
+    """Whether the mode of a folder, and the modes of the folders above it, let other users read or write in it."""
     try:
         modes = [path.stat().st_mode for path in (folder, *folder.parents)]
     except OSError:
@@ -50,14 +50,18 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path, since: float) -> None:
-    """Flush all names below a folder to the disk, and the files changed since `since`, in seconds since 1970."""
+    """Flush a folder and everything below it to the disk, except files that were not changed since `since`.
+
+    `since` is in seconds since 1970.
+    """
     sync_changed((folder, *folder.rglob("*")), since)
 
 
 def sync_changed(paths: Iterable[Path], since: float) -> None:
-    """Flush to the disk the names in the folders among `paths`, and the files that were changed since `since`.
+    """Flush the folders among `paths` to the disk, and the files among `paths` that were changed since `since`.
 
-    `since` is in seconds since 1970. Symbolic links, and files that do not exist, are left out.
+    Of a folder, only the names in it are flushed. `since` is in seconds since 1970. Symbolic links, and files that do
+    not exist, are skipped.
     """
     for path in paths:
         if not path.is_symlink() and (path.is_dir() or (path.exists() and path.stat().st_mtime >= since)):
@@ -65,7 +69,7 @@ def sync_changed(paths: Iterable[Path], since: float) -> None:
 
 
 def private_folder(path: Path) -> Path | None:
-    """The folder, which is made if it is missing; None if it cannot be made, or somebody else can change its files."""
+    """Make the folder if it is missing, and return it. None if it cannot be made, or if others can change its files."""
     try:
         path.mkdir(PRIVATE, parents=True, exist_ok=True)
     except OSError:
@@ -74,10 +78,10 @@ def private_folder(path: Path) -> Path | None:
 
 
 def is_private(path: Path) -> bool:
-    """Whether only this user, or root, can change the files in a folder, so that it may hold code and secrets.
+    """Whether only this user and root can change the files in a folder, so that it can hold code and secrets.
 
-    The folder may not be a symbolic link, and nobody else may be able to replace it by another folder. In a parent
-    folder that all users can write, such as the one for temporary files, the sticky bit prevents that.
+    True only if the folder is no symbolic link, and if nobody else can replace it by another folder. In a parent folder
+    that all users can write, such as /tmp, the sticky bit prevents that others replace it.
     """
     try:
         status = path.lstat()
@@ -90,16 +94,21 @@ def is_private(path: Path) -> bool:
 
 
 def _others_may_write(status: os.stat_result, *, sticky: bool = False) -> bool:
-    """Whether another user can change a folder's entries; with `sticky`, whether also entries of other users."""
+    """Whether other users can change the entries of a folder.
+
+    With `sticky`, entries count only if other users can change them in spite of the folder's sticky bit.
+    """
     if status.st_uid not in {0, os.getuid()}:
         return True
     if sticky and status.st_mode & stat.S_ISVTX:
         return False
-    return bool(status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)))
+    return bool(
+        status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _has_only_this_user(status.st_gid))
+    )
 
 
-def _is_own_group(number: int) -> bool:
-    """Whether a group is root's, or has this user as its only member, as on systems with a group for each user."""
+def _has_only_this_user(number: int) -> bool:
+    """Whether a group is root's group, or the group of this user that has no other members."""
     if number == 0:
         return True
     try:

@@ -2,7 +2,7 @@
 
 The class says who acts: after `Retryable` the scheduler, after `RestartNeeded` and `OperatorNeeded` a person, after
 `UsageError` the person who typed the command. The message is a single line: what failed, for which table, and what to
-do. Positions are intact after every error.
+do. No error damages the stored positions.
 """
 
 import enum
@@ -26,8 +26,8 @@ class LakeIngestError(Exception):
 
     exit_code = 70
     scope: Scope = Scope.PIPELINE
-    tables: frozenset[Any] = frozenset()  # the tables whose event in the binlog cannot be replayed, if they are known
-    result: Any = None  # the result of a run that raised this error at its end, after it went on with other tables
+    tables: frozenset[Any] = frozenset()  # if the error is about an event in the binlog: the event's tables, if known
+    result: Any = None  # if the command went on with other tables after the error: the result of the command
 
     @property
     def runbook(self) -> str:
@@ -71,7 +71,7 @@ class VerificationFailed(CheckFailed):
 
 
 class Retryable(LakeIngestError):
-    """The same command, later, goes on from the last commit."""
+    """The command can be run again later; it continues from the last commit."""
 
     exit_code = 75
 
@@ -81,11 +81,11 @@ class SourceAway(Retryable):
 
 
 class SourceReplaced(Retryable):
-    """Another server answers as the source while a run is at work; the next run finds out whether it can go on."""
+    """Another server has become the source during a run; the next run finds out whether it can continue."""
 
 
 class SourceBehind(Retryable):
-    """The source is another server now: a replica that still lacks transactions that the copies have."""
+    """The source is another server now, a replica, which does not have all transactions of the copies yet."""
 
 
 class SourceMoved(Retryable):
@@ -93,19 +93,19 @@ class SourceMoved(Retryable):
 
 
 class StaleWriter(Retryable):
-    """Another writer has moved the staging branch or main: our commit was refused."""
+    """Another writer has committed to the staging branch or to main, so the commit of lakeingest was refused."""
 
     scope = Scope.TABLE
 
 
 class CommitUnknown(Retryable):
-    """The catalog did not answer a commit, so it is unknown whether it was made; the next run finds out."""
+    """The catalog did not answer a commit, so nobody knows whether the commit was made; the next run finds out."""
 
     scope = Scope.TABLE
 
 
 class MainMoved(Retryable):
-    """Someone's compaction has rewritten the commit that readers see: staging must be built on the new commit."""
+    """A compaction by someone else has replaced the commit that readers see; staging must begin at the new commit."""
 
     scope = Scope.TABLE
 
@@ -131,7 +131,7 @@ class LeaseLost(Retryable):
 
 
 class SplitUnstable(Retryable):
-    """The table's definition, its parents by foreign keys, or the server changed while rows were read: read again."""
+    """While rows were read, the table's definition, its parents by foreign keys, or the server changed: read again."""
 
     scope = Scope.TABLE
 
@@ -143,23 +143,23 @@ class RestartNeeded(LakeIngestError):
 
 
 class BinlogGone(RestartNeeded):
-    """The source no longer has the binlog of our position, or its binlog has another history."""
+    """The source no longer has the binlog at the stored position, or the binlog has another history."""
 
 
 class SourceDiverged(RestartNeeded):
-    """The source is another server now, and the copy of a table was made from another history than this server's."""
+    """The source is another server now, and a copy was made from a history that this server does not have."""
 
     scope = Scope.TABLE
 
 
 class SpoolGap(RestartNeeded):
-    """The spool does not reach back to a mark that a merge needs."""
+    """The spool begins after a mark from which a merge needs its changes."""
 
     scope = Scope.TABLE
 
 
 class ChangelogGone(RestartNeeded):
-    """A reader of the changelog needs changes that are no longer held: the reader has to begin anew."""
+    """A reader of the changelog needs changes that are no longer stored: the reader has to begin anew."""
 
 
 class SchemaChanged(RestartNeeded):
@@ -182,11 +182,11 @@ class OperatorNeeded(LakeIngestError):
 
 
 class ServerUnproven(OperatorNeeded):
-    """The source does not prove that it is the right server, or asks for a secret that only a proven server gets."""
+    """The source does not prove that it is the right server, or asks an unproven connection for a secret."""
 
 
 class ProtocolBroken(OperatorNeeded):
-    """The program at the source's address breaks MySQL's documented protocol, or sends an answer without end."""
+    """The server at the source's address violates MySQL's documented protocol, or sends an endless answer."""
 
 
 class ClockBehind(OperatorNeeded):
@@ -207,13 +207,13 @@ class StorageFailed(OperatorNeeded):
 
 
 class ChunkTooSlow(OperatorNeeded):
-    """The server gave up a chunk that took longer than its cap; a smaller chunk is read faster."""
+    """The server ended the SELECT of a chunk at a time limit; a smaller chunk is read faster."""
 
     scope = Scope.TABLE
 
 
 class ChunkTooLarge(OperatorNeeded):
-    """A chunk of several rows has more bytes than an executor should hold; a smaller chunk has fewer bytes."""
+    """A chunk has more bytes than an executor should hold in memory; a chunk of fewer rows has fewer bytes."""
 
     scope = Scope.TABLE
 
@@ -239,8 +239,8 @@ class UnsupportedValue(OperatorNeeded):
 class UnsupportedEvent(OperatorNeeded):
     """The binlog has an event that this version cannot replay exactly; the position stays before it."""
 
-    alterations: Any = None  # if the event is DDL: by table, its `core.alteration.Alteration`
-    ddl: Any = None  # if the event is DDL: a `core.alteration.Ddl`, its place in the binlog
+    alterations: Any = None  # if the event is DDL: the `core.alteration.Alteration` of each table, by table
+    ddl: Any = None  # if the event is DDL: a `core.alteration.Ddl`, which has the DDL's place in the binlog
 
 
 class ForeignWrite(OperatorNeeded):
@@ -267,7 +267,7 @@ class NotOurState(OperatorNeeded):
 
 @contextmanager
 def of_pipeline() -> Iterator[None]:
-    """Let errors of the block stop the whole run, because the block works on state that all tables share."""
+    """Let every error of the block stop the whole run, because the block works on state that all tables share."""
     try:
         yield
     except LakeIngestError as error:
@@ -277,7 +277,7 @@ def of_pipeline() -> Iterator[None]:
 
 @contextmanager
 def concerning(table: object) -> Iterator[None]:
-    """Let errors of the block concern this table alone: the binlog can be read without it."""
+    """Let every error of the block concern this table alone: the binlog can be read without this table."""
     try:
         yield
     except LakeIngestError as error:
@@ -287,7 +287,7 @@ def concerning(table: object) -> Iterator[None]:
 
 @contextmanager
 def of_table() -> Iterator[None]:
-    """Let a plain OperatorNeeded of the block, of no subclass, stop only the table that the block works on."""
+    """Let an OperatorNeeded of the block stop only one table. Errors of subclasses have a scope of their own."""
     try:
         yield
     except OperatorNeeded as error:

@@ -1,4 +1,4 @@
-"""The end of a command: its exit code, and the line with the reason."""
+"""The end of a command: its exit code, and the line that says why the command failed."""
 
 import typer
 
@@ -12,22 +12,25 @@ def exit_code(error: BaseException) -> int:
     """The exit code of a command that raised this error."""
     if isinstance(error, LakeIngestError):
         return error.exit_code
-    if _is_usage(error):
+    if _is_usage_error(error):
         return UsageError.exit_code
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return EXIT_INTERRUPTED
     return EXIT_INTERNAL
 
 
-def _is_usage(error: BaseException) -> bool:
-    """Whether Typer did not understand the command line: its errors have this public method, but no public class."""
+def _is_usage_error(error: BaseException) -> bool:
+    """Whether Typer did not understand the command line.
+
+    Such errors have no public class, but they are the only ones with a method `format_message`.
+    """
     return hasattr(error, "format_message")
 
 
 def message(error: BaseException) -> str:
-    """The message for users, in one line."""
+    """The message of an error for users, in one line."""
     code = exit_code(error)
-    if _is_usage(error):
+    if _is_usage_error(error):
         reason = error.format_message() or "no command given"  # type: ignore[attr-defined]
         text = f"{reason} (lakeingest --help)"
     elif code == EXIT_INTERRUPTED:

@@ -1,6 +1,6 @@
 """Rows as Arrow tables, in the form that source, spool and lake share.
 
-Each kind of column has one Arrow type, which holds every value of the kind exactly.
+Each kind of column has one Arrow type, which can hold every value of this kind exactly.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.MICROS: pa.int64(),
 }
 
-_ORIGIN = [
+_ORIGIN_FIELDS = [
     pa.field(change.KIND, pa.int8(), nullable=False),
     pa.field(change.EPOCH, pa.int32(), nullable=False),
     pa.field(change.FILE, pa.int64(), nullable=False),
@@ -64,11 +64,11 @@ TRANSACTIONS = pa.schema(
 )
 
 
-Part = tuple[TableId | None, pa.RecordBatch]  # change rows of a table; None: rows of TRANSACTIONS
+Part = tuple[TableId | None, pa.RecordBatch]  # a table with change rows of it, or None with rows of TRANSACTIONS
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type that holds every value of the column exactly."""
+    """The Arrow type that can hold every value of the column exactly."""
     if column.kind is Kind.DECIMAL:
         return pa.decimal128(column.precision, column.scale)
     return _TYPES[column.kind]
@@ -85,17 +85,17 @@ def lake_schema(schema: TableSchema) -> pa.Schema:
 
 
 def constants(schema: TableSchema, values: Mapping[str, object]) -> dict[str, pa.Scalar]:
-    """These values, by their columns, with the columns' types."""
+    """The values, which are given by the names of their columns, as Arrow scalars with the types of these columns."""
     return {name: pa.scalar(value, arrow_type(schema.column(name))) for name, value in values.items()}
 
 
 def source_names(schema: TableSchema) -> tuple[str, ...]:
-    """The names of the copy's columns that `source_rows` needs."""
+    """The names of the columns of the copy from which `source_rows` makes rows of the table."""
     return (*schema.names, change.DELETED) if schema.keeps_deleted else schema.names
 
 
 def source_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows of the copy as rows of the table: without metadata columns, and without rows that are marked as deleted."""
+    """Rows of the copy as rows of the source's table: without metadata columns and rows that are marked as deleted."""
     if schema.keeps_deleted:
         rows = rows.filter(pc.invert(rows[change.DELETED]))
     return rows.select(list(schema.names)).cast(table_schema(schema))
@@ -103,53 +103,56 @@ def source_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 def change_schema(schema: TableSchema) -> pa.Schema:
     """The Arrow schema of a table's change rows: their kind and origin (core.change), then the table's columns."""
-    return pa.schema([*_ORIGIN, *table_schema(schema)])
+    return pa.schema([*_ORIGIN_FIELDS, *table_schema(schema)])
 
 
-DEFINITION = b"lakeingest.definition"  # a key in the metadata of stored change rows: their definition's fingerprint
+# A key in the metadata of stored change rows; its value is the fingerprint of the rows' definition.
+DEFINITION = b"lakeingest.definition"
 
 
-def stored(fields: pa.Schema, schema: TableSchema) -> pa.Schema:
-    """The fields of a file of change rows, with the fingerprint of their definition in the metadata."""
+def with_definition(fields: pa.Schema, schema: TableSchema) -> pa.Schema:
+    """The Arrow schema `fields` of a file of change rows, with the fingerprint of their definition in its metadata."""
     return fields.with_metadata({DEFINITION: schema.fingerprint.encode()})
 
 
 def reread_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of change rows that were read again: they have no commit time, and may have only the key."""
+    """The Arrow schema of change rows that were read again. They have no commit time, and some have only the key."""
     required = {*schema.key, change.KIND, *change.ORDER}
     return pa.schema([field.with_nullable(field.name not in required) for field in change_schema(schema)])
 
 
-def laid_over(
+def rows_after_changes(
     rows: Iterable[pa.RecordBatch], changes: Sequence[pa.Table], key: Sequence[str], schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows after these changes: rows whose keys are not in `changes`, then the last change of each key.
+    """The rows as they are after the changes: rows that no change concerns, then the row of each key's last change.
 
-    A last change that deletes its row is left out. `changes` are in order, and have the column `core.change.DELETED`.
-    Their keys are held in memory.
+    A key whose last change is a delete has no row. `changes` are in order, and have the column `core.change.DELETED`.
+    The keys of all changes are held in memory.
     """
-    # Step 1: find the last change of each key: the number of its part, and of its row in the part.
-    last: dict[tuple[Any, ...], tuple[int, int]] = {}
+    # Step 1: find the last change of each key: the number of its table in `changes`, and of its row in this table.
+    last_change: dict[tuple[Any, ...], tuple[int, int]] = {}
     for number, part in enumerate(changes):
         for row, values in enumerate(zip(*(part[name].to_pylist() for name in key), strict=True)):
-            last[values] = number, row
-    # Step 2: the rows that no change replaces.
+            last_change[values] = number, row
+    # Step 2: give the rows whose keys have no change.
     for batch in rows:
         keys = zip(*(batch[name].to_pylist() for name in key), strict=True)
-        yield batch.filter(pa.array([values not in last for values in keys], pa.bool_())) if last else batch
-    # Step 3: the last changes, in their order, without deletes.
+        yield (
+            batch.filter(pa.array([values not in last_change for values in keys], pa.bool_())) if last_change else batch
+        )
+    # Step 3: give the rows of the last changes, in the order of the changes, without deletes.
     for number, part in enumerate(changes):
-        last_rows = sorted(row for part_number, row in last.values() if part_number == number)
+        last_rows = sorted(row for part_number, row in last_change.values() if part_number == number)
         last_changes = part.take(pa.array(last_rows, pa.int64()))
-        stays = [not deleted for deleted in last_changes[change.DELETED].to_pylist()]
-        new_rows = last_changes.filter(pa.array(stays, pa.bool_())).select(list(schema.names))
+        is_row = [not deleted for deleted in last_changes[change.DELETED].to_pylist()]
+        new_rows = last_changes.filter(pa.array(is_row, pa.bool_())).select(list(schema.names))
         yield from new_rows.cast(table_schema(schema)).to_batches(BATCH_ROWS)
 
 
-READ_OP = "r"  # the metadata column's value for a row that was read from the table
+READ_OP = "r"  # the value of the metadata column OP for a row that was read from the table
 _OPS = [{RowKind.INSERT: "c", RowKind.UPDATE_AFTER: "u"}.get(kind, "d") for kind in RowKind]  # by the kind's number
 _DELETES = [kind.is_delete for kind in RowKind]
-_WIDTHS = 6, 10, 20  # the digits of each part in the text of a place
+_PLACE_DIGITS = 6, 10, 20  # the number of digits of each part (epoch, file, position) in the text of a place
 
 
 def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.Table:
@@ -161,9 +164,10 @@ def with_read_metadata(rows: pa.Table, schema: TableSchema, place: Place) -> pa.
 
 
 def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table, stop: Place) -> pa.Table:
-    """`rows` with the metadata columns `names`, which are made from the origin columns of the same rows in `changes`.
+    """`rows` with the metadata columns `names`. Row n gets the values of the change in row n of `changes`.
 
-    Rows of epoch 0 were read again from the table. Their exact place is not known, but it is not after `stop`.
+    Changes of epoch 0 are rows that were read again from the table. The exact place of such a row is unknown, but it is
+    at `stop` or before, so the row gets the place `stop`.
     """
     reread = pc.equal(changes[change.EPOCH], 0)
     kinds = changes[change.KIND].cast(pa.int32())
@@ -176,7 +180,7 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
             case change.DELETED:
                 column = pa.array(_DELETES).take(kinds.combine_chunks())
             case change.POSITION:
-                column = pc.if_else(reread, str(stop), _places(changes))
+                column = pc.if_else(reread, str(stop), _place_texts(changes))
             case change.COMMITTED_AT:
                 column = pc.if_else(reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
             case _:
@@ -185,10 +189,10 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
     return rows
 
 
-def _places(changes: pa.Table) -> pa.ChunkedArray:
-    """The place of each change, as the text of `core.position.Place`."""
+def _place_texts(changes: pa.Table) -> pa.ChunkedArray:
+    """The place of each change, in the form of `str(Place)`."""
     parts = [
         pc.utf8_lpad(changes[name].cast(pa.string()), width, "0")
-        for name, width in zip(change.PLACE, _WIDTHS, strict=True)
+        for name, width in zip(change.PLACE, _PLACE_DIGITS, strict=True)
     ]
     return pc.binary_join_element_wise(*parts, ".")

@@ -1,4 +1,4 @@
-"""Output of all commands besides their results: lines and pages; and the end of a command whose reader has gone."""
+"""The terminal: lines and pages that commands print besides their results, and what to do if the reader is gone."""
 
 import logging
 import os
@@ -19,13 +19,13 @@ def say(text: str) -> None:
 
 
 def say_lines(text: str, indent: str = "  ") -> None:
-    """Print a text of several lines on stderr, such as a stack trace; the indent tells them from our own lines."""
+    """Print a text of several lines on stderr, such as a stack trace. By the indent, readers see where it ends."""
     for line in text.splitlines():
         say(indent + line)
 
 
 class LogFormatter(logging.Formatter):
-    """The form of log records of libraries, which --debug shows."""
+    """Formats the log records of libraries, which --debug shows."""
 
     def format(self, record: logging.LogRecord) -> str:
         """A record as one line, followed by the indented lines of its stack trace."""
@@ -44,15 +44,18 @@ def print_page(text: str) -> None:
 
 
 def is_closed_pipe(error: BaseException) -> bool:
-    """Whether the reader of our output has gone, as with `| head`. Typer and Rich turn this error into an exit."""
+    """Whether the error means that nobody reads the output any more, as after `| head`.
+
+    Typer and Rich turn this error into an exit.
+    """
     return isinstance(error, BrokenPipeError) or (
         isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
     )
 
 
 def exit_silently() -> NoReturn:
-    """Exit without a message, with the code of a process that SIGPIPE has ended, as other Unix tools do."""
+    """Exit without a message, with the exit code of a Unix tool that SIGPIPE has ended."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)  # Python writes buffered output when it ends: this must not fail
+        os.dup2(nowhere, descriptor)  # at its end Python still writes buffered output, which must not fail
     sys.exit(EXIT_CLOSED_PIPE)

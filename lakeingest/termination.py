@@ -1,4 +1,4 @@
-"""SIGTERM, the signal with which a scheduler ends a run."""
+"""SIGTERM: the signal by which a scheduler asks a run to end."""
 
 import signal
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from typing import NoReturn
 
 
 class Terminated(BaseException):
-    """SIGTERM has come. This is not an Exception, because libraries take an Exception for a failure of their call."""
+    """SIGTERM has come. It is no subclass of Exception, because libraries catch every Exception as a failed call."""
 
 
 def terminate(*_: object) -> NoReturn:
-    """End the work at once; a handler of SIGTERM."""
+    """Handle SIGTERM: end the work at once."""
     raise Terminated
 
 
-def drain() -> Callable[[], bool]:
-    """Handle SIGTERM. Returns a function that says whether it has come, so that a run can end at its next commit.
+def watch_sigterm() -> Callable[[], bool]:
+    """Handle the first SIGTERM without ending the work. Returns a function that says whether SIGTERM has come.
 
-    A second SIGTERM ends the work at once.
+    With this function a run can end after its next commit. A second SIGTERM ends the work at once.
     """
     signals = []
 

@@ -25,7 +25,8 @@ PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 def main() -> None:
     """Serve Spark's workers.
 
-    If the driver has other sources of lakeingest, the daemon ends at once, because its tasks would do other work.
+    If the driver has other sources of lakeingest, the daemon ends at once: its tasks would run other code than the
+    driver expects.
     """
     from pyspark.daemon import manager
 
@@ -33,7 +34,7 @@ def main() -> None:
         sys.exit(f"lakeingest: {PACKAGE} has other sources than the driver's lakeingest")
     _import_all()
     read_archives_once()
-    gc.freeze()  # so that workers, which collect garbage after each task, do not look through all these modules
+    gc.freeze()  # workers collect garbage after each task: so they skip the objects of all these modules
     manager()  # type: ignore[no-untyped-call]
 
 

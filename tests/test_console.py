@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakeingest.console import Committed, lines
+from lakeingest.console import Committed, line_maker
 from lakeingest.core.schema import TableId
 from lakeingest.pipeline.events import (
     Event,
@@ -48,7 +48,7 @@ def wave(number: int, rows: int) -> Event:
 def test_events_say_what_is_committed(events: list[Event], said: str) -> None:
     """The last state of each table; events of nothing that stays say so; each is passed on."""
     committed, passed = Committed(), list[Event]()
-    observe = committed.then(passed.append)
+    observe = committed.collecting_before(passed.append)
     for event in events:
         observe(event)
     assert str(committed).startswith(said)
@@ -56,14 +56,14 @@ def test_events_say_what_is_committed(events: list[Event], said: str) -> None:
 
 
 def test_a_run_that_follows_says_no_more_than_what_it_publishes() -> None:
-    """Until it has caught up every step is a line; then a publish is one, and that the source is away."""
+    """Until it has caught up every step is a line; collecting_before a publish is one, and that the source is away."""
     batch: list[Event] = [
         Spooled("binlog.000002:1234", 2, 3, 0.1),
         Merged(ORDERS, 3, 3, 1, 1, 1, 1.0),
         Published(ORDERS, 7, "binlog.000002:1234", 0.5),
     ]
     away = SourceLost("the source db:3306 is away: gone; run the same command again when it is back", 4.0)
-    say = lines()
+    say = line_maker()
     answer = [say(event) for event in [*batch, Following(12.34), *batch, away]]
     assert [text is not None for text in answer] == [True, True, True, True, False, False, True, True]
     assert answer[3:] == [
@@ -75,5 +75,5 @@ def test_a_run_that_follows_says_no_more_than_what_it_publishes() -> None:
     ]
     assert not Committed().caught_up
     committed = Committed()
-    committed.then(lambda _: None)(Following(12.34))
+    committed.collecting_before(lambda _: None)(Following(12.34))
     assert committed.caught_up

@@ -63,7 +63,7 @@ class EmrSteps(AmazonJobs[Emr]):
         if step_id is not None:
             return step_id
         try:
-            with amazon.named("EMR does not add the step", _KEYS["JobFlowId"]):
+            with amazon.translate_errors("EMR does not add the step", _KEYS["JobFlowId"]):
                 return str(amazon.client("emr", self.config.region, 1).add_job_flow_steps(**request)["StepIds"][0])
         except Retryable:  # the step was possibly added, and only the answer was lost
             if (step_id := self._step_id(name)) is not None:
@@ -79,7 +79,7 @@ class EmrSteps(AmazonJobs[Emr]):
 
     def log(self, run: str) -> str:
         """The output of spark-submit. The driver's own output is in the logs of YARN's containers."""
-        with amazon.named(f"EMR says nothing of cluster {self.config.cluster_id}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR says nothing of cluster {self.config.cluster_id}", _KEYS["JobFlowId"]):
             cluster = self._client().describe_cluster(ClusterId=self.config.cluster_id)["Cluster"]
         logs = cluster.get("LogUri")
         if not logs:
@@ -89,18 +89,18 @@ class EmrSteps(AmazonJobs[Emr]):
 
     def cancel(self, run: str) -> None:
         """Let EMR send SIGTERM to the step's processes. If the step has ended, nothing is done."""
-        with amazon.named(f"EMR does not cancel step {run}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR does not cancel step {run}", _KEYS["JobFlowId"]):
             self._client().cancel_steps(
                 ClusterId=self.config.cluster_id, StepIds=[run], StepCancellationOption="SEND_INTERRUPT"
             )
 
     def _description(self, run: str) -> Any:
-        with amazon.named(f"EMR says nothing of step {run}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR says nothing of step {run}", _KEYS["JobFlowId"]):
             return self._client().describe_step(ClusterId=self.config.cluster_id, StepId=run)["Step"]
 
     def _step_id(self, name: str) -> str | None:
         """The id of the cluster's step with this name; None if there is no such step."""
-        with amazon.named(f"EMR does not list the steps of {self.config.cluster_id}", _KEYS["JobFlowId"]):
+        with amazon.translate_errors(f"EMR does not list the steps of {self.config.cluster_id}", _KEYS["JobFlowId"]):
             pages = self._client().get_paginator("list_steps").paginate(ClusterId=self.config.cluster_id)
             return next((str(step["Id"]) for page in pages for step in page["Steps"] if step["Name"] == name), None)
 

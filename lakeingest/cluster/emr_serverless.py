@@ -84,12 +84,12 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
 
     def start(self, request: Mapping[str, Any]) -> str:
         """Start the job, and return its id. EMR starts one job for all requests with the same token."""
-        with amazon.named("EMR Serverless does not start the job", _KEYS["applicationId"]):
+        with amazon.translate_errors("EMR Serverless does not start the job", _KEYS["applicationId"]):
             return str(self._client().start_job_run(**request)["jobRunId"])
 
     def state(self, run: str) -> State:
         """The job's state."""
-        with amazon.named(f"EMR Serverless says nothing of job {run}", _KEYS["applicationId"]):
+        with amazon.translate_errors(f"EMR Serverless says nothing of job {run}", _KEYS["applicationId"]):
             job = self._client().get_job_run(applicationId=self.config.application_id, jobRunId=run)["jobRun"]
         word = job["state"]
         return State(word, word in _ENDED, word == "SUCCESS", job.get("stateDetails") or "")
@@ -102,7 +102,7 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
     def cancel(self, run: str) -> None:
         """Let EMR send SIGTERM to the driver. If the job has ended, nothing is done."""
         try:
-            with amazon.named(f"EMR Serverless does not cancel job {run}", _KEYS["applicationId"]):
+            with amazon.translate_errors(f"EMR Serverless does not cancel job {run}", _KEYS["applicationId"]):
                 self._client().cancel_job_run(applicationId=self.config.application_id, jobRunId=run)
         except ConfigError:  # EMR also refuses to cancel a job that has ended
             if not self.state(run).ended:

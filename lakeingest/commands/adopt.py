@@ -1,4 +1,4 @@
-"""Adopt: a person hands copies of another pipeline over to this pipeline, whose next run continues them."""
+"""Adopt: a person hands copies of another pipeline over to this pipeline. Its next run continues these copies."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A copy that this pipeline owns now. `before` is its earlier owner; None if it had none, or this pipeline."""
+    """A copy that this pipeline owns now. `before` is the earlier owner; None if nobody or this pipeline owned it."""
 
     table: TableId
     before: str | None
@@ -38,10 +38,12 @@ class AdoptedTables(Report, tuple[Adopted, ...]):  # noqa: SLOT001 - a tuple wit
 
 
 def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> AdoptedTables:
-    """Let this pipeline own the copies of the tables. A commit that their earlier owner has prepared fails after that.
+    """Let this pipeline own the copies of the tables. Commits that the earlier owner tries after that fail.
 
-    Raises UsageError, and changes nothing, if a table has no copy, or if its copy names an owner other than `before`;
-    LeaseHeld while a run of this pipeline is at work.
+    `before` is the name of the pipeline that owns the copies now.
+
+    Raises UsageError, and changes nothing, if a table has no copy, or if another pipeline than `before` and this one
+    owns the copy. Raises LeaseHeld while a run of this pipeline is at work.
     """
     chosen = chosen_tables(config, tables)
     if (state_owner := owner_of(state_of(config))) is not None:

@@ -1,4 +1,4 @@
-"""Approve: a person lets a table follow the DDL at which it waits. At the next DDL the table waits again."""
+"""Approve: a person lets a table follow the DDL for whose approval the table waits. Each later DDL is approved anew."""
 
 from lakeingest.commands.signal import chosen_tables
 from lakeingest.config import Config
@@ -12,7 +12,10 @@ from lakeingest.state.signals import SignalFolder
 
 
 def waiting_ddl(config: Config, table: str) -> str:
-    """The name of the DDL at which the table waits: the first one that nobody has approved. UsageError if none."""
+    """The name of the DDL for which the table waits: the first DDL in the spool that nobody has approved.
+
+    Raises UsageError if the table waits for no DDL.
+    """
     [chosen] = chosen_tables(config, [table])
     spool = Spool.load(state_of(config) / "spool")
     staged = open_target(config).inspect(chosen)

@@ -1,4 +1,4 @@
-"""Shared by all formats of the changelog: the position of each row, and texts of values that JSON has no type for."""
+"""What all formats of the changelog share: the position of each row, and values as JSON texts."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -17,26 +17,26 @@ from lakeingest.core.position import Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.spool.followed import Altered
 
-DDL, TRUNCATE = "DDL", "TRUNCATE"  # in the place of a row's kind
+DDL, TRUNCATE = "DDL", "TRUNCATE"  # the value of `op` in a line of DDL, where other lines have the row's kind
 
 OPS = {RowKind.INSERT: "+I", RowKind.UPDATE_BEFORE: "-U", RowKind.UPDATE_AFTER: "+U", RowKind.DELETE: "-D"}
 
-Encode = Callable[[Any], str]  # a value that is not None as JSON
+Encode = Callable[[Any], str]  # writes a value as JSON; the value is not None
 
 
 def positions(part: Part, name: str) -> list[str]:
-    """The position after each row, or after DDL: `--since` takes it to continue there."""
+    """The position after each row of the part, or after the DDL. With `--since POSITION` a reader continues there."""
     if isinstance(part, Altered):
         return [str(replace(part.followed.read_to, log=name))]
     if isinstance(part, Changed):
         columns = (part.rows[column].to_pylist() for column in (*change.ORDER, change.COMMITTED_AT))
         return [
             str(
-                ReadTo(Place(*place), reread=number, log=name)
+                ReadTo(Place(*place), reread=ordinal, log=name)
                 if committed_at is None
-                else ReadTo(Place(*place), number, log=name)
+                else ReadTo(Place(*place), ordinal, log=name)
             )
-            for *place, number, committed_at in zip(*columns, strict=True)
+            for *place, ordinal, committed_at in zip(*columns, strict=True)
         ]
     within = str(ReadTo(part.place, copying=True, log=name))
     last = str(ReadTo(part.place, log=name)) if part.last else within
@@ -44,59 +44,59 @@ def positions(part: Part, name: str) -> list[str]:
 
 
 def is_truncate(part: Altered) -> bool:
-    """Whether the DDL removed all rows, and changed nothing else."""
+    """Whether the DDL removed all rows and changed nothing else, as TRUNCATE does."""
     return part.alteration.empties
 
 
 def statement(part: Altered) -> str:
-    """The text of the DDL; only its first words if an earlier version of lakeingest stored it."""
+    """The text of the DDL. If an earlier version of lakeingest stored the DDL, only the first words are known."""
     return part.alteration.text or part.alteration.statement
 
 
-def fills(part: Altered) -> dict[str, Any]:
-    """By the name of each new column, the value that older rows have in it."""
+def values_of_added(part: Altered) -> dict[str, Any]:
+    """The value of existing rows in each column that the DDL added, by the column's name."""
     followed = part.followed
-    new = (name for name, old_name in zip(followed.after.names, followed.origins, strict=True) if old_name is None)
-    return {name: followed.fills[name].as_py() if name in followed.fills else None for name in new}
+    added = (name for name, old_name in zip(followed.after.names, followed.origins, strict=True) if old_name is None)
+    return {name: followed.fills[name].as_py() if name in followed.fills else None for name in added}
 
 
-def text(value: str) -> str:
-    """A string, in UTF-8."""
+def json_text(value: str) -> str:
+    """A JSON string; characters outside ASCII are not escaped."""
     return encode_basestring(value)
 
 
-def binary(value: bytes) -> str:
-    """Base64."""
+def json_binary(value: bytes) -> str:
+    """A JSON string in base64."""
     return f'"{base64.b64encode(value).decode()}"'
 
 
-def boolean(value: bool) -> str:  # noqa: FBT001 - it is the value
-    """A truth value."""
+def json_boolean(value: bool) -> str:  # noqa: FBT001 - it is the value
+    """`true` or `false`."""
     return "true" if value else "false"
 
 
-def number(value: Decimal) -> str:
-    """All digits, without an exponent."""
+def json_number(value: Decimal) -> str:
+    """A JSON number with all digits, without an exponent."""
     return f"{value:f}"
 
 
-def single(value: float) -> str:
-    """The shortest text of a 32-bit float that reads back as the same value."""
+def json_float32(value: float) -> str:
+    """The shortest text that reads back as the same 32-bit float."""
     return str(np.float32(value))
 
 
-def vector(values: Sequence[float]) -> str:
-    """An array of 32-bit floats."""
-    return f"[{','.join(map(single, values))}]"
+def json_vector(values: Sequence[float]) -> str:
+    """A JSON array of 32-bit floats."""
+    return f"[{','.join(map(json_float32, values))}]"
 
 
-def day(value: date) -> str:
-    """ISO 8601."""
+def json_date(value: date) -> str:
+    """A JSON string in the form of ISO 8601."""
     return f'"{value.isoformat()}"'
 
 
-def moment(digits: int, zone: str = "") -> Encode:
-    """A function that writes times in ISO 8601, with `digits` digits of a second, followed by `zone`."""
+def time_encoder(digits: int, zone: str = "") -> Encode:
+    """A function that writes times in ISO 8601, with `digits` decimals of the second, then the text `zone`."""
 
     def encode(value: datetime) -> str:
         fraction = f".{value.microsecond:06d}"[: digits + 1] if digits else ""

@@ -1,14 +1,17 @@
-"""Changelog: every row of a table as of one position, then its changes, in order. Needs no source, no Spark, no lease.
+"""Changelog: every row of a table as of one position, then the table's changes in order.
 
-The changelog includes the DDL that the copy has followed. Rows before the DDL have the old columns, rows after it the
-new ones.
+To read a changelog needs no source, no Spark and no lease.
 
-A new reader gets a *copy* first: all rows of the oldest published version whose later changes are all held. Then it
-gets these changes. So it has every row, however short the retention of changes is. A reader that names a position gets
-the changes after that position. If the table was not published yet at that position, the reader has only some of its
-rows. This reader gets the changes up to the next published version, then a copy of this version, then later changes.
-The changes include rows that were read again, which the binlog does not have. So the reader has the same rows as the
-lake.
+The changes include rows that were read again, which the binlog does not have: a reader gets the same rows as the lake.
+The changes also include the DDL that the copy has followed. Rows before the DDL have the old columns, rows after the
+DDL have the new ones.
+
+There are three kinds of readers:
+- A new reader gets a *copy* first: all rows of the oldest published version for which all later changes are stored.
+  Then this reader gets these changes. So a new reader gets every row, however short the retention of changes is.
+- A reader that names a position gets the changes after that position.
+- A reader may name a position at which the table was not published yet. Such a reader has only some of the rows. This
+  reader gets the changes up to the next published version, then a copy of this version, then the later changes.
 """
 
 import time
@@ -20,7 +23,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lakeingest.commands.since import parse_since, resolved
+from lakeingest.commands.since import parse_since, position_after
 from lakeingest.commands.unpublished import unpublished_rows
 from lakeingest.config import Config
 from lakeingest.core.position import FilePosition, Place
@@ -42,12 +45,12 @@ from lakeingest.state.owner import owner_of
 from lakeingest.state.quiet import read_quiet
 
 POLL_SECONDS = 0.5
-_TRIES = 5  # of the rows of a table that is not published yet, beside a run that goes on
+_TRIES = 5  # attempts to read the rows of an unpublished table, because a run may remove files that are being read
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Rows of a copy as of a place, with the columns of the definition. `last`: the last rows of a whole copy."""
+    """Rows of a copy as of a place, with the columns of `schema`. `last`: these are the last rows of the copy."""
 
     rows: pa.RecordBatch
     schema: TableSchema
@@ -57,9 +60,9 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Change rows, in order, with the columns that `rows.change_schema` says.
+    """Change rows in order, with the columns of `rows.change_schema`.
 
-    Rows without a commit time were read again, as of their place (`rows.reread_schema`).
+    Or rows that were read again as of their place, with the columns of `rows.reread_schema`: these have no commit time.
     """
 
     rows: pa.RecordBatch
@@ -67,14 +70,16 @@ class Changed:
 
 
 Part = Copied | Changed | Altered
-Begun = Generator[Part, None, tuple[ReadTo, bool]]  # returns the reader's position, and whether it has the whole table
+
+# Yields parts. Returns the position that the reader has reached, and whether the reader has every row of the table.
+PartStream = Generator[Part, None, tuple[ReadTo, bool]]
 
 
 class Changelog:
-    """The changelog of one table. Each of its positions carries its `name`.
+    """The changelog of one table. Each position in this changelog carries the `name` of the changelog.
 
-    The name is that of the stored changelog. If the copy was started over, the name has a suffix for the place of this
-    restart, because earlier readers then have the rows of another changelog.
+    The name is that of the stored changelog. If the copy was started over, the name also has a suffix, made from the
+    place of the restart. So a position from before the restart is recognised as one of another changelog.
     """
 
     def __init__(self, config: Config, table: str) -> None:
@@ -85,12 +90,12 @@ class Changelog:
         self._state = state_of(config)
         owner_of(self._state)  # refuses a state folder that a newer version has written
         self._versions: Versions = open_versions(config)
-        self._schemas = dict[str, TableSchema]()  # by their fingerprints
-        self._restarted = self._definition().restarted
-        suffix = "" if self._restarted is None else f"r{zlib.crc32(str(self._restarted).encode()):08x}"
-        self._log = StoredChangelog(self._state / "spool", self._shown, suffix)
-        self._stored = self._held().name
-        self.name = self._stored + suffix
+        self._schemas = dict[str, TableSchema]()  # definitions by their fingerprints
+        self._restarted_at = self._stored_definition().restarted
+        suffix = "" if self._restarted_at is None else f"r{zlib.crc32(str(self._restarted_at).encode()):08x}"
+        self._log = StoredChangelog(self._state / "spool", self._newest_published_place, suffix)
+        self._stored_name = self._held().name
+        self.name = self._stored_name + suffix
 
     @property
     def end(self) -> FilePosition:
@@ -100,48 +105,56 @@ class Changelog:
     def read(
         self, since: str | None = None, *, follow: bool = False, stopping: Callable[[], bool] = lambda: False
     ) -> Iterator[Part]:
-        """All parts up to the end of the spool; with `follow` also later ones, until `stopping` returns True.
+        """The parts of the changelog up to the end of the spool; with `follow` also later parts, until `stopping()`.
 
-        Raises ChangelogGone if changes after `since` are no longer held, or are removed before this reader reads them.
+        Without `since`, or with a time before the first publish, the parts begin with a copy. Otherwise they are what
+        follows `since` (for its forms see `parse_since`).
+
+        Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
         with reading(self._log.folder) as reader:
             start = None if since is None else parse_since(since, datetime.now(UTC))
-            if start is None or (isinstance(start, datetime) and self._is_before_copy(start)):
-                read_to, whole = yield from self._begin(reader)
+            if start is None or (isinstance(start, datetime) and self._is_before_first_publish(start)):
+                read_to, has_all_rows = yield from self._begin(reader)
             else:
                 if isinstance(start, datetime):
-                    start = self._after_first(start)
-                read_to = resolved(self.table, start, self._log, self.name, self._restarted)
-                whole = self._is_whole(read_to)
-                read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
+                    start = self._start_after(start)
+                read_to = position_after(self.table, start, self._log, self.name, self._restarted_at)
+                has_all_rows = self._has_all_rows(read_to)
+                read_to, has_all_rows = yield from self._continue(reader, read_to, has_all_rows=has_all_rows)
             while follow and not stopping():
                 last_read_to = read_to
-                read_to, whole = yield from self._go_on(reader, read_to, whole=whole)
+                read_to, has_all_rows = yield from self._continue(reader, read_to, has_all_rows=has_all_rows)
                 if read_to == last_read_to:
                     time.sleep(POLL_SECONDS)
 
-    def _begin(self, reader: Reader) -> Begun:
-        """A copy and the changes after it; for a table that is not published yet, the rows that it has so far."""
+    def _begin(self, reader: Reader) -> PartStream:
+        """A copy and the changes after the copy; for a table that is not published yet, the rows that are read so far.
+
+        Raises ChangelogGone if no published version has both its definition and all later changes.
+        """
         with ExitStack() as opened:
             while True:
-                # Step 1: list the changes. Versions are listed later, so a version that is missing in the list is
-                # published at the end of these changes or after it.
+                # Step 1: list the changes, then the versions. So a version that is missing from the list was published
+                # later: its place is the end of these changes, or after it.
                 _, stretch = self._log.stretch(self.table)
                 published = self._published()
                 if not published:
-                    begun = yield from self._unpublished(reader)
+                    begun = yield from self._unpublished_parts(reader)
                     if begun is not None:
                         return begun
                     published = self._published()
-                # Step 2: choose the oldest version whose later changes are all held, and whose definition is kept.
-                continuable = (version for version in published if version.place >= stretch.start)
-                oldest = next((version for version in continuable if self._schema_of(version.version)), None)
+                # Step 2: choose the oldest version for which all later changes, and the definition, are stored.
+                with_all_changes = (version for version in published if version.place >= stretch.start)
+                oldest = next(
+                    (version for version in with_all_changes if self._schema_of_version(version.version)), None
+                )
                 if oldest is None:
                     raise ChangelogGone(
                         f"{self.table}: the changes after its published versions are no longer held; run once, then"
                         " read the changelog from its beginning"
                     )
-                # Step 3: open the changes before the copy is read: they stay readable, however long that takes.
+                # Step 3: open the changes before the copy is read. So they stay readable, however long that takes.
                 read_to = ReadTo(oldest.place, log=self.name)
                 reader.has_read(read_to.place)
                 try:
@@ -150,27 +163,28 @@ class Changelog:
                 except ChangelogGone:
                     if self._log.stretch(self.table)[1].start <= stretch.start:
                         raise
-                    # a file was lost or removed: try again with a later version, which does not need it
+                    # a file was lost or removed, so the stored changes begin later: try again with a later version
             # Step 4: read the copy, then the changes.
-            yield from self._copy(reader, oldest.place, oldest)
-            yield from self._changed(reader, changes, changes.rows(), read_to.place)
-            return self._end(changes, read_to), True
+            yield from self._copy_parts(reader, oldest.place, oldest)
+            yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
+            return self._position_after(changes, read_to), True
 
-    def _unpublished(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
-        """The rows that a table has before its first publish; returns None if it is published by now."""
+    def _unpublished_parts(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
+        """The rows of a table before its first publish. Returns what a PartStream returns; None if published by now."""
         for attempt in range(1, _TRIES + 1):
             staged = self._versions.last(self.table)
             if staged is None:
                 raise Retryable(f"{self.table} has no copy yet; run the same command again once a run has begun it")
             if staged.published is not None:
                 return None
-            schema = self._known(staged.progress.fingerprint)
+            schema = self._schema_with(staged.progress.fingerprint)
             if schema is None:
                 raise Retryable(f"{self.table}: the definition of its rows is not kept; run once, then try again")
             try:
                 place, rows = unpublished_rows(self._versions, staged, schema, self._log.spool())
                 batches = (batch for batch in rows if batch.num_rows)
-                batch = next(batches, None)  # once the first batch is read, a run beside this reader does no harm
+                # a run may remove files before the first batch is read; afterwards all files are open
+                batch = next(batches, None)
             except (SpoolGap, StateUnreadable):
                 if attempt == _TRIES:
                     raise
@@ -183,29 +197,29 @@ class Changelog:
             return ReadTo(place, copying=True, log=self.name), False
         return None
 
-    def _go_on(self, reader: Reader, read_to: ReadTo, *, whole: bool) -> Begun:
-        """The changes after `read_to`; with a copy between them if the reader does not have the `whole` table."""
+    def _continue(self, reader: Reader, read_to: ReadTo, *, has_all_rows: bool) -> PartStream:
+        """The changes after `read_to`. They include a copy if the reader lacks rows and a version is published."""
         reader.has_read(read_to.place)
         while True:
             with self._changes(read_to) as changes:
-                published = [] if whole else self._published()
-                following = next((version for version in published if version.place >= read_to.place), None)
-                if following is None:
-                    yield from self._changed(reader, changes, changes.rows(), read_to.place)
-                    return self._end(changes, read_to), whole
-                if following.place <= changes.end:
-                    # the changes up to the version, a copy of the version, the changes after it
-                    yield from self._changed(reader, changes, changes.rows(stop=following.place), read_to.place)
-                    yield from self._copy(reader, read_to.place, following)
-                    copied_at = ReadTo(following.place, log=self.name)
-                    yield from self._changed(reader, changes, changes.rows(copied_at), read_to.place)
-                    return self._end(changes, copied_at), True
-            # the version was published after the changes were listed: wait until its changes are listed, too
-            self._assert_watched(following.place)
+                published = [] if has_all_rows else self._published()
+                next_version = next((version for version in published if version.place >= read_to.place), None)
+                if next_version is None:
+                    yield from self._change_parts(reader, changes, changes.rows(), read_to.place)
+                    return self._position_after(changes, read_to), has_all_rows
+                if next_version.place <= changes.end:
+                    # the changes up to the next version, a copy of this version, the changes after the copy
+                    yield from self._change_parts(reader, changes, changes.rows(stop=next_version.place), read_to.place)
+                    yield from self._copy_parts(reader, read_to.place, next_version)
+                    copied_at = ReadTo(next_version.place, log=self.name)
+                    yield from self._change_parts(reader, changes, changes.rows(copied_at), read_to.place)
+                    return self._position_after(changes, copied_at), True
+            # the next version was published after the changes were listed: wait until its changes are stored
+            self._assert_watched(next_version.place)
             time.sleep(POLL_SECONDS)
 
     def _assert_watched(self, place: Place) -> None:
-        """Raise ChangelogGone if the spool has this place, and the table's changes end before it."""
+        """Raise ChangelogGone if the spool reaches this place, but the table's stored changes end before this place."""
         held, stretch = self._log.stretch(self.table)
         if stretch.end < place <= held.end.place:
             raise ChangelogGone(
@@ -213,19 +227,22 @@ class Changelog:
                 " read again; read the changelog from its beginning, into an empty table"
             )
 
-    def _copy(self, reader: Reader, read_to: Place, version: Published) -> Iterator[Part]:
-        """All rows of a published version. Raises ChangelogGone if it expires before all rows are read."""
+    def _copy_parts(self, reader: Reader, reader_place: Place, version: Published) -> Iterator[Part]:
+        """All rows of a published version, for a reader that has read up to `reader_place`.
+
+        Raises ChangelogGone if the version expires before all rows are read.
+        """
         try:
-            schema = self._schema_of(version.version)
+            schema = self._schema_of_version(version.version)
             if schema is None:
-                raise self._undefined(version.place)
+                raise self._no_definition(version.place)
             batches = (rows for rows in self._versions.rows(schema, version.version) if rows.num_rows)
             batch = next(batches, None)
             while batch is not None:
-                following = next(batches, None)
-                reader.has_read(read_to)
-                yield Copied(batch, schema, version.place, last=following is None)
-                batch = following
+                next_batch = next(batches, None)
+                reader.has_read(reader_place)
+                yield Copied(batch, schema, version.place, last=next_batch is None)
+                batch = next_batch
         except StateUnreadable as error:
             if version.version in {published.version for published in self._published()}:
                 raise
@@ -234,108 +251,118 @@ class Changelog:
                 " read the changelog from its beginning, into an empty table"
             ) from error
 
-    def _is_whole(self, read_to: ReadTo) -> bool:
-        """Whether a reader that has read up to `read_to` has every row of the table; False if that is not known."""
+    def _has_all_rows(self, read_to: ReadTo) -> bool:
+        """Whether a reader that has read up to `read_to` has every row of the table; False also if nobody knows."""
         if read_to.copying:
             return False
-        first = self._definition().first
+        first = self._stored_definition().first
         places = [version.place for version in self._published()] if first is None else [first.place]
-        # a copy comes after all changes at its place: a reader between these changes (`ordinal`) does not have it yet
+        # A reader that has passed one of these places has got a copy there. The copy comes after all changes at its
+        # place. So a reader that has only some of these changes (`ordinal`) does not have the copy yet.
         return any(place < read_to.place or (place == read_to.place and read_to.ordinal is None) for place in places)
 
     def _published(self) -> Sequence[Published]:
-        """The versions that were published since the copy was last started over, oldest first.
+        """The versions that were published since the copy was last started over, the oldest first.
 
-        If the table has not changed since the last version, this version is listed again with the later position.
+        The last version of a quiet table is listed twice: as of its own place, and as of the later place up to which
+        the table has not changed.
         """
-        published = self._versions.published(self.table, self._definition().before)
+        published = self._versions.published(self.table, self._stored_definition().before)
         quiet = read_quiet(self._state).get(self.table)
         if not published or quiet is None or quiet.version != published[-1].version:
             return published
         return [*published, replace(published[-1], place=max(published[-1].place, quiet.position.place))]
 
-    def _shown(self) -> Place | None:
-        """The newest published place of the copy that belongs to this changelog; None if it has none."""
+    def _newest_published_place(self) -> Place | None:
+        """The newest place as of which readers of the lake see the table; None if no version is published."""
         return max((version.place for version in self._published()), default=None)
 
-    def _is_before_copy(self, moment: datetime) -> bool:
-        """Whether nothing was published yet at `moment`, so that no reader can have a copy; False if not known."""
-        kept = self._definition()
-        if kept.before is not None:
+    def _is_before_first_publish(self, moment: datetime) -> bool:
+        """Whether nothing was published yet at `moment`, so that no reader can have a copy; False also if unknown."""
+        stored = self._stored_definition()
+        if stored.before is not None:  # the copy was started over: readers may have had the earlier copy at `moment`
             return False
-        if kept.first_at is not None:
-            return moment.timestamp() < kept.first_at
+        if stored.first_at is not None:
+            return moment.timestamp() < stored.first_at
         held, stretch = self._log.stretch(self.table)
-        has_begun_later = not self._published() if kept.first is None else stretch.start <= kept.first.place
-        return has_begun_later and self._log.place_of_time(held, moment) is None
+        # the time of the first publish is unknown: look for a transaction before `moment` in the changes, if they begin
+        # before the first publish
+        begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
+        return begins_before_publish and self._log.place_of_time(held, moment) is None
 
-    def _after_first(self, moment: datetime) -> datetime | ReadTo:
-        """The place of the first publish, if all held transactions are later than `moment`; otherwise `moment`.
+    def _start_after(self, moment: datetime) -> datetime | ReadTo:
+        """The start for a reader that asks for the changes after `moment`: a place, or `moment` itself.
 
-        Also `moment` if not all changes after the first publish are held.
+        If all stored transactions are later than `moment`, they show no place for it. Then the start is the place of
+        the first publish, if all changes since this publish are stored. In all other cases it is `moment`.
         """
-        kept = self._definition()
+        stored = self._stored_definition()
         held, stretch = self._log.stretch(self.table)
-        if kept.before is not None or kept.first is None or stretch.start > kept.first.place:
+        if stored.before is not None or stored.first is None or stretch.start > stored.first.place:
             return moment
-        return ReadTo(kept.first.place) if self._log.place_of_time(held, moment) is None else moment
+        return ReadTo(stored.first.place) if self._log.place_of_time(held, moment) is None else moment
 
-    def _changed(
-        self, reader: Reader, changes: Changes, rows: Iterator[pa.RecordBatch | Altered], read_to: Place
+    def _change_parts(
+        self, reader: Reader, changes: Changes, rows: Iterator[pa.RecordBatch | Altered], reader_place: Place
     ) -> Iterator[Changed | Altered]:
-        """The DDL and the rows, each batch with its definition. Raises ChangelogGone if a definition is not kept."""
+        """The DDL and the change rows in `rows`, for a reader that has read up to `reader_place`.
+
+        Each batch of rows gets its definition. Raises ChangelogGone if this definition is not stored any more.
+        """
         for part in rows:
-            reader.has_read(read_to)
+            reader.has_read(reader_place)
             if isinstance(part, Altered):
                 yield part
                 continue
-            # an earlier version wrote rows without a fingerprint: if no DDL follows, they have the newest definition
-            schema = None if changes.stops else self._newest
+            # An earlier version of lakeingest stored rows without the fingerprint of their definition. If no DDL comes
+            # after these rows, they have the newest definition.
+            schema = None if changes.stops else self._newest_definition
             if fingerprint := part.schema.metadata[DEFINITION].decode():
-                schema = self._known(fingerprint)
+                schema = self._schema_with(fingerprint)
             if schema is None:
-                raise self._undefined(changes.end)
+                raise self._no_definition(changes.end)
             yield Changed(part, schema)
 
-    def _undefined(self, place: Place) -> ChangelogGone:
+    def _no_definition(self, place: Place) -> ChangelogGone:
         return ChangelogGone(
             f"{self.table}: the definition of its rows up to {place} is not kept any more; read the changelog from its"
             " beginning, into an empty table"
         )
 
-    def _schema_of(self, version: int) -> TableSchema | None:
-        """The definition of the rows of a published version; None if it is no longer kept."""
-        return self._known(self._versions.fingerprint(self.table, version))
+    def _schema_of_version(self, version: int) -> TableSchema | None:
+        """The definition of the rows of a published version; None if it is no longer stored."""
+        return self._schema_with(self._versions.fingerprint(self.table, version))
 
-    def _known(self, fingerprint: str) -> TableSchema | None:
+    def _schema_with(self, fingerprint: str) -> TableSchema | None:
         """The definition with this fingerprint; None if neither the state nor the stored changelog has it."""
         if fingerprint not in self._schemas:
-            kept, followed = self._definition(), self._held().definitions(self.table)
-            self._schemas |= {schema.fingerprint: schema for schema in (*followed, *kept.earlier, kept.schema)}
+            stored, followed = self._stored_definition(), self._held().definitions(self.table)
+            self._schemas |= {schema.fingerprint: schema for schema in (*followed, *stored.earlier, stored.schema)}
         return self._schemas.get(fingerprint)
 
-    def _end(self, changes: Changes, read_to: ReadTo) -> ReadTo:
-        """The position of a reader that was at `read_to` and has read all of `changes`."""
+    def _position_after(self, changes: Changes, read_to: ReadTo) -> ReadTo:
+        """The position of a reader that was at `read_to`, and then has read all of `changes`."""
         return max(read_to, replace(changes.read_to, log=self.name), key=lambda position: position.order)
 
     @contextmanager
     def _changes(self, since: ReadTo) -> Iterator[Changes]:
         """The changes after `since`, readable within the block. Raises ChangelogGone if the copy was started over."""
-        kept = self._definition()  # read before the changes are listed, so that it has no later DDL than they have
-        if kept.restarted != self._restarted:
+        # The definition is read before the changes are listed, so it is not newer than the changes.
+        stored = self._stored_definition()
+        if stored.restarted != self._restarted_at:
             raise ChangelogGone(
                 f"{self.table}: all its rows were read again; read the changelog from its beginning, into an empty"
                 " table"
             )
-        self._newest = kept.schema
-        with self._log.opened(self.table, since, self._stored) as changes:
+        self._newest_definition = stored.schema
+        with self._log.opened(self.table, since, self._stored_name) as changes:
             yield changes
 
-    def _definition(self) -> Definition:
-        kept = definition(self._state, self.table)
-        if kept is None:
+    def _stored_definition(self) -> Definition:
+        stored = definition(self._state, self.table)
+        if stored is None:
             raise Retryable(f"{self.table}: its definition is not kept yet; run once, then the same command again")
-        return kept
+        return stored
 
     def _held(self) -> Held:
         held = self._log.held()

@@ -13,21 +13,24 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.rows import INSTANT, table_schema
 from lakeingest.spool.followed import Altered
 
-DDL_LINE = b"lakeingest.ddl"  # the key in a DDL batch's metadata under which its changelog-json line is
+DDL_LINE = b"lakeingest.ddl"  # the key in the metadata of a DDL batch; its value is the DDL's line of changelog-json
 
 
 def batches(changelog: Changelog, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:
-    """Each part as a batch. Rows that were read from the table have neither a commit time nor a GTID.
+    """Each part as a batch. Rows of a copy, and rows that were read again, have neither a commit time nor a GTID.
 
-    DDL is a batch of one row. It has the table's new columns, without values. Its metadata have the DDL's line of
-    changelog-json (`DDL_LINE`).
+    DDL is a batch of one row, with the table's new columns and without values in them. The metadata of this batch have
+    the DDL's line of changelog-json, under the key `DDL_LINE`.
     """
     for part in parts:
-        yield _altered(part, changelog.name) if isinstance(part, Altered) else _batch(part, changelog.name)
+        yield _ddl_batch(part, changelog.name) if isinstance(part, Altered) else _row_batch(part, changelog.name)
 
 
 def batch_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of a table's batches. Columns outside the key are nullable: some deletes have only the key."""
+    """The Arrow schema of a table's batches.
+
+    Columns outside the key are nullable, because some deletes have only the key.
+    """
     columns = [field if field.name in schema.key else field.with_nullable(True) for field in table_schema(schema)]
     return pa.schema([*_ORIGIN, *columns])
 
@@ -40,8 +43,8 @@ _ORIGIN = [
 ]
 
 
-def _altered(part: Altered, name: str) -> pa.RecordBatch:
-    """A batch of one row, of the kind DDL or TRUNCATE."""
+def _ddl_batch(part: Altered, name: str) -> pa.RecordBatch:
+    """A batch of one row, whose kind (`op`) is DDL or TRUNCATE."""
     columns = [field.with_nullable(True) for field in table_schema(part.followed.after)]
     [line] = ChangelogJson(name).lines(part)
     schema = pa.schema([*_ORIGIN, *columns], metadata={DDL_LINE: line})
@@ -54,8 +57,8 @@ def _altered(part: Altered, name: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], schema=schema)
 
 
-def _batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
-    """The rows of a part, with their kinds and origin; rows of a copy are inserts without an origin."""
+def _row_batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
+    """The rows of a part, with their kinds and origin. Rows of a copy are inserts without a commit time and a GTID."""
     rows, count, schema = part.rows, part.rows.num_rows, batch_schema(part.schema)
     if isinstance(part, Changed):
         ops = [OPS[RowKind(kind)] for kind in rows[change.KIND].to_pylist()]
@@ -64,5 +67,5 @@ def _batch(part: Copied | Changed, name: str) -> pa.RecordBatch:
         ops = [OPS[RowKind.INSERT]] * count
         origin = [pa.nulls(count, INSTANT), pa.nulls(count, pa.string())]
     columns = [rows[field.name].cast(field.type) for field in list(schema)[len(_ORIGIN) :]]
-    places = pa.array(positions(part, name), pa.string())
-    return pa.RecordBatch.from_arrays([pa.array(ops, pa.string()), places, *origin, *columns], schema=schema)
+    positions_after = pa.array(positions(part, name), pa.string())
+    return pa.RecordBatch.from_arrays([pa.array(ops, pa.string()), positions_after, *origin, *columns], schema=schema)

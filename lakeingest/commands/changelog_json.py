@@ -1,12 +1,15 @@
-"""changelog-json: each line has a row kind and a row, as in Flink's format of this name, and the row's origin.
+"""changelog-json: each line has a row kind and a row, as in Flink's format changelog-json, and the row's origin.
 
-`{"op": "+I", "data": {…}, "position": "…", "committed_at": "…", "gtid": "…"}`. A decimal and an unsigned bigint are
-JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy, and rows that were
-read again, have neither a commit time nor a GTID. A key that was read again and has no row is a -D with the key.
+A row is `{"op": "+I", "data": {…}, "position": "…", "committed_at": "…", "gtid": "…"}`. Decimals and unsigned bigints
+are JSON numbers with all their digits, binary values are base64, times are ISO 8601. The rows of a copy, and rows that
+were read again, have neither a commit time nor a GTID. If a key was read again and has no row any more, the line is a
+-D that has only the key.
 
-`{"op": "DDL", "data": null, …, "statement": "…", "key": […], "columns": […]}`: later rows have these columns. Each
-column has MySQL's type, whether it may be NULL, and its old name in `was`. A new column has no old name (null); its
-`fill` is the value that existing rows have. `{"op": "TRUNCATE", "data": null, …, "statement": "…"}`: all rows are gone.
+DDL is `{"op": "DDL", "data": null, …, "statement": "…", "key": […], "columns": […]}`: later rows have these columns.
+Each column has MySQL's type, whether the column is nullable, and the column's old name in `was`. For a new column,
+`was` is null, and `fill` is the value of the existing rows.
+
+TRUNCATE is `{"op": "TRUNCATE", "data": null, …, "statement": "…"}`: all rows are deleted.
 """
 
 from collections.abc import Iterator
@@ -16,18 +19,18 @@ from lakeingest.commands.change_lines import (
     OPS,
     TRUNCATE,
     Encode,
-    binary,
-    boolean,
-    day,
-    fills,
     is_truncate,
-    moment,
-    number,
+    json_binary,
+    json_boolean,
+    json_date,
+    json_float32,
+    json_number,
+    json_text,
+    json_vector,
     positions,
-    single,
     statement,
-    text,
-    vector,
+    time_encoder,
+    values_of_added,
 )
 from lakeingest.commands.changelog import Changed, Part
 from lakeingest.core import change
@@ -35,38 +38,40 @@ from lakeingest.core.change import RowKind
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.spool.followed import Altered
 
-_COMMITTED_AT = moment(6, "Z")
+_COMMITTED_AT = time_encoder(6, "Z")
 _ENCODERS: dict[Kind, Encode] = {
     Kind.INT32: str,
     Kind.INT64: str,
-    Kind.UINT64: number,
-    Kind.DECIMAL: number,
-    Kind.FLOAT: single,
+    Kind.UINT64: json_number,
+    Kind.DECIMAL: json_number,
+    Kind.FLOAT: json_float32,
     Kind.DOUBLE: repr,
-    Kind.DATE: day,
-    Kind.BOOLEAN: boolean,
-    Kind.BINARY: binary,
-    Kind.VECTOR: vector,
+    Kind.DATE: json_date,
+    Kind.BOOLEAN: json_boolean,
+    Kind.BINARY: json_binary,
+    Kind.VECTOR: json_vector,
     Kind.MICROS: str,
 }
 
 
 class ChangelogJson:
-    """Lines of changelog-json, for one table; `name` is the name of the table's changelog."""
+    """Writes lines of changelog-json for one table; `name` is the name of the table's changelog."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._schema: TableSchema | None = None  # the definition that `_columns` are made for
-        self._columns: list[tuple[str, str, Encode]] = []
+        self._schema: TableSchema | None = None  # the definition that `_columns` were made for
+        self._columns: list[tuple[str, str, Encode]] = []  # of each column: its name, its JSON label, its encoder
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each row, or for DDL; without line ends."""
+        """A line for each row of the part, or one line for DDL. The lines have no line ends."""
         if isinstance(part, Altered):
-            yield self._altered(part)
+            yield self._ddl_line(part)
             return
         if part.schema is not self._schema:
             self._schema = part.schema
-            self._columns = [(column.name, f"{text(column.name)}: ", encoder(column)) for column in part.schema.columns]
+            self._columns = [
+                (column.name, f"{json_text(column.name)}: ", encoder(column)) for column in part.schema.columns
+            ]
         rows, count = part.rows, part.rows.num_rows
         columns = [
             [label + ("null" if value is None else encode(value)) for value in rows[name].to_pylist()]
@@ -86,41 +91,41 @@ class ChangelogJson:
                 f' "gtid": {gtid}}}'
             )
 
-    def _altered(self, part: Altered) -> str:
+    def _ddl_line(self, part: Altered) -> str:
         followed, [position] = part.followed, positions(part, self._name)
         line = (
             f'{{"op": "{TRUNCATE if is_truncate(part) else DDL}", "data": null, "position": "{position}",'
             f' "committed_at": {_COMMITTED_AT(followed.committed_at)}, "gtid": {_text_or_null(followed.gtid)},'
-            f' "statement": {text(statement(part))}'
+            f' "statement": {json_text(statement(part))}'
         )
         if is_truncate(part):
             return f"{line}}}"
-        key = ", ".join(map(text, followed.after.key))
+        key = ", ".join(map(json_text, followed.after.key))
         return f'{line}, "key": [{key}], "columns": [{", ".join(_columns(part))}]}}'
 
 
 def _columns(part: Altered) -> Iterator[str]:
-    """The columns after DDL, each as a JSON object."""
-    new = fills(part)
+    """The table's columns after DDL, each as a JSON object."""
+    added = values_of_added(part)
     for column, old_name in zip(part.followed.after.columns, part.followed.origins, strict=True):
         fields = (
-            f'"name": {text(column.name)}, "type": {text(str(column.source_type))},'
-            f' "nullable": {boolean(column.nullable)}, "was": {_text_or_null(old_name)}'
+            f'"name": {json_text(column.name)}, "type": {json_text(str(column.source_type))},'
+            f' "nullable": {json_boolean(column.nullable)}, "was": {_text_or_null(old_name)}'
         )
         if old_name is None:
-            value = new[column.name]
+            value = added[column.name]
             fields += f', "fill": {"null" if value is None else encoder(column)(value)}'
         yield f"{{{fields}}}"
 
 
 def _text_or_null(value: str | None) -> str:
-    return "null" if value is None else text(value)
+    return "null" if value is None else json_text(value)
 
 
 def encoder(column: Column) -> Encode:
-    """The function that writes the values of a column as JSON; it is not called for NULL."""
+    """The function that writes a value of this column as JSON. The function is not called for NULL."""
     if column.kind is Kind.DATETIME:
-        return moment(column.fraction)
+        return time_encoder(column.fraction)
     if column.kind is Kind.TIMESTAMP:
-        return moment(column.fraction, "Z")
-    return _ENCODERS.get(column.kind, text)
+        return time_encoder(column.fraction, "Z")
+    return _ENCODERS.get(column.kind, json_text)

@@ -1,7 +1,8 @@
-"""Check: every precondition of a run is checked, each with its fix. Nothing is changed, no Spark is started.
+"""Check: every precondition of a run is checked, and each problem is reported with its fix.
 
-A run checks the same before it begins, with two exceptions: the warnings, which need estimates; and the spool and the
-existing copies, which a run opens itself.
+Nothing is changed, and no Spark is started. A run checks the same preconditions before it begins, with two exceptions:
+the conditions that are only warnings, because they need estimates; and the spool and the existing copies, because a run
+opens these itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakeingest.commands.parity import parity as both_paths
 from lakeingest.commands.proof import proofs
 from lakeingest.commands.report import Report
-from lakeingest.commands.retention import Retention, gone, unread
+from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
 from lakeingest.config import Config
 from lakeingest.core.condition import Checked
 from lakeingest.core.position import is_in_one_of
@@ -47,7 +48,8 @@ from lakeingest.state.owner import owner_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BYTES_PER_SECOND = 2 << 20  # of a slot: the least speed of the reference decoder; `plan` measures the real speed
+# The least speed of one connection that copies, with the reference decoder; `plan` measures the real speed.
+BYTES_PER_SECOND = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,12 +67,12 @@ class CheckResult(Report):
 
     @property
     def problems(self) -> tuple[Checked, ...]:
-        """The unmet conditions that keep a run from beginning."""
+        """The conditions that are not met, and without which a run does not begin."""
         return tuple(preconditions.problems(self.checked))
 
     @property
     def warnings(self) -> tuple[Checked, ...]:
-        """The unmet conditions that do not keep a run from beginning."""
+        """The conditions that are not met, but without which a run begins."""
         return tuple(condition for condition in self.checked if condition.finding and not condition.fatal)
 
     def cells(self) -> Iterator[Sequence[object]]:
@@ -85,29 +87,31 @@ class CheckResult(Report):
 
 
 def check(config: Config, session: "SparkSession | None" = None, *, parity: bool = False) -> CheckResult:
-    """Check every precondition; also the Spark session, if a run is to use an existing `session`.
+    """Check every precondition. An existing Spark `session` is checked too, because a run would use it.
 
-    With `parity` rows are read on both paths and compared. A source that does not answer is a finding, not an error.
+    With `parity`, rows are read by SELECT and from the binlog, and compared. If the source does not answer, no error is
+    raised: the condition `connection` has the reason.
     """
     try:
         with BinlogSource.open(config.source) as source:
-            checked, size = _source(config, source, parity=parity)
+            checked, size = _check_source_and_lake(config, source, parity=parity)
     except LakeIngestError as error:
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", str(error)), *lake], 0
-    checked += [*proofs(config), *folders(config, size), *_governed(config), _spool(config), spark_of(config, session)]
+    checked += [*proofs(config), *folders(config, size), *_lake_formation(config)]
+    checked += [_spool(config), spark_of(config, session)]
     checked.append(warning("code that Spark loads", config.spark.loads_code))
     return CheckResult(tuple(checked))
 
 
 def warning(condition: str, findings: Iterable[str]) -> Checked:
-    """A warning that lists the findings. Without findings the condition is met."""
+    """A condition that is met if there are no findings; otherwise a warning that lists them."""
     text = "; ".join(findings)
     return Checked(condition, f"{text}: trust who wrote this, or leave it out" if text else None, fatal=False)
 
 
-def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
-    """Returns the conditions of source and lake, and an estimate of the bytes that are still to be copied."""
+def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list[Checked], int]:
+    """Returns the results of the conditions of source and lake, and an estimate of the bytes still to be copied."""
     existing = source.tables()
     of_pipeline = known_tables(config, source, existing)
     tables = of_pipeline.tables
@@ -117,47 +121,50 @@ def _source(config: Config, source: BinlogSource, *, parity: bool) -> tuple[list
     checked, schemas = preflight.of_source_and_lake(refused)
     progress = {table: held.staged[table].progress for table in schemas if table in held.staged}
     changed = [table for table in progress if progress[table].fingerprint != schemas[table].fingerprint]
-    missing = [table for table in schemas if table not in progress or not progress[table].splits.complete]
-    size = sum(source.estimated_bytes(schemas[table]) for table in missing)
+    unchanged = {table: held.staged[table] for table in progress if table not in changed}
+    incomplete = [table for table in schemas if table not in progress or not progress[table].splits.complete]
+    size = sum(source.estimated_bytes(schemas[table]) for table in incomplete)
     seconds = size / BYTES_PER_SECOND / tasks_at_once(config.source)
     return [
         Checked("connection", None),
-        _included(config, existing, list_views(source.connection)),
+        _include_patterns(config, existing, list_views(source.connection)),
         *checked,
         missing_cascades(preflight.server, config.tables),
         service(preflight.server),
         row_metadata(preflight.server),
         Checked("binlog retention", retention(preflight.server, seconds), fatal=False),
         Checked("clocks", disagreement(source, held.staged), fatal=False),
-        _retained(config, source, progress.values()),
-        Checked("statements in the unread binlog", _statements(config, source, schemas), fatal=False),
-        _unchanged(changed, follows=config.evolves),
-        _left(of_pipeline.left),
+        _binlog_of_next_run(config, source, progress.values()),
+        Checked("statements in the unread binlog", _statement_warning(config, source, schemas), fatal=False),
+        _unchanged_definitions(changed, follows=config.evolves),
+        _copies_without_table(of_pipeline.left),
         suites_of(config, tables),
-        *_saved(config, source, schemas, {table: held.staged[table] for table in progress if table not in changed}),
+        *_state_and_positions(config, source, schemas, unchanged),
         *(both_paths(source, schemas) if parity else ()),
     ], size
 
 
-def _retained(config: Config, source: BinlogSource, copied: Iterable[Progress]) -> Checked:
-    """Whether the source still has the binlog that the copies need; a warning if it will delete it soon."""
-    name, retained = "binlog that the next run needs", Retention.asked(source, list(source.files()))
+def _binlog_of_next_run(config: Config, source: BinlogSource, copied: Iterable[Progress]) -> Checked:
+    """Whether the source still has the binlog that the copies need; a warning if the source will delete it soon."""
+    name, source_retention = "binlog that the next run needs", Retention.of_source(source, list(source.files()))
     try:
         spool = Spool.load(state_of(config) / "spool")
-    except LakeIngestError:  # another condition reports it
+    except LakeIngestError:  # the condition `spool` reports this error
         return Checked(name, None)
-    starts = {progress.table: start for progress in copied if (start := unread(spool, progress)) is not None}
-    if lost := [table for table, start in starts.items() if retained.lacks(start)]:
-        return Checked(name, gone(lost))
-    seconds_left = [retained.left(config, start) for start in dict.fromkeys(starts.values())]
-    warned = retained.warning([seconds for seconds in seconds_left if seconds is not None])
-    return Checked(name, warned, fatal=False)
+    starts = {progress.table: start for progress in copied if (start := unread_from(spool, progress)) is not None}
+    if lost := [table for table, start in starts.items() if source_retention.has_deleted(start)]:
+        return Checked(name, binlog_gone_message(lost))
+    seconds_left = [source_retention.seconds_left(config, start) for start in dict.fromkeys(starts.values())]
+    finding = source_retention.warning([seconds for seconds in seconds_left if seconds is not None])
+    return Checked(name, finding, fatal=False)
 
 
-def _statements(config: Config, source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """A warning if the part of the binlog that the next run reads has a statement that stops tables; None if not.
+def _statement_warning(config: Config, source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """A warning if the unread binlog of the next run has a statement that stops tables; None if it has none.
 
-    A first run reads the current file from its start, unless the server can tell the exact position of a read view.
+    A run with a spool reads on from the end of the spool. A first run reads the current binlog file from its start if
+    the server cannot tell the exact position of a read view. If the server can tell it, a first run reads none of the
+    existing binlog.
     """
     try:
         spool = Spool.load(state_of(config) / "spool")
@@ -167,60 +174,61 @@ def _statements(config: Config, source: BinlogSource, schemas: Mapping[TableId, 
         if start is not None and not is_in_one_of(start, source.files()):
             start = None
         finding = statement_ahead(config.source, start, schemas)
-    except LakeIngestError:  # other conditions report the spool, the rights, the settings and the binlog
+    except LakeIngestError:  # other conditions report errors of the spool, the rights, the settings and the binlog
         return None
     return None if finding is None else f"the next run stops tables: {finding}"
 
 
-def _saved(
+def _state_and_positions(
     config: Config,
     source: BinlogSource,
     schemas: Mapping[TableId, TableSchema],
     copied: Mapping[TableId, Staged],
 ) -> Iterator[Checked]:
-    """Whether the state folder is this pipeline's, and whether a run could continue: checked exactly as a run does."""
+    """Whether the state folder is this pipeline's, and whether a run could continue; both are checked as by a run."""
     progress = {table: staged.progress for table, staged in copied.items()}
 
-    def owned() -> None:
+    def find_owner() -> None:
         owner(config, source, copied)
 
-    def continued() -> str | None:
+    def find_failed() -> str | None:
+        """The tables that a run could not continue, each with the error; None if there are none."""
         recopied = asked_anew(config, copied, copied)
         failed = resumption(config, source, schemas, progress, asked=recopied).failed
         return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in recopied) or None
 
     questions: dict[str, Callable[[], str | None]] = {
-        "owner of the state folder": owned,
-        "saved positions": continued,
+        "owner of the state folder": find_owner,
+        "saved positions": find_failed,
     }
     for name, ask in questions.items():
         try:
             finding = ask()
-        except StateUnreadable:  # the spool is a condition of its own, which reports it
+        except StateUnreadable:  # the condition `spool` reports this error
             continue
         except (RestartNeeded, NotOurState, SourceBehind) as error:
             yield Checked(name, str(error))
-        except OperatorNeeded:  # reported as a setting of the server, or as the state folder
+        except OperatorNeeded:  # the conditions of the server's settings or of the state folder report this error
             continue
         else:
             yield Checked(name, finding)
 
 
-def _included(config: Config, existing: Sequence[TableId], views: Sequence[TableId]) -> Checked:
-    """Whether every pattern matches a table. It is fatal only if none does."""
+def _include_patterns(config: Config, existing: Sequence[TableId], views: Sequence[TableId]) -> Checked:
+    """Whether every pattern of tables.include matches a table. The condition is fatal only if no pattern does."""
     patterns = config.tables.include
-    alone = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
-    idle = [pattern for pattern in patterns if not alone[pattern].select(existing)]
+    of_pattern = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
+    idle = [pattern for pattern in patterns if not of_pattern[pattern].select(existing)]
     finding = f"no table that {config.source.user} may see matches tables.include {idle}; correct it, or GRANT SELECT"
-    if matched := sorted({str(view) for pattern in idle for view in alone[pattern].select(views)}):
+    if matched := sorted({str(view) for pattern in idle for view in of_pattern[pattern].select(views)}):
         finding += (
             f"; {', '.join(matched)} is a view, which the binlog has no changes of: include the tables that it reads"
         )
     return Checked("tables.include", finding if idle else None, fatal=len(idle) == len(patterns))
 
 
-def _unchanged(changed: Sequence[TableId], *, follows: bool) -> Checked:
-    """Whether no table's definition has changed since its copy; a warning if the copy `follows` DDL."""
+def _unchanged_definitions(changed: Sequence[TableId], *, follows: bool) -> Checked:
+    """The condition that no definition is `changed`; it is only a warning if copies follow DDL (`follows`)."""
     names = ", ".join(map(str, changed))
     way_out = "run once for the other tables, then drop the copy, and the next run makes it again"
     if follows:
@@ -229,12 +237,12 @@ def _unchanged(changed: Sequence[TableId], *, follows: bool) -> Checked:
     return Checked("definitions as copied", finding if changed else None, fatal=not follows)
 
 
-def _left(tables: Mapping[TableId, str]) -> Checked:
+def _copies_without_table(tables: Mapping[TableId, str]) -> Checked:
     reasons = "; ".join(f"{table} {reason}" for table, reason in tables.items())
     return Checked("copies without a table", reasons or None, fatal=False)
 
 
-def _governed(config: Config) -> Iterator[Checked]:
+def _lake_formation(config: Config) -> Iterator[Checked]:
     findings = missing_rights(config)
     if findings is not None:
         yield Checked("Lake Formation", "; ".join(findings) or None, fatal=False)

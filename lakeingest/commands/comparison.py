@@ -1,7 +1,8 @@
 """Comparison: the source's rows and the copy's rows of one table, by checksums that each side computes itself.
 
-Rows are compared by ranges of keys. If only the server knows the order of the keys, Spark cannot tell which keys are
-in a range. Then the source still reads range by range, but the compared sets are buckets of the keys' bytes.
+Rows are compared by ranges of keys, if Spark can order the keys. If only the server can order them, Spark cannot tell
+which keys are in a range. Then rows are compared by buckets: a hash of the key's bytes is the number of the key's
+bucket. The source still reads its rows range by range.
 """
 
 from collections.abc import Sequence
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHUNK_ROWS = 50_000
-FINEST_ROWS = 2_000  # a differing chunk is cut down to this before its rows are compared one by one
-KEYS_NAMED = 10_000  # at most, of one chunk: the driver holds them
+FINEST_ROWS = 2_000  # a chunk that differs is cut into ranges of so many rows; only then are single rows compared
+KEYS_NAMED = 10_000  # the most rows that are compared one by one at a time, because the driver holds their checksums
 
-Pair = tuple[Checksum, Checksum]
-Unit = TypeVar("Unit")  # a range of keys, or the number of a bucket
+Pair = tuple[Checksum, Checksum]  # of the source, and of the target
+Part = TypeVar("Part")  # names a part of the rows: a range of keys, or the number of a bucket
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """A table in the source, and the rows of its copy."""
+    """What is compared: a table in the source, and the rows of its copy."""
 
     source: Source
     spark: "SparkSession"
@@ -41,13 +42,13 @@ class Sides:
 
     @property
     def widths(self) -> target_side.Widths:
-        """The greatest lengths of a double's text in the source: `Source.double_widths`."""
+        """The greatest lengths of the text that the source gives a DOUBLE, see `Source.double_widths`."""
         return self.source.double_widths
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The checksums of both sides, the number of chunks of the source's checksum, and the keys that differ."""
+    """The result: each side's checksum of all rows, the number of chunks that the source read, the differing keys."""
 
     source: Checksum
     target: Checksum
@@ -57,7 +58,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumRange:
-    """The task of one executor: the source computes the checksums of a range, bucket by bucket."""
+    """The task of one executor: let the source compute the checksum of each bucket of a range."""
 
     source: Settings
     schema: TableSchema
@@ -65,73 +66,77 @@ class ChecksumRange:
     buckets: int
 
     def run(self) -> dict[int, Checksum]:
-        """Ask the source."""
+        """The checksums that the source computes, by the number of the bucket."""
         return source_side.range_checksums(self.source, self.schema, self.keys, self.buckets)
 
 
 def compare(sides: Sides) -> Compared:
-    """Compare all rows. The keys of differing rows are named, up to KEYS_NAMED in each differing chunk."""
-    chunks = _cut(sides, KeyRange(), CHUNK_ROWS)
+    """Compare all rows, and name the keys of rows that differ.
+
+    Of each range that differs, or of all buckets that differ, only the first KEYS_NAMED rows are compared one by one.
+    """
+    chunks = _cut_range(sides, KeyRange(), CHUNK_ROWS)
     return _by_range(sides, chunks) if sides.schema.ordered else _by_bucket(sides, chunks)
 
 
 def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
-    """Compare chunks; then smaller ranges of the chunks that differ; then single rows of the ranges that differ."""
+    """Compare chunks, then smaller ranges of the chunks that differ, then single rows of the ranges that differ."""
     sums = _range_sums(sides, chunks)
-    finer = [part for keys in _differing(sums) for part in _cut(sides, keys, FINEST_ROWS)]
+    finer = [keys for chunk in _differing_parts(sums) for keys in _cut_range(sides, chunk, FINEST_ROWS)]
     differing_rows: list[Difference] = []
-    for keys in _differing(_range_sums(sides, finer)) if finer else ():
-        in_source = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
+    for keys in _differing_parts(_range_sums(sides, finer)) if finer else ():
+        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, keys, KEYS_NAMED)
         rows = sides.rows.where(keys.predicate(sides.schema.key))
-        in_target = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
-        differing_rows += differences(in_source, in_target)
-    return _compared(sums, len(chunks), differing_rows)
+        target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
+        differing_rows += differences(source_rows, target_rows)
+    return _result(sums, len(chunks), differing_rows)
 
 
 def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     """Compare buckets of the keys' bytes, then single rows of the buckets that differ."""
-    count = len(chunks) * CHUNK_ROWS // FINEST_ROWS
-    ours: dict[int, Checksum] = {}
-    for part in _source_sums(sides, chunks, count):
-        for bucket, checksum in part.items():
-            ours[bucket] = ours.get(bucket, Checksum()) + checksum
+    count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # so many that a bucket has about FINEST_ROWS rows
+    in_source: dict[int, Checksum] = {}
+    for sums_of_chunk in _source_sums(sides, chunks, count):
+        for bucket, checksum in sums_of_chunk.items():
+            in_source[bucket] = in_source.get(bucket, Checksum()) + checksum
     numbered = target_side.in_buckets(sides.rows, sides.schema, count)
-    theirs = target_side.checksums(numbered, sides.schema, sides.widths)
+    in_target = target_side.checksums(numbered, sides.schema, sides.widths)
     sums = {
-        bucket: (ours.get(bucket, Checksum()), theirs.get(bucket, Checksum())) for bucket in ours.keys() | theirs.keys()
+        bucket: (in_source.get(bucket, Checksum()), in_target.get(bucket, Checksum()))
+        for bucket in in_source.keys() | in_target.keys()
     }
     differing_rows: list[Difference] = []
-    if differing := sorted(_differing(sums)):
+    if differing := sorted(_differing_parts(sums)):
         buckets = count, differing
-        in_source = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
+        source_rows = source_side.row_checksums(sides.source.settings, sides.schema, KeyRange(), KEYS_NAMED, buckets)
         rows = numbered.where(numbered[target_side.NUMBER].isin(differing))
-        in_target = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
-        differing_rows += differences(in_source, in_target)
-    return _compared(sums, len(chunks), differing_rows)
+        target_rows = target_side.row_checksums(rows, sides.schema, KEYS_NAMED, sides.widths)
+        differing_rows += differences(source_rows, target_rows)
+    return _result(sums, len(chunks), differing_rows)
 
 
 def _range_sums(sides: Sides, chunks: Sequence[KeyRange]) -> dict[KeyRange, Pair]:
     """The source's and the target's checksum of each range."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    ours = _source_sums(sides, chunks, 1)
+    in_source = _source_sums(sides, chunks, buckets=1)  # all rows of a range are in bucket 0
     tagged = [(keys, (number,)) for number, keys in enumerate(chunks)]
     numbers = ranges(sides.rows, sides.schema.key, tagged, f"{target_side.NUMBER} int")
     numbered = sides.rows.join(F.broadcast(numbers), on=within(sides.schema.key), how="inner")
-    theirs = target_side.checksums(numbered, sides.schema, sides.widths)
-    none = Checksum()
-    return {keys: (ours[number].get(0, none), theirs.get(number, none)) for number, keys in enumerate(chunks)}
+    in_target = target_side.checksums(numbered, sides.schema, sides.widths)
+    empty = Checksum()
+    return {keys: (in_source[number].get(0, empty), in_target.get(number, empty)) for number, keys in enumerate(chunks)}
 
 
 def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list[dict[int, Checksum]]:
-    """The source's checksums of each chunk, by the number of the bucket."""
+    """For each chunk, the source's checksum of each bucket, by the number of the bucket."""
     tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets) for keys in chunks]
-    spark = sides.spark if len(tasks) > 1 else None
+    spark = sides.spark if len(tasks) > 1 else None  # without Spark, `scatter` runs the single task in this process
     return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
 
 
-def _cut(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
-    """Cut a range at every `rows` rows of the source."""
+def _cut_range(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
+    """Cut the range `keys` into ranges of `rows` rows each, counted in the source."""
     bounds: list[Key | None] = [keys.lower]
     while (following := sides.source.next_boundary(sides.schema, bounds[-1], rows)) is not None:
         if keys.upper is not None and following >= keys.upper:
@@ -140,10 +145,10 @@ def _cut(sides: Sides, keys: KeyRange, rows: int) -> list[KeyRange]:
     return [KeyRange(lower, upper) for lower, upper in pairwise([*bounds, keys.upper])]
 
 
-def _differing(sums: dict[Unit, Pair]) -> list[Unit]:
-    return [unit for unit, (ours, theirs) in sums.items() if ours != theirs]
+def _differing_parts(sums: dict[Part, Pair]) -> list[Part]:
+    return [part for part, (in_source, in_target) in sums.items() if in_source != in_target]
 
 
-def _compared(sums: dict[Unit, Pair], chunks: int, differing_rows: list[Difference]) -> Compared:
-    ours, theirs = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
-    return Compared(ours, theirs, chunks, tuple(differing_rows))
+def _result(sums: dict[Part, Pair], chunks: int, differing_rows: list[Difference]) -> Compared:
+    source, target = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
+    return Compared(source, target, chunks, tuple(differing_rows))

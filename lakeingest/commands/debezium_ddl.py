@@ -1,20 +1,21 @@
 """Schema change events of debezium-json, as Debezium's connector for MySQL writes them to its schema change topic.
 
-Two fields are our own, because readers of Debezium must parse the statement to know them. `previousName` is a column's
-name before the DDL, null for a new column. `fill` has, for each new column, the value of the existing rows. Fields that
-the spool does not have are null. Source: Debezium's documentation of the MySQL connector, "Schema change topic", and
-`SchemaFactory`.
+Two fields are lakeingest's own: without these fields a reader would have to parse the statement. `previousName` is the
+column's name before the DDL, null for a new column. `fill` has the value of the existing rows in each new column.
+Fields of Debezium whose values the spool does not have are null. Source: Debezium's documentation of the MySQL
+connector, "Schema change topic", and Debezium's class `SchemaFactory`.
 """
 
 import json
 import time
 from typing import Any
 
-from lakeingest.commands.change_lines import fills, statement
+from lakeingest.commands.change_lines import statement, values_of_added
 from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core.schema import Column, Kind, TableSchema
 from lakeingest.spool.followed import Altered
 
+# The fields of a column: name, type, whether the field is optional
 _COLUMN: tuple[tuple[str, str, bool], ...] = (
     ("name", "string", False),
     ("jdbcType", "int32", False),
@@ -56,13 +57,13 @@ _JDBC_TYPES = {
 _VARCHAR = 12
 
 
-def compact(doc: Any) -> str:
-    """A document in one line."""
+def compact_json(doc: Any) -> str:
+    """The document as JSON in one line."""
     return json.dumps(doc, ensure_ascii=False, separators=(",", ":"))
 
 
 def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
-    """The payload of the event: the statement, and the table's definition after it."""
+    """The payload of the event: the DDL statement, and the table's definition after the statement."""
     followed = part.followed
     after, columns = followed.after, {column.name: column for column in followed.after.columns}
     table = {
@@ -76,7 +77,7 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
     }
     filled = {
         name: None if value is None else json.loads(encoder(columns[name])(value))
-        for name, value in fills(part).items()
+        for name, value in values_of_added(part).items()
     }
     return {
         "source": source,
@@ -84,7 +85,7 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
         "databaseName": after.table.database,
         "schemaName": None,
         "ddl": statement(part),
-        "tableChanges": [{"type": "ALTER", "id": _id(after), "table": table}],
+        "tableChanges": [{"type": "ALTER", "id": _table_id(after), "table": table}],
         "fill": filled or None,
     }
 
@@ -92,13 +93,15 @@ def change_payload(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
 def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
     """The schema of the payload that `change_payload` builds."""
     column_fields = [{"type": kind, "optional": optional, "field": name} for name, kind, optional in _COLUMN]
-    after, new = part.followed.after, fills(part)
+    after, added = part.followed.after, values_of_added(part)
     table = [
         {"type": "string", "optional": True, "field": "defaultCharsetName"},
         _TEXTS | {"field": "primaryKeyColumnNames"},
         {
             "type": "array",
-            "items": _struct("io.debezium.connector.schema.Column", [*column_fields, _TEXTS | {"field": "enumValues"}]),
+            "items": _struct_type(
+                "io.debezium.connector.schema.Column", [*column_fields, _TEXTS | {"field": "enumValues"}]
+            ),
             "optional": False,
             "field": "columns",
         },
@@ -107,25 +110,25 @@ def change_schema(part: Altered, source: dict[str, Any]) -> dict[str, Any]:
     change = [
         {"type": "string", "optional": False, "field": "type"},
         {"type": "string", "optional": False, "field": "id"},
-        _struct("io.debezium.connector.schema.Table", table, optional=True) | {"field": "table"},
+        _struct_type("io.debezium.connector.schema.Table", table, optional=True) | {"field": "table"},
     ]
-    filled = [connect_field(column) | {"optional": True} for column in after.columns if column.name in new]
+    filled = [connect_field(column) | {"optional": True} for column in after.columns if column.name in added]
     fields = [
         source,
         {"type": "int64", "optional": False, "field": "ts_ms"},
         *({"type": "string", "optional": True, "field": name} for name in ("databaseName", "schemaName", "ddl")),
         {
             "type": "array",
-            "items": _struct("io.debezium.connector.schema.Change", change),
+            "items": _struct_type("io.debezium.connector.schema.Change", change),
             "optional": False,
             "field": "tableChanges",
         },
         {"type": "struct", "fields": filled, "optional": True, "field": "fill"},
     ]
-    return _struct("io.debezium.connector.mysql.SchemaChangeValue", fields)
+    return _struct_type("io.debezium.connector.mysql.SchemaChangeValue", fields)
 
 
-def _struct(name: str, fields: list[dict[str, Any]], *, optional: bool = False) -> dict[str, Any]:
+def _struct_type(name: str, fields: list[dict[str, Any]], *, optional: bool = False) -> dict[str, Any]:
     return {"type": "struct", "fields": fields, "optional": optional, "name": name, "version": 1}
 
 
@@ -151,6 +154,6 @@ def _column(column: Column, number: int, old_name: str | None, *, is_generated: 
     }
 
 
-def _id(schema: TableSchema) -> str:
-    """Debezium's name of a table: its parts in double quotes."""
+def _table_id(schema: TableSchema) -> str:
+    """Debezium's name of a table: database and name, each in double quotes, joined by a dot."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in (schema.table.database, schema.table.name))

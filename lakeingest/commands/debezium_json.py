@@ -1,12 +1,15 @@
 """debezium-json: each line has a schema and a payload, as Debezium's connector for MySQL writes them.
 
-An update is one line with the old and the new row. An update that changes the key is a delete and a create, as in
-Debezium. Rows that were read again are reads, as in Debezium's incremental snapshots. A key that was read again and
-has no row is a delete; in its schema all columns outside the key are optional. DDL is a schema change event
-(`debezium_ddl`), and later lines have the schema of the new columns. TRUNCATE is an event of its own.
+The lines, by the kind of change:
+- An update is one line (op `u`) with the old and the new row. If it changes the key, it is a delete (`d`) and a create
+  (`c`), as in Debezium.
+- A row that was read again is a read (`r`), as in Debezium's incremental snapshots. If a key was read again and has no
+  row any more, the line is a delete, in whose schema all columns outside the key are optional.
+- DDL is a schema change event (`debezium_ddl`). Later lines have the schema of the new columns. TRUNCATE is a line with
+  op `t`.
 
 `payload.source.sequence` is the position that `--since` takes. Fields that the spool does not have are null (`thread`,
-`query`) or 0 (`server_id`). Types: `debezium_types`.
+`query`) or 0 (`server_id`). The module `debezium_types` has the types of columns.
 """
 
 import time
@@ -15,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lakeingest.commands.change_lines import is_truncate, positions, text
+from lakeingest.commands.change_lines import is_truncate, json_text, positions
 from lakeingest.commands.changelog import Changed, Copied, Part
-from lakeingest.commands.debezium_ddl import change_payload, change_schema, compact
+from lakeingest.commands.debezium_ddl import change_payload, change_schema, compact_json
 from lakeingest.commands.debezium_types import connect_field, encoder
 from lakeingest.core import change
 from lakeingest.core.change import RowKind
@@ -26,7 +29,8 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.spool.followed import Altered
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INCREMENTAL = "incremental"  # Debezium's name of rows that are read while changes go on
+_INCREMENTAL = "incremental"  # what Debezium writes into `snapshot` for rows that were read while changes went on
+# The fields of `payload.source`: name, type, whether the field is optional
 _FIELDS: tuple[tuple[str, str, bool], ...] = (
     ("version", "string", False),
     ("connector", "string", False),
@@ -63,9 +67,10 @@ _TRANSACTION = [
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One change row: its kind, its key, its values as JSON (`text`), and the row's own fields of `source`.
+    """One change row: its kind, its key, its values as JSON (`text`), and what `payload.source` says about the row.
 
-    `micros` is the time of its commit in microseconds since 1970; None if the row was read again.
+    `micros` is the time of the commit in microseconds since 1970. It is None for a row that was read again, and the
+    current time for a row of a copy.
     """
 
     kind: RowKind
@@ -81,25 +86,25 @@ class _Row:
 
 @dataclass(slots=True)
 class DebeziumJson:
-    """Lines of debezium-json, for one table of the pipeline `pipeline`.
+    """Writes lines of debezium-json for one table of the pipeline named `pipeline`.
 
-    `name` is the name of the table's changelog, and `version` the version of lakeingest. `end` is a position in the
-    source's binlog; the names of other binlog files are made like the name of its file.
+    `name` is the name of the table's changelog, and `version` the version of lakeingest. `end` is any position in the
+    source's binlog: its file shows how the names of binlog files are made from their numbers.
     """
 
     name: str
     pipeline: str
     end: FilePosition
     version: str
-    _before: _Row | None = field(default=None, init=False)  # a -U whose +U is still to come
+    _before: _Row | None = field(default=None, init=False)  # the old row of an update whose new row is still to come
 
     def lines(self, part: Part) -> Iterator[str]:
-        """A line for each insert, delete and whole update, or for DDL; without line ends.
+        """A line for each insert, delete, update and read, or one line for DDL. The lines have no line ends.
 
-        The old row of an update is kept until its new row comes, which may be in the next part.
+        The old row of an update is kept until the new row comes, which may be in the next part.
         """
         if isinstance(part, Altered):
-            yield self._altered(part)
+            yield self._ddl_line(part)
             return
         schema = part.schema
         rows = self._rows(part)
@@ -109,7 +114,7 @@ class DebeziumJson:
                 continue
             before, self._before = self._before, None
             if row.micros is None:
-                yield self._reread(row, schema)
+                yield self._reread_line(row, schema)
             elif row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
                 yield self._line("d", before, schema, before.text, "null")
                 yield self._line("c", row, schema, "null", row.text)
@@ -117,18 +122,18 @@ class DebeziumJson:
                 yield self._line("u", row, schema, before.text, row.text)
             elif row.kind is RowKind.DELETE:
                 yield self._line("d", row, schema, row.text, "null")
-            elif isinstance(part, Changed):  # also the second half of a moved key, where the reader has the first one
+            elif isinstance(part, Changed):  # an insert, or a new row whose old row was read before `--since`
                 yield self._line("c", row, schema, "null", row.text)
             else:
                 is_last = part.last and number == len(rows) - 1
                 yield self._line("r", row, schema, "null", row.text, "last" if is_last else "true")
 
     def _rows(self, part: Copied | Changed) -> list[_Row]:
-        """The rows of a part. Rows of a copy are inserts at the place of the copy, with the current time."""
+        """The rows of a part. Rows of a copy are inserts, with the place of the copy and the current time."""
         rows, schema = part.rows, part.schema
         columns = []
         for column in schema.columns:
-            label, encode = f"{text(column.name)}:", encoder(column)
+            label, encode = f"{json_text(column.name)}:", encoder(column)
             values = rows[column.name].to_pylist()
             columns.append([label + ("null" if value is None else encode(value)) for value in values])
         texts = [f"{{{','.join(values)}}}" for values in zip(*columns, strict=True)]
@@ -151,29 +156,29 @@ class DebeziumJson:
             )
         ]
 
-    def _reread(self, row: _Row, schema: TableSchema) -> str:
-        """The line of a row that was read again; of a deleted one only the key is known."""
+    def _reread_line(self, row: _Row, schema: TableSchema) -> str:
+        """The line of a row that was read again. Of a row that is deleted, only the key is known."""
         if row.kind is not RowKind.DELETE:
             return self._line("r", row, schema, "null", row.text, _INCREMENTAL)
         columns = (column if column.name in schema.key else replace(column, nullable=True) for column in schema.columns)
         return self._line("d", row, replace(schema, columns=tuple(columns)), row.text, "null", _INCREMENTAL)
 
-    def _altered(self, part: Altered) -> str:
-        """The line of DDL. A row without values, with the DDL's place and time, gives the fields of its `source`."""
+    def _ddl_line(self, part: Altered) -> str:
+        """The line of DDL. Its `payload.source` is made from a row without values, with the DDL's place and time."""
         followed, [position] = part.followed, positions(part, self.name)
         micros, place = (followed.committed_at - _EPOCH) // timedelta(microseconds=1), followed.place
         row = _Row(RowKind.DELETE, (), "", position, micros, place.file, place.pos, 0, followed.gtid)
         if is_truncate(part):
             return self._line("t", row, followed.after, "null", "null")
         source = self._source(row, followed.after, "false")
-        return compact({"schema": change_schema(part, SOURCE), "payload": change_payload(part, source)})
+        return compact_json({"schema": change_schema(part, SOURCE), "payload": change_payload(part, source)})
 
     def _line(self, op: str, row: _Row, schema: TableSchema, before: str, after: str, snapshot: str = "false") -> str:
-        source, now = compact(self._source(row, schema, snapshot)), time.time_ns() // 1_000_000
+        source, now = compact_json(self._source(row, schema, snapshot)), time.time_ns() // 1_000_000
         payload = (
             f'{{"before":{before},"after":{after},"source":{source},"transaction":null,"op":"{op}","ts_ms":{now}}}'
         )
-        return f'{{"schema":{_schema(schema, self.pipeline)},"payload":{payload}}}'
+        return f'{{"schema":{_line_schema(schema, self.pipeline)},"payload":{payload}}}'
 
     def _source(self, row: _Row, schema: TableSchema, snapshot: str) -> dict[str, Any]:
         micros = time.time_ns() // 1000 if row.micros is None else row.micros
@@ -198,16 +203,16 @@ class DebeziumJson:
         }
 
 
-_SCHEMAS: dict[tuple[TableSchema, str], str] = {}
+_SCHEMAS: dict[tuple[TableSchema, str], str] = {}  # the results of `_line_schema`
 
 
-def _schema(schema: TableSchema, pipeline: str) -> str:
-    """The schema of each line, as JSON."""
+def _line_schema(schema: TableSchema, pipeline: str) -> str:
+    """The `schema` of the lines with rows of this definition, as JSON."""
     if (schema, pipeline) not in _SCHEMAS:
         table = f"{pipeline}.{schema.table.database}.{schema.table.name}"
         fields = [connect_field(column) for column in schema.columns]
         row = {"type": "struct", "fields": fields, "optional": True, "name": f"{table}.Value"}
-        _SCHEMAS[schema, pipeline] = compact(
+        _SCHEMAS[schema, pipeline] = compact_json(
             {
                 "type": "struct",
                 "fields": [

@@ -1,8 +1,8 @@
 """The types and values of debezium-json: those of Debezium's connector for MySQL with its default settings.
 
-Two types differ, so that no value is lost: `bigint unsigned` is a Decimal (Debezium:
-`bigint.unsigned.handling.mode=precise`), and dates that `zero_dates: string` turns into text are strings. Source:
-Debezium's documentation of the MySQL connector, "Data type mappings".
+Two types are different from these defaults, so that no value is lost. `bigint unsigned` is a Decimal, as with
+Debezium's setting `bigint.unsigned.handling.mode=precise`. Dates that `zero_dates: string` turns into text are strings.
+Source: Debezium's documentation of the MySQL connector, "Data type mappings".
 """
 
 import base64
@@ -12,45 +12,53 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from lakeingest.commands.change_lines import Encode, binary, boolean, moment, single, text, vector
+from lakeingest.commands.change_lines import (
+    Encode,
+    json_binary,
+    json_boolean,
+    json_float32,
+    json_text,
+    json_vector,
+    time_encoder,
+)
 from lakeingest.core.schema import EWKB, Column, Kind
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _DAY = date(1970, 1, 1)
-_MILLIS_DIGITS = 3  # up to so many digits of a second, Debezium counts milliseconds
-_WKB_SRID = 0x20000000  # the bit in an EWKB's type that says that it has an SRID
+_MILLIS_DIGITS = 3  # a DATETIME with so many decimals or fewer is a number of milliseconds, with more of microseconds
+_WKB_SRID = 0x20000000  # the bit in the type number of an EWKB value that says that the value has an SRID
 
-# Debezium's names for MySQL's integer types that are decided by the type's name alone
+# Debezium's types for MySQL's integer types; `_integer_type` has the exceptions
 _INTEGERS = {"tinyint": "int16", "smallint": "int16", "mediumint": "int32", "int": "int32"}
 
 
 def connect_field(column: Column) -> dict[str, Any]:
-    """The column's field in a schema of Kafka Connect, in its JSON form."""
+    """The column's field in a schema of Kafka Connect, as a JSON document."""
     return {"optional": column.nullable, "field": column.name} | _TYPES[column.kind](column)
 
 
-def _integer(column: Column) -> dict[str, Any]:
+def _integer_type(column: Column) -> dict[str, Any]:
     source = column.source_type
     if source.name == "year":
-        return _named("int32", "io.debezium.time.Year")
+        return _named_type("int32", "io.debezium.time.Year")
     is_wide = source.name == "smallint" and source.unsigned
     return {"type": "int32" if is_wide else _INTEGERS.get(source.name, "int32")}
 
 
-def _datetime(column: Column) -> dict[str, Any]:
+def _datetime_type(column: Column) -> dict[str, Any]:
     is_coarse = column.fraction <= _MILLIS_DIGITS
-    return _named("int64", f"io.debezium.time.{'Timestamp' if is_coarse else 'MicroTimestamp'}")
+    return _named_type("int64", f"io.debezium.time.{'Timestamp' if is_coarse else 'MicroTimestamp'}")
 
 
-def _string(column: Column) -> dict[str, Any]:
+def _string_type(column: Column) -> dict[str, Any]:
     if not column.members:
         return {"type": "string"}
     name = "Enum" if column.source_type.name == "enum" else "EnumSet"
     allowed = {"parameters": {"allowed": ",".join(column.members)}} if column.has_true_members else {}
-    return _named("string", f"io.debezium.data.{name}") | allowed
+    return _named_type("string", f"io.debezium.data.{name}") | allowed
 
 
-def _bytes(column: Column) -> dict[str, Any]:
+def _bytes_type(column: Column) -> dict[str, Any]:
     if column.is_geometry:
         fields: list[dict[str, Any]] = [
             {"type": "bytes", "optional": False, "field": "wkb"},
@@ -58,76 +66,76 @@ def _bytes(column: Column) -> dict[str, Any]:
         ]
         if column.source_type.name == "point":
             fields = [{"type": "double", "optional": False, "field": axis} for axis in "xy"] + fields
-            return _named("struct", "io.debezium.data.geometry.Point") | {"fields": fields}
-        return _named("struct", "io.debezium.data.geometry.Geometry") | {"fields": fields}
+            return _named_type("struct", "io.debezium.data.geometry.Point") | {"fields": fields}
+        return _named_type("struct", "io.debezium.data.geometry.Geometry") | {"fields": fields}
     if column.source_type.name == "bit":
-        return _named("bytes", "io.debezium.data.Bits") | {"parameters": {"length": str(column.source_type.size)}}
+        return _named_type("bytes", "io.debezium.data.Bits") | {"parameters": {"length": str(column.source_type.size)}}
     return {"type": "bytes"}
 
 
-def _named(kind: str, name: str) -> dict[str, Any]:
+def _named_type(kind: str, name: str) -> dict[str, Any]:
     return {"type": kind, "name": name, "version": 1}
 
 
-def _decimal(precision: int, scale: int) -> dict[str, Any]:
+def _decimal_type(precision: int, scale: int) -> dict[str, Any]:
     parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
-    return _named("bytes", _DECIMAL) | {"parameters": parameters}
+    return _named_type("bytes", _DECIMAL) | {"parameters": parameters}
 
 
-_FLOATS = {"type": "array", "name": "io.debezium.data.FloatVector", "version": 1}
-_MICRO_TIME = _named("int64", "io.debezium.time.MicroTime")
+_VECTOR_TYPE = {"type": "array", "name": "io.debezium.data.FloatVector", "version": 1}
+_TIME_TYPE = _named_type("int64", "io.debezium.time.MicroTime")
 _TYPES: dict[Kind, Callable[[Column], dict[str, Any]]] = {
-    Kind.INT32: _integer,
+    Kind.INT32: _integer_type,
     Kind.INT64: lambda _: {"type": "int64"},
-    Kind.UINT64: lambda _: _decimal(20, 0),
-    Kind.DECIMAL: lambda column: _decimal(column.precision, column.scale),
-    Kind.NUMERAL: lambda column: _decimal(column.precision, column.scale),
+    Kind.UINT64: lambda _: _decimal_type(20, 0),
+    Kind.DECIMAL: lambda column: _decimal_type(column.precision, column.scale),
+    Kind.NUMERAL: lambda column: _decimal_type(column.precision, column.scale),
     Kind.FLOAT: lambda _: {"type": "float"},
     Kind.DOUBLE: lambda _: {"type": "double"},
     Kind.BOOLEAN: lambda _: {"type": "boolean"},
-    Kind.DATE: lambda _: _named("int32", "io.debezium.time.Date"),
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: lambda _: _named("string", "io.debezium.time.ZonedTimestamp"),
-    Kind.TIME: lambda _: _MICRO_TIME,
-    Kind.MICROS: lambda _: _MICRO_TIME,
-    Kind.JSON: lambda _: _named("string", "io.debezium.data.Json"),
-    Kind.UUID: lambda _: _named("string", "io.debezium.data.Uuid"),
-    Kind.VECTOR: lambda _: _FLOATS | {"items": {"type": "float", "optional": False}},
-    Kind.BINARY: _bytes,
-    Kind.STRING: _string,
+    Kind.DATE: lambda _: _named_type("int32", "io.debezium.time.Date"),
+    Kind.DATETIME: _datetime_type,
+    Kind.TIMESTAMP: lambda _: _named_type("string", "io.debezium.time.ZonedTimestamp"),
+    Kind.TIME: lambda _: _TIME_TYPE,
+    Kind.MICROS: lambda _: _TIME_TYPE,
+    Kind.JSON: lambda _: _named_type("string", "io.debezium.data.Json"),
+    Kind.UUID: lambda _: _named_type("string", "io.debezium.data.Uuid"),
+    Kind.VECTOR: lambda _: _VECTOR_TYPE | {"items": {"type": "float", "optional": False}},
+    Kind.BINARY: _bytes_type,
+    Kind.STRING: _string_type,
     Kind.ADDRESS: lambda _: {"type": "string"},
     Kind.MOMENT: lambda _: {"type": "string"},
 }
 
 
 def encoder(column: Column) -> Encode:
-    """The function that writes the values of a column as JSON; it is not called for NULL."""
+    """The function that writes a value of this column as JSON. The function is not called for NULL."""
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL, Kind.UINT64}:
-        return _unscaled(column.scale)
+        return _decimal_encoder(column.scale)
     if column.kind is Kind.DATETIME:
-        return _since_1970(1000 if column.fraction <= _MILLIS_DIGITS else 1)
+        return _datetime_encoder(1000 if column.fraction <= _MILLIS_DIGITS else 1)
     if column.kind is Kind.TIMESTAMP:
-        return moment(column.fraction, "Z")
+        return time_encoder(column.fraction, "Z")
     if column.kind is Kind.BINARY and column.is_geometry:
-        return _geometry(column)
+        return _geometry_encoder(column)
     if column.kind is Kind.BINARY and column.source_type.name == "bit":
-        return lambda value: binary(value[::-1])  # Debezium writes bits as little endian
-    return _ENCODERS.get(column.kind, text)
+        return lambda value: json_binary(value[::-1])  # Debezium writes bits as little endian
+    return _ENCODERS.get(column.kind, json_text)
 
 
-def _unscaled(scale: int) -> Callable[[Decimal | str], str]:
-    """Kafka Connect's Decimal: the digits as one number in two's complement, big endian."""
+def _decimal_encoder(scale: int) -> Callable[[Decimal | str], str]:
+    """The encoder of Kafka Connect's Decimal: the digits as one integer in two's complement, big endian."""
 
     def encode(value: Decimal | str) -> str:
         digits = int(f"{Decimal(value):f}".replace(".", "")) if scale else int(Decimal(value))
-        size = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1
-        return binary(digits.to_bytes(size, "big", signed=True))
+        size = (digits if digits >= 0 else ~digits).bit_length() // 8 + 1  # bytes, with room for the sign bit
+        return json_binary(digits.to_bytes(size, "big", signed=True))
 
     return encode
 
 
-def _since_1970(unit: int) -> Callable[[datetime], str]:
-    """A time without a zone, counted since 1970 as if it were UTC, in units of `unit` microseconds."""
+def _datetime_encoder(unit: int) -> Callable[[datetime], str]:
+    """The encoder of a time without a zone: the time since 1970, as if in UTC, in units of `unit` microseconds."""
 
     def encode(value: datetime) -> str:
         whole = value.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
@@ -136,18 +144,22 @@ def _since_1970(unit: int) -> Callable[[datetime], str]:
     return encode
 
 
-def _micros(value: str) -> str:
-    """MySQL's text of a TIME, such as -838:59:59.000001, as a number of microseconds."""
+def _encode_time(value: str) -> str:
+    """A TIME as a number of microseconds; `value` is MySQL's text of the TIME, such as -838:59:59.000001."""
     hours, minutes, seconds = value.lstrip("-").split(":")
     whole, _, fraction = seconds.partition(".")
     micros = ((int(hours) * 60 + int(minutes)) * 60 + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
     return str(-micros if value.startswith("-") else micros)
 
 
-def _geometry(column: Column) -> Callable[[bytes], str]:
-    """WKB with its SRID beside it (null if the lake has no SRIDs); a point also has its coordinates."""
+def _geometry_encoder(column: Column) -> Callable[[bytes], str]:
+    """The encoder of geometries: a struct of WKB and SRID, for a point also of x and y.
+
+    The SRID is taken out of an EWKB value. It is null if the copy has plain WKB, or if the value has no SRID.
+    """
 
     def encode(value: bytes) -> str:
+        # WKB has the byte order in byte 0 and the type in bytes 1 to 4. EWKB can have an SRID in bytes 5 to 8.
         order, srid = "<" if value[0] else ">", "null"
         kind = struct.unpack_from(f"{order}I", value, 1)[0]
         if column.choice == EWKB and kind & _WKB_SRID:
@@ -166,11 +178,11 @@ _ENCODERS: dict[Kind, Encode] = {
     Kind.INT32: str,
     Kind.INT64: str,
     Kind.MICROS: str,
-    Kind.FLOAT: single,
+    Kind.FLOAT: json_float32,
     Kind.DOUBLE: repr,
-    Kind.BOOLEAN: boolean,
+    Kind.BOOLEAN: json_boolean,
     Kind.DATE: lambda value: str((value - _DAY).days),
-    Kind.TIME: _micros,
-    Kind.VECTOR: vector,
-    Kind.BINARY: binary,
+    Kind.TIME: _encode_time,
+    Kind.VECTOR: json_vector,
+    Kind.BINARY: json_binary,
 }

@@ -22,10 +22,11 @@ def feed(
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Write the changelog in this format, a JSON document a line, to its end; with `follow` until `stopping` is True.
+    """Write the changelog of a table to `out`, in the format `form`: each line is a JSON document.
 
-    `version` is the version of lakeingest, for formats that name their writer. Each part is flushed, so that a reader
-    gets its lines at once.
+    The function returns at the end of the spool; with `follow`, once `stopping` returns True. `version` is the version
+    of lakeingest, which debezium-json names as its writer. The lines of each part are flushed, so that a reader gets
+    them at once.
     """
     changelog = Changelog(config, table)
     lines = (

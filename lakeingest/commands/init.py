@@ -23,20 +23,20 @@ from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.rights import granting, has_patterns
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 
-PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the variable's name; the password itself is never written
+PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the name of a variable; the password itself is never written
 _EXAMPLE = Source(host="db.example.com", user="lake")
-_TLS = {"tls.mode", "tls.ca", "tls.pin"}
+_TLS_OPTIONS = {"tls.mode", "tls.ca", "tls.pin"}
 DIALECTS = {"MySQL": MYSQL, "MariaDB": MARIADB}
-_PLAIN = re.compile(r"[\w$ -]+")  # names that mean only themselves in a glob
+_PLAIN = re.compile(r"[\w$ -]+")  # names without characters that have a meaning in a glob
 
 
 class _Template(string.Template):
-    delimiter = "@"  # the text has ${MYSQL_PASSWORD} and {database} of its own
+    delimiter = "@"  # not `$`, because the template has texts such as ${MYSQL_PASSWORD}
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The written file: the tables that it includes, and the tables that it leaves out, each with the reason."""
+    """The written file, the tables that it includes, and the tables that it excludes (`refused`), with the reasons."""
 
     path: Path
     tables: tuple[TableId, ...]
@@ -44,26 +44,28 @@ class Written:
 
 
 def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written:
-    """Write a pipeline.yml that `load_config` reads: an example, or with `url` a file for the tables of that source.
+    """Write a pipeline.yml: an example, or with `url` a file for the tables of that source.
 
-    The URL is `mysql://user:password@host:port/database`, or begins with `mariadb`. Its password, port and database may
-    be missing; then they are $MYSQL_PASSWORD, 3306, and all databases. `?tls.mode=…`, `?tls.ca=…` and `?tls.pin=…` are
-    the keys of `source.tls`.
+    The URL is `mysql://user:password@host:port/database`, or the same with `mariadb://`. Password, port and database
+    can be left out; the defaults are $MYSQL_PASSWORD, 3306 and all databases. `?tls.mode=…`, `?tls.ca=…` and
+    `?tls.pin=…` are the keys of `source.tls`.
 
-    Raises UsageError if the file exists, its folder does not, it cannot be written, or the URL has another form.
+    Raises UsageError if the file exists or cannot be written, if its folder does not exist, or if the URL has another
+    form.
     """
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten; name another path")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
     if url is None:
-        text, written = _text(_EXAMPLE, "shop", ["shop"], {}, DIALECTS), Written(path, (), {})
+        text, written = _file_text(_EXAMPLE, "shop", ["shop"], {}, DIALECTS), Written(path, (), {})
     else:
-        source, database = _parse(url, environment.get(PASSWORD, ""))
-        beside = source.model_copy(update={"tls": source.tls.below(path.parent)})  # as the file's paths are
-        tables, refused, dialects, patterns = _tables(beside, database)
+        source, database = _parse_url(url, environment.get(PASSWORD, ""))
+        # paths in the file are relative to the folder of the file
+        reached = source.model_copy(update={"tls": source.tls.below(path.parent)})
+        tables, refused, dialects, patterns = _read_tables(reached, database)
         databases = sorted({table.database for table in (*tables, *refused)})
-        text = _text(source, database or source.host, databases, refused, dialects, names_are_patterns=patterns)
+        text = _file_text(source, database or source.host, databases, refused, dialects, names_are_patterns=patterns)
         written = Written(path, tuple(tables), refused)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -73,9 +75,9 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
     return written
 
 
-def _parse(url: str, password: str) -> tuple[Source, str | None]:
-    """The source and the database that a URL names."""
-    # the message quotes no part of the URL: if signs are not percent-encoded, any part may be the password
+def _parse_url(url: str, password: str) -> tuple[Source, str | None]:
+    """The source that a URL names, and the database, or None for all. `password` is used if the URL has none."""
+    # the message quotes no part of the URL: any part may belong to a password with signs that are not percent-encoded
     malformed = UsageError(
         "--from-source: wanted mysql://user:password@host:port/database, signs such as @ : / ? # % percent-encoded, and"
         " after that, where wanted, ?tls.mode=MODE, ?tls.ca=FILE or ?tls.pin=sha256:…"
@@ -89,7 +91,7 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
             part.partition("=")[0]: unquote(part.partition("=")[2]) for part in filter(None, parts.query.split("&"))
         }
         tls = {key.removeprefix("tls."): value for key, value in query.items()}
-        if "/" in database or parts.fragment or not query.keys() <= _TLS:
+        if "/" in database or parts.fragment or not query.keys() <= _TLS_OPTIONS:
             raise malformed
         source = Source(
             host=parts.hostname,
@@ -103,12 +105,13 @@ def _parse(url: str, password: str) -> tuple[Source, str | None]:
     return source, unquote(database) or None
 
 
-def _tables(
+def _read_tables(
     source: Source, database: str | None
 ) -> tuple[list[TableId], dict[TableId, str], Mapping[str, Dialect], bool]:
-    """The tables that can be copied; the other tables, each with the reason; and two facts that GRANT depends on.
+    """Ask the source for what the file is made of.
 
-    These are the server's dialect, by its name, and whether names of databases are patterns on this server.
+    Returns the tables that can be copied; the other tables, each with the reason; the server's dialect, by the
+    dialect's name; and whether names of databases in GRANT are patterns on this server.
     """
     refused: dict[TableId, str] = {}
     with connect(source) as connection:
@@ -123,7 +126,7 @@ def _tables(
         is_mariadb = dialect(connection) is MARIADB
         dialects = {name: kind for name, kind in DIALECTS.items() if (kind is MARIADB) == is_mariadb}
         readable = [table for table in tables if table not in refused]
-        refused |= _cascading(Server.of(connection, readable), readable)
+        refused |= _refused_by_cascades(Server.of(connection, readable), readable)
         patterns = has_patterns(connection)
     if not tables:
         raise OperatorNeeded(
@@ -133,10 +136,11 @@ def _tables(
     return [table for table in tables if table not in refused], refused, dialects, patterns
 
 
-def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:
+def _refused_by_cascades(server: Server, readable: Sequence[TableId]) -> dict[TableId, str]:
     """The tables whose changes by foreign keys cannot be read again, each with the reason.
 
-    A table needs its parents, so the search is repeated without the refused tables until no more are refused.
+    To read such changes again, a table needs its parent tables. If a parent is refused, its children may have to be
+    refused, too. So the search is repeated without the refused tables, until it refuses no more tables.
     """
     refused: dict[TableId, str] = {}
     unlogged = unlogged_keys(server, readable)
@@ -150,7 +154,7 @@ def _cascading(server: Server, readable: Sequence[TableId]) -> dict[TableId, str
             return refused
 
 
-def _text(
+def _file_text(
     source: Source,
     title: str,
     databases: Sequence[str],
@@ -159,10 +163,10 @@ def _text(
     *,
     names_are_patterns: bool = True,
 ) -> str:
-    """The text of the file. `title` becomes the pipeline's name, once its other signs are replaced by `-`."""
+    """The text of the file. `title` becomes the pipeline's name; a name's forbidden characters are replaced by `-`."""
     template = _Template(resources.files(__package__).joinpath("pipeline.yml").read_text(encoding="utf-8"))
     left_out = [
-        f"\n    # {_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
+        f"\n    # {_as_one_line(reason)}\n    - {_quoted(_pattern(table.database, table.name))}"
         for table, reason in refused.items()
     ]
     return template.substitute(
@@ -170,21 +174,21 @@ def _text(
         host=_quoted(source.host),
         port=source.port,
         rights="".join(
-            f"\n  #   {_line(statement)};  -- {name}"
+            f"\n  #   {_as_one_line(statement)};  -- {name}"
             for name, kind in dialects.items()
             for statement in granting(
                 kind, f"{literal(source.user)}@'%'", databases, names_are_patterns=names_are_patterns
             )
         ),
         user=_quoted(source.user),
-        tls=_tls(source),
+        tls=_tls_line(source),
         include=", ".join(_quoted(_pattern(database)) for database in databases),
         exclude="".join(left_out) or " []",
     )
 
 
-def _tls(source: Source) -> str:
-    """The line of the key `tls`; a comment if all its values are defaults."""
+def _tls_line(source: Source) -> str:
+    """The line of the key `tls`. The line is commented out if all values are defaults."""
     tls = source.tls.model_dump(mode="json", exclude_defaults=True)
     if not tls:
         return f"# tls: {{mode: {source.tls_mode}}}"
@@ -192,7 +196,10 @@ def _tls(source: Source) -> str:
 
 
 def _pattern(database: str, name: str | None = None) -> str:
-    """A pattern that matches exactly this table, or all tables of a database. Names may have any characters."""
+    """A pattern of tables.include that matches exactly this table, or without `name` all tables of the database.
+
+    A name with special characters is written as an escaped regular expression.
+    """
     if _PLAIN.fullmatch(database + (name or "")):
         return f"{database}.{name or '*'}"
     return "re:" + re.escape(str(TableId(database, name or ""))) + ("" if name else ".*")
@@ -202,5 +209,5 @@ def _quoted(text: str) -> str:
     return yaml.safe_dump(text, default_style='"', allow_unicode=True, width=10_000).strip()
 
 
-def _line(text: str) -> str:
+def _as_one_line(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text)

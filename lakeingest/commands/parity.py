@@ -1,8 +1,9 @@
-"""Parity: the snapshot path and the binlog path read the same rows, which are compared column by column.
+"""Parity: the same rows are read from the binlog and by SELECT, and compared column by column.
 
-Both paths decode MySQL's bytes, with different code, and must come to the same value. Rows that were changed lately are
-taken from the binlog, read again by their keys, and compared. A row is left out if it was changed again in between, or
-if its transaction may not be visible yet: the binlog has a transaction before other sessions see it.
+Different code decodes the binlog's bytes and the bytes of a SELECT. Both must give the same values. The compared rows
+are those that were changed lately: they are taken from the binlog, then read again by their keys. A row is left out if
+it was changed once more in between. It is also left out if its transaction may be invisible to other sessions: a
+transaction is in the binlog before other sessions see it.
 """
 
 from collections import deque
@@ -23,19 +24,21 @@ from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.mysql.connection import start_of_newest
 from lakeingest.mysql.keyed_rows import rows_of
 
-ROWS = 1_000  # of each table
-CHANGE_ROWS = 20 * ROWS  # the latest ones of a table; more than ROWS, because the same row may change often
-VALUE_CHARACTERS = 60  # a longer value is cut
-BYTES = 64 << 20  # of the binlog, unless its newest file has more
+ROWS = 1_000  # so many rows of each table are compared at most
+# So many of the latest change rows of each table are kept. Many of them may be changes of the same row, so these are
+# more than ROWS.
+CHANGE_ROWS = 20 * ROWS
+VALUE_CHARACTERS = 60  # in messages, a longer value is cut
+BYTES = 64 << 20  # the most bytes that are read of the binlog's end; but the newest file is always read whole
 
 Row = dict[str, Any]
-# By table and key: the row after the last change; None if it is deleted, or if the change is not visible yet
-Changed = dict[TableId, dict[tuple[Any, ...], Row | None]]
+# By table and key: the row after its last change; None if the row is deleted, or if the change is not visible yet
+LastChanges = dict[TableId, dict[tuple[Any, ...], Row | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnParity:
-    """How many values of a column were compared, how many differ, and the first difference."""
+    """How many values of a column were compared, how many of these differ, and the first difference as a text."""
 
     table: TableId
     column: str
@@ -50,10 +53,13 @@ class ColumnParity:
 
 
 def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tuple[Checked, ...]:
-    """Whether the two paths agree; and a warning with the columns that no recent change has a value of."""
+    """Two conditions: the binlog and SELECT give the same values; every column had a value that could be compared.
+
+    The first is a problem if values differ, and a warning if nothing can be compared. The second is a warning.
+    """
     try:
         with source.named_errors():
-            columns = compared(source, schemas)
+            columns = column_parities(source, schemas)
     except LakeIngestError as error:
         return (Checked("parity", f"snapshot and binlog cannot be compared: {error}", fatal=False),)
     differing = "; ".join(str(column) for column in columns if column.differing)
@@ -66,51 +72,51 @@ def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tupl
     )
 
 
-def compared(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> list[ColumnParity]:
-    """The parity of each column of each table. Pairs of two NULLs are not counted."""
+def column_parities(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> list[ColumnParity]:
+    """The parity of each column of each table. A NULL on both sides is not counted."""
     # Step 1: read the latest changes from the binlog, up to `stop`.
     state, stop = source.state(), source.written()
     recent = Segment(state.uuid, FIRST_EPOCH, start_of_newest(source.connection, BYTES), stop, GtidSet())
-    changed = _changes(source, recent, schemas, state.executed)
-    theirs = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
+    changed = _last_changes(source, recent, schemas, state.executed)
+    in_binlog = {table: {key: row for key, row in rows.items() if row is not None} for table, rows in changed.items()}
     # Step 2: read the same rows from the tables.
-    ours = {
-        table: rows_of(source.connection, schema, list(theirs[table].values())[-ROWS:]).to_pylist()
+    in_table = {
+        table: rows_of(source.connection, schema, list(in_binlog[table].values())[-ROWS:]).to_pylist()
         for table, schema in schemas.items()
     }
-    # Step 3: read the changes after `stop`, because step 2 may have seen them: their keys are left out.
-    later = _changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
+    # Step 3: read the changes after `stop`. Step 2 may have read the rows after these changes, so they are left out.
+    later = _last_changes(source, Segment(state.uuid, FIRST_EPOCH, stop, source.written(), GtidSet()), schemas)
     columns: list[ColumnParity] = []
     for table, schema in schemas.items():
         pairs = [
-            (row, theirs[table][key])
-            for row in ours[table]
-            if (key := tuple(row[name] for name in schema.key)) in theirs[table] and key not in later[table]
+            (row, in_binlog[table][key])
+            for row in in_table[table]
+            if (key := tuple(row[name] for name in schema.key)) in in_binlog[table] and key not in later[table]
         ]
         columns += [column_parity(schema, number, pairs) for number in range(len(schema.columns))]
     return columns
 
 
 def column_parity(schema: TableSchema, number: int, rows: Sequence[tuple[Row, Row]]) -> ColumnParity:
-    """The parity of a column. Each pair is a row as the snapshot reads it, and the same row from the binlog."""
+    """The parity of the column with this number. Each pair is a row of a SELECT, and the same row from the binlog."""
     column, name = schema.columns[number], schema.columns[number].name
-    values = [(ours, theirs) for ours, theirs in rows if (ours[name], theirs[name]) != (None, None)]
-    # compared as text: 1.50 is not 1.5, and -0.0 is not 0.0
-    differing = [(ours, theirs) for ours, theirs in values if repr(ours[name]) != repr(theirs[name])]
+    pairs = [(selected, logged) for selected, logged in rows if (selected[name], logged[name]) != (None, None)]
+    # compared as text, because 1.50 and 1.5 are different values here, and so are -0.0 and 0.0
+    differing = [(selected, logged) for selected, logged in pairs if repr(selected[name]) != repr(logged[name])]
     example = ""
     if differing:
-        ours, theirs = differing[0]
-        key = ", ".join(f"{part}={ours[part]!r}" for part in schema.key)
-        example = f"of {key} the snapshot reads {_cut(ours[name])}, the binlog {_cut(theirs[name])}"
-    return ColumnParity(schema.table, name, str(column.source_type), len(values), len(differing), example)
+        selected, logged = differing[0]
+        key = ", ".join(f"{part}={selected[part]!r}" for part in schema.key)
+        example = f"of {key} the snapshot reads {_shortened(selected[name])}, the binlog {_shortened(logged[name])}"
+    return ColumnParity(schema.table, name, str(column.source_type), len(pairs), len(differing), example)
 
 
-def _changes(
+def _last_changes(
     source: BinlogSource, segment: Segment, schemas: Mapping[TableId, TableSchema], executed: GtidSet | None = None
-) -> Changed:
-    """The last change of each key in a segment, among at least the latest CHANGE_ROWS change rows of each table.
+) -> LastChanges:
+    """The last change of each key in a segment. Of each table, only about the latest CHANGE_ROWS change rows count.
 
-    With `executed`, a change of another transaction counts as not visible yet.
+    With `executed`, a change counts as visible only if its transaction is in this set. Without, all are visible.
     """
 
     def exists(row: Row) -> bool:
@@ -123,6 +129,7 @@ def _changes(
         if table is not None:
             latest = batches[table]
             latest.append(batch)
+            # drop the oldest batch while the others have enough rows
             while sum(part.num_rows for part in latest) - latest[0].num_rows >= CHANGE_ROWS:
                 latest.popleft()
     return {
@@ -135,6 +142,6 @@ def _changes(
     }
 
 
-def _cut(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}…"

@@ -1,6 +1,6 @@
-"""Plan: what a run would do with each table, from the source's estimates and a first chunk that is read.
+"""Plan: what a run would do with each table. One chunk of each table is read, to measure the speed.
 
-Nothing is changed and no Spark is started.
+All other numbers come from the source's estimates. Nothing is changed, and no Spark is started.
 """
 
 import math
@@ -39,10 +39,11 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The rows of a table that are still to be copied: estimates from the server's counts of rows and bytes.
+    """What is still to be copied of a table: numbers of rows, bytes, chunks and waves, and the time.
 
-    `seconds` assume that each chunk takes as long as the first, with `at_once` chunks at a time; the start of Spark,
-    writing files, and merges are not included.
+    They are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
+    takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to
+    write files and to merge is not included.
     """
 
     rows: int
@@ -56,11 +57,12 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """The plan of a run for a table. `reasons` say why it cannot be copied; then some other fields are not known.
+    """The plan of a run for a table.
 
-    `state` is `new`, `goes on` if the table has a copy, or `cannot be copied`. `lossy` names the columns whose values
-    change, and how. `retention_seconds` is how long the source keeps its binlog, None if for ever. `margin_seconds` is
-    how many of these seconds are left after the copy.
+    `state` is `new`, `goes on` if the table has a copy, or `cannot be copied`. In the last case `reasons` say why, and
+    of the other fields only `table`, `target` and `retention_seconds` are set. `lossy` names the columns whose values
+    are changed or left out, and how. `retention_seconds` is how long the source keeps its binlog; None if for ever.
+    `margin_seconds` is how many of these seconds are left when the copy ends.
     """
 
     table: TableId
@@ -77,7 +79,7 @@ class TablePlan:
 
 
 class Plans(Report, tuple[TablePlan, ...]):
-    """The plans of several tables. The columns of a table, with their types, are in its plan."""
+    """The plans of several tables. As a report it has a row for each table; only a TablePlan has the columns' types."""
 
     __slots__ = ()
 
@@ -101,35 +103,37 @@ class Plans(Report, tuple[TablePlan, ...]):
 
     @property
     def notes(self) -> Sequence[str]:
-        """The meaning of the counts."""
+        """The meaning of the numbers."""
         return ("rows, chunks, waves and seconds of what is left to copy: estimates, from a first chunk that was read",)
 
 
 def plan(config: Config, tables: Sequence[str] = ()) -> Plans:
-    """The plans of the given tables, or of all that the config includes. Tables that cannot be copied have one, too."""
+    """The plans of the given tables; without names, of all included tables, also of those that cannot be copied."""
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
         target = open_target(config)
-        held = copies(target, chosen)
+        existing_copies = copies(target, chosen)
         server, generated = Server.of(source.connection, chosen), GeneratedColumns(config.source, source.connection)
         unlogged = unlogged_keys(server, chosen)
-        return Plans(_plan(config, source, server, target, table, held, unlogged, generated) for table in chosen)
+        return Plans(
+            _plan_table(config, source, server, target, table, existing_copies, unlogged, generated) for table in chosen
+        )
 
 
-def _plan(
+def _plan_table(
     config: Config,
     source: BinlogSource,
     server: Server,
     target: Tables,
     table: TableId,
-    held: Copies,
+    existing_copies: Copies,
     unlogged: Unlogged,
     generated: GeneratedColumns,
 ) -> TablePlan:
-    """The plan of one table. Raises Retryable if the source or the lake cannot be asked now."""
+    """The plan of one table. Raises Retryable if the source or the lake does not answer now."""
     retention = server.retention_seconds
-    name, staged = table_name(config.target, table), held.staged.get(table)
-    refusal = held.unopened or held.refused.get(table)
+    name, staged = table_name(config.target, table), existing_copies.staged.get(table)
+    refusal = existing_copies.unopened or existing_copies.refused.get(table)
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
@@ -150,7 +154,7 @@ def _plan(
             key_path = _key_path(schema, planner)
             types = zip(schema.lake_columns, target.types(schema), strict=True)
             columns = tuple(ColumnPlan(column.name, str(column.source_type), lake_type) for column, lake_type in types)
-            copy = _copy(source, schema, planner, staged)
+            copy = _copy_plan(source, schema, planner, staged)
     except Retryable:
         raise
     except LakeIngestError as error:
@@ -165,7 +169,7 @@ def _plan(
                 schema.key,
                 key_path,
                 columns,
-                (*_lossy(schema), *missing),
+                (*_lossy_columns(schema), *missing),
                 copy,
                 retention_seconds=retention,
                 margin_seconds=None if retention is None else retention - copy.seconds,
@@ -173,8 +177,8 @@ def _plan(
     return TablePlan(table, name, "cannot be copied", tuple(reasons), retention_seconds=retention)
 
 
-def _lossy(schema: TableSchema) -> tuple[str, ...]:
-    """The user's choices that change values, or leave columns out."""
+def _lossy_columns(schema: TableSchema) -> tuple[str, ...]:
+    """The columns whose values are changed or left out because the user chose so, each with the effect."""
     nulls = (
         f"{column.name}: zero and partial dates are NULL" for column in schema.columns if column.choice == NULL_DATES
     )
@@ -182,7 +186,7 @@ def _lossy(schema: TableSchema) -> tuple[str, ...]:
 
 
 def _key_path(schema: TableSchema, planner: Planner) -> str:
-    """How the table is cut into chunks, which depends on its key."""
+    """How the table is cut into chunks, as a text. This depends on the table's key."""
     declared = " (yours: no index keeps it unique)" if schema.declared else ""
     if not schema.ordered:
         return f"key that only the server can order{declared}: the server finds boundaries, merged after the last chunk"
@@ -193,8 +197,8 @@ def _key_path(schema: TableSchema, planner: Planner) -> str:
     return f"integer key, gappy or without rows{declared}: the server finds boundaries"
 
 
-def _copy(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
-    """The estimate for the rest of the table. The next chunk is read, to measure how long a chunk takes."""
+def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
+    """The estimate for the rows that are not copied yet. The next chunk is read, to measure how long a chunk takes."""
     at_once = tasks_at_once(source.settings)
     lower = None
     rows, size = planner.estimated_rows, planner.estimated_bytes
@@ -206,13 +210,14 @@ def _copy(source: BinlogSource, schema: TableSchema, planner: Planner, staged: S
         rows, size = rows_left, size * rows_left // max(rows, 1)
     wave = planner.next_wave(lower)
     began = time.monotonic()
-    uuid, written = source.state().uuid, source.written()  # the chunk's watermarks are not used
+    # Any position will do as `settled`, because the chunk's watermarks are not used.
+    uuid, written = source.state().uuid, source.written()
     read = read_chunk(source.settings, schema, wave[0], uuid, FIRST_EPOCH, settled=written)
     seconds = time.monotonic() - began
     if wave[0].range.upper is None:
-        rows = read.rows.num_rows  # this chunk is the whole rest of the table
+        rows = read.rows.num_rows  # the chunk reaches the end of the table, so this number is exact
     chunks = len(wave)
-    if wave[-1].range.upper is not None:
+    if wave[-1].range.upper is not None:  # the wave does not reach the end of the table: at least one chunk follows it
         chunks = max(chunks + 1, math.ceil(rows / planner.chunk_rows))
     waves = math.ceil(chunks / (CHUNKS_PER_SLOT * at_once))
     return CopyPlan(rows, size, planner.chunk_rows, chunks, waves, at_once, seconds * math.ceil(chunks / at_once))

@@ -1,11 +1,12 @@
-"""Warnings of `check` about servers that need not prove who they are, each with the key of pipeline.yml."""
+"""Warnings of `check`: servers to which a run would connect without a proof that they are the right ones."""
 
 from collections.abc import Iterator
 
 from lakeingest.config import Config, Source
-from lakeingest.config.endpoints import is_open
+from lakeingest.config.endpoints import is_plain_text
 from lakeingest.core.condition import Checked
 
+# By the mode of TLS: what is unsafe about it
 _WEAK = {
     "disabled": "encrypts nothing, so who is in between reads the rows and may change them",
     "preferred": "goes on in plain text where a server offers no TLS, and proves no server",
@@ -14,20 +15,23 @@ _WEAK = {
 
 
 def proofs(config: Config) -> Iterator[Checked]:
-    """Warnings of connections whose settings do not make the server prove who it is."""
+    """The conditions that source, catalog and store must prove who they are. Each is only a warning if not met.
+
+    The catalog has a condition only if pipeline.yml names its URI, the store only if pipeline.yml names its endpoint.
+    """
     yield Checked("proof of the source", _of_source(config.source), fatal=False)
     if config.target.catalog.uri is not None:
-        yield Checked("proof of the catalog", config.target.catalog.unproven, fatal=False)
+        yield Checked("proof of the catalog", config.target.catalog.proof_warning, fatal=False)
     endpoint = config.target.storage.endpoint
     if endpoint is not None:
         finding = (
             "target.storage.endpoint is http://: keys are not sent, but who is between reads rows and can change them"
         )
-        yield Checked("proof of the store", finding if is_open(endpoint) else None, fatal=False)
+        yield Checked("proof of the store", finding if is_plain_text(endpoint) else None, fatal=False)
 
 
 def _of_source(source: Source) -> str | None:
-    """A warning for the source; if it needs none, a warning for its replica."""
+    """A warning if the source need not prove who it is; otherwise a warning if its replica need not; otherwise None."""
     for key, server in (("source", source), ("source.replica", source.of_rows)):
         if server.is_proven or server.is_local:
             continue

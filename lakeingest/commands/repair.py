@@ -1,7 +1,7 @@
-"""Repair: the rows that `verify` found to differ are read again, and no others.
+"""Repair: rows that differ between source and copy are read again, and no other rows.
 
-Before that, each difference is confirmed by a second comparison. A re-snapshot is exact while others write, so the
-repair is exact, too.
+`verify` finds the differences. A second comparison confirms each difference, then a re-snapshot reads its row again. A
+re-snapshot is exact even while applications write, and so is the repair.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakeingest.commands.signal import ask
-from lakeingest.commands.verify import TableVerification, Verifications, compared, verify
+from lakeingest.commands.verify import TableVerification, Verifications, compare_tables, verify
 from lakeingest.config import Config
 from lakeingest.core.checksum import Difference
 from lakeingest.core.keys import Key
@@ -22,48 +22,54 @@ from lakeingest.pipeline.events import Observer, unobserved
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS = 10  # of a table, because each round names only a limited number of differences
+ROUNDS = 10  # the most rounds of one table; several may be needed, because a comparison names only so many differences
 
 
 def repair(
     config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
 ) -> Verifications:
-    """Repair as `repaired` does, then raise the error of a table that could not be compared, with these results."""
-    results = repaired(config, tables, spark, observe)
+    """Repair as `repair_tables` does, then raise the most serious error of the tables that could not be compared.
+
+    The Verifications are the `result` of this error.
+    """
+    results = repair_tables(config, tables, spark, observe)
     results.raise_refused()
     return results
 
 
-def repaired(
+def repair_tables(
     config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None, observe: Observer = unobserved
 ) -> Verifications:
     """Compare the tables, and repair those that differ. Returns the comparison after the repair.
 
-    Its `repaired` are the differences that were repaired. The owner of the lease reads the rows again, or this process
-    if nobody holds the lease. Raises the errors of `compared` and of a re-snapshot.
+    In each TableVerification, `repaired` has the differences that were repaired. The owner of the lease reads the rows
+    again; if nobody holds the lease, this process does. Raises the errors of `compare_tables` and of a re-snapshot.
     """
-    results = compared(config, tables, spark)
-    return Verifications.of([_repaired(config, result, spark, observe) for result in results], results.refused)
+    results = compare_tables(config, tables, spark)
+    return Verifications.of([_repair_table(config, result, spark, observe) for result in results], results.refused)
 
 
-def _repaired(
+def _repair_table(
     config: Config, verified: TableVerification, spark: "SparkSession | None", observe: Observer
 ) -> TableVerification:
-    """The table's verification after the repair: no difference is left, or none of those left could be repaired."""
+    """Repair a table in up to ROUNDS rounds. Returns the last comparison.
+
+    The repair ends early if no difference is left, or if a round has repaired nothing.
+    """
     repaired: dict[Key, Difference] = {}
     for _ in range(ROUNDS):
         if not verified.differences:
             break
-        # Step 1: compare again, so that only differences that last are repaired.
+        # Step 1: compare again. Only differences that both comparisons found are repaired.
         differences = set(verified.differences)
-        verified = _verified(config, verified, spark)
+        verified = _verify_again(config, verified, spark)
         confirmed = [difference for difference in verified.differences if difference in differences]
         if not confirmed:
-            continue
+            continue  # perhaps the next round confirms the differences that only the second comparison found
         # Step 2: read the rows of these differences again.
         _read_again(config, verified, confirmed, spark, observe)
         # Step 3: compare, and stop if this round has repaired nothing.
-        verified = _verified(config, verified, spark)
+        verified = _verify_again(config, verified, spark)
         keys_left = {difference.key for difference in verified.differences}
         repaired_now = {difference.key: difference for difference in confirmed if difference.key not in keys_left}
         repaired |= repaired_now
@@ -72,7 +78,7 @@ def _repaired(
     return replace(verified, repaired=tuple(repaired.values()))
 
 
-def _verified(config: Config, verified: TableVerification, spark: "SparkSession | None") -> TableVerification:
+def _verify_again(config: Config, verified: TableVerification, spark: "SparkSession | None") -> TableVerification:
     [result] = verify(config, [str(verified.table)], spark)
     return result
 
@@ -87,12 +93,15 @@ def _read_again(
     """Ask for a re-snapshot of the keys of these differences, and wait until it has ended."""
     with Source.open(config.source) as source:
         schema = source.schema(verified.table, config.tables.of(verified.table).choices)
-    keys = tuple({_bound(schema, difference.key): None for difference in differences})
+    keys = tuple({_key_of_resnapshot(schema, difference.key): None for difference in differences})
     ask(
         config, Action.RESNAPSHOT, [str(verified.table)], scope=Scope(keys=keys), observe=observe, spark=spark
     ).raise_failure()
 
 
-def _bound(schema: TableSchema, key: Key) -> Key:
-    """The key of a difference, as a re-snapshot takes it. If only the server can order keys, its values are texts."""
+def _key_of_resnapshot(schema: TableSchema, key: Key) -> Key:
+    """The key of a difference in the form that a re-snapshot takes.
+
+    If only the server can order the keys, the key of a difference has texts, which are made into values first.
+    """
     return key if schema.ordered else bound_of(schema, values_of_texts(schema, tuple(map(str, key))))

@@ -1,4 +1,4 @@
-"""Reports: a result is a table of values, printed on a terminal, in a notebook, or as a frame of pandas."""
+"""Reports: results that are tables of values. They are shown on a terminal, in a notebook, or as a pandas frame."""
 
 import io
 from abc import ABC, abstractmethod
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
 Side = Literal["left", "right"]
-UNBOUNDED = 100_000  # characters of a line, so that none is cut; Rich pads each column only to its own content
-# the notebook's page sets the colours, so that the table is legible on a light and on a dark ground
+UNBOUNDED = 100_000  # a width that no line reaches, so that Rich cuts no line; Rich does not pad lines to this width
+# the style sets no colours, so that those of the notebook's page are used: the page may be light or dark
 _CELL = "padding: 2px 12px; vertical-align: top; border-bottom: 1px solid rgba(128, 128, 128, 0.35); text-align: "
 
 
 class Report(ABC):
-    """A result that is a table. An unknown value (None) is an empty cell; numbers are aligned to the right."""
+    """A result that is a table. A value of None is unknown, its cell is empty. Numbers are aligned to the right."""
 
     __slots__ = ()
 
@@ -46,24 +46,25 @@ class Report(ABC):
         return "\n".join(map(printable, self.notes))
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The values as a frame. Integers stay integers, even if some values of the column are unknown."""
+        """The values as a pandas frame. Integers stay integers, even if some values of the column are unknown."""
         import pandas as pd
 
         rows = [tuple(row) for row in self.cells()]
         frame = pd.DataFrame(rows, columns=list(self.headers))
-        for place, header in enumerate(self.headers):
-            values = [row[place] for row in rows]
-            if {type(value) for value in values} == {int, type(None)}:  # pandas would make inexact floats of them
+        for index, header in enumerate(self.headers):
+            values = [row[index] for row in rows]
+            # pandas would make floats, which are inexact, of a column of integers and None
+            if {type(value) for value in values} == {int, type(None)}:
                 frame[header] = pd.array(values, dtype="Int64")
         return frame
 
     def __rich__(self) -> Group:
-        sides, rows = self._laid_out()
+        sides, rows = self._layout()
         table = Table(box=None)
         for header, side in zip(self.headers, sides, strict=True):
             table.add_column(Text(printable(header)), justify=side)
         for row in rows:
-            table.add_row(*map(Text, row))  # as Text, so that no name is taken for markup
+            table.add_row(*map(Text, row))  # as Text, so that Rich does not take a name for markup
         return Group(table, Text(self.note)) if self.note else Group(table)
 
     def __repr__(self) -> str:
@@ -72,20 +73,23 @@ class Report(ABC):
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
-        sides, rows = self._laid_out()
-        head, body = _row("th", map(printable, self.headers), sides), "".join(_row("td", row, sides) for row in rows)
+        sides, rows = self._layout()
+        head, body = (
+            _html_row("th", map(printable, self.headers), sides),
+            "".join(_html_row("td", row, sides) for row in rows),
+        )
         note = f"<div>{escape(self.note)}</div>" if self.note else ""
         return f'<table style="border-collapse: collapse"><thead>{head}</thead><tbody>{body}</tbody></table>{note}'
 
-    def _laid_out(self) -> tuple[list[Side], list[list[str]]]:
-        """The alignment of each column, and the texts row by row."""
+    def _layout(self) -> tuple[list[Side], list[list[str]]]:
+        """The alignment of each column, and the rows with their values as texts."""
         rows = [tuple(row) for row in self.cells()]
         columns = [[row[index] for row in rows] for index in range(len(self.headers))]
         sides: list[Side] = ["right" if any(map(_is_number, column)) else "left" for column in columns]
-        return sides, [[_text(value) for value in row] for row in rows]
+        return sides, [[_cell_text(value) for value in row] for row in rows]
 
 
-def _row(tag: str, texts: Iterable[str], sides: Iterable[Side]) -> str:
+def _html_row(tag: str, texts: Iterable[str], sides: Iterable[Side]) -> str:
     cells = (f'<{tag} style="{_CELL}{side}">{escape(text)}</{tag}>' for text, side in zip(texts, sides, strict=True))
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -94,7 +98,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _text(value: object) -> str:
+def _cell_text(value: object) -> str:
     match value:
         case None:
             return ""

@@ -1,4 +1,4 @@
-"""The scope of a re-snapshot, as people write it: keys in JSON, a condition in SQL."""
+"""The scope of a re-snapshot, made from what a user writes: keys in JSON, or a condition in SQL."""
 
 import json
 from collections.abc import Sequence
@@ -24,20 +24,23 @@ def scope_of(
     stop: Any = None,
     gap: bool = False,
 ) -> Scope:
-    """The whole tables; or the rows that the condition `where` selects, the listed keys, or the keys in [start, stop).
+    """The scope of a re-snapshot of these tables: all rows, unless one of the options chooses something else.
 
-    With `gap`, a table that has lost changes is compared as a whole, instead of copied again. A key is a value of the
-    table's key column, or a list of values in the order of its key columns.
+    `where`: the rows that this SQL condition selects. `keys`: the rows with these keys. `start` and `stop`: the rows
+    with keys in [start, stop); one of the two can be left out. `gap`: all rows of tables whose changes are lost; these
+    rows are compared with the copy, and only rows that differ are copied.
 
-    Raises UsageError for more than one of these, for keys of several tables, for a condition that the server refuses,
-    and for keys that do not fit the key's columns.
+    A key is a value of the table's key column, or a list of values in the order of the key's columns.
+
+    Raises UsageError for several options, for keys or a range of several tables, for an empty list of keys or an empty
+    condition, for a condition that the server refuses, and for keys that do not fit the key's columns.
     """
-    ranged = start is not None or stop is not None
-    if sum((where is not None, keys is not None, ranged, gap)) > 1:
+    has_range = start is not None or stop is not None
+    if sum((where is not None, keys is not None, has_range, gap)) > 1:
         raise UsageError("one of a condition, keys, a range and a gap, not several")
     if gap:
         return OVER_GAP
-    if where is None and keys is None and not ranged:
+    if where is None and keys is None and not has_range:
         return WHOLE
     chosen = chosen_tables(config, tables)
     if where is None and len(chosen) != 1:
@@ -46,14 +49,14 @@ def scope_of(
         schemas = [source.schema(table, config.tables.of(table).choices) for table in chosen]
         if where is not None:
             for schema in schemas:
-                _assert_accepted(source, schema, where)
+                _assert_condition_accepted(source, schema, where)
             return Scope(where=where)
     [schema] = schemas
     if keys is not None:
         if not keys:
             raise UsageError("no keys are listed")
-        return Scope(keys=tuple(_bound(schema, key) for key in keys))
-    lower, upper = (None if key is None else _bound(schema, key) for key in (start, stop))
+        return Scope(keys=tuple(_parsed_key(schema, key) for key in keys))
+    lower, upper = (None if key is None else _parsed_key(schema, key) for key in (start, stop))
     try:
         return Scope(range=KeyRange(lower, upper))
     except ValueError as error:
@@ -61,28 +64,28 @@ def scope_of(
 
 
 def keys_of(lines: Sequence[str]) -> list[Any]:
-    """The keys of a file, one in each line that is not empty."""
+    """The keys in the lines of a file; empty lines are skipped."""
     return [key_of(line) for line in lines if line.strip()]
 
 
 def key_of(text: str) -> Any:
-    """A key as it is written on the command line: JSON, or a bare word."""
+    """A key from the command line or a file: the value of the JSON text, or the text itself if it is not JSON."""
     try:
-        return json.loads(text, parse_float=str)
+        return json.loads(text, parse_float=str)  # decimals stay texts, because floats would be inexact
     except ValueError:
         return text.strip()
 
 
-def _bound(schema: TableSchema, key: Any) -> Key:
+def _parsed_key(schema: TableSchema, key: Any) -> Key:
     values = key if isinstance(key, list | tuple) else [key]
-    return bound_of(schema, parse_key(schema, json.dumps(list(values), default=_text)))
+    return bound_of(schema, parse_key(schema, json.dumps(list(values), default=_as_text)))
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _assert_accepted(source: Source, schema: TableSchema, where: str) -> None:
+def _assert_condition_accepted(source: Source, schema: TableSchema, where: str) -> None:
     """Raise UsageError unless the server accepts the condition for this table."""
     if not where.strip():
         raise UsageError("the condition is empty")

@@ -14,9 +14,10 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A server's binlog `files`, and the age in `seconds` at which it deletes them. `now` is its clock, since 1970.
+    """A server's binlog `files`, and the age in `seconds` at which the server deletes a file.
 
-    `seconds` is None if it keeps them for good, or does not say.
+    `seconds` is None if the server keeps files for ever, or does not say. `now` is the server's clock, in seconds since
+    1970.
     """
 
     server_uuid: str
@@ -25,25 +26,26 @@ class Retention:
     now: int
 
     @classmethod
-    def asked(cls, source: Source, files: Sequence[str]) -> "Retention":
-        """The retention of this source, whose binlog has these files."""
+    def of_source(cls, source: Source, files: Sequence[str]) -> "Retention":
+        """Ask this source for its retention. Its binlog has these files."""
         return cls(source.uuid(), files, source.shown_retention_seconds(), source.clock())
 
-    def lacks(self, position: Position) -> bool:
-        """Whether the server has dropped the binlog after a position; False for a position of another server."""
+    def has_deleted(self, position: Position) -> bool:
+        """Whether the server has deleted the binlog after a position; False for a position of another server."""
         return position.server_uuid == self.server_uuid and not is_in_one_of(position.at, self.files)
 
-    def left(self, config: Config, position: Position) -> int | None:
-        """The seconds for which the source will keep the binlog after a position: 0 if it is deleted.
+    def seconds_left(self, config: Config, position: Position) -> int | None:
+        """For how many seconds the source will still keep the binlog after a position; 0 if it is deleted already.
 
-        A file's age counts from its end, which is the start of the next file. None if the binlog is kept for good, if
-        the retention is not known, or if the position is of another server.
+        None if the binlog is kept for ever, if the retention is unknown, or if the position is of another server. The
+        age of a binlog file counts from the end of the file, which is when the next file began.
         """
-        from lakeingest.mysql.continuity import file_began  # numba: it takes a second to import
+        # imported here, because the import of numba in this module takes a second
+        from lakeingest.mysql.continuity import file_began
 
         if position.server_uuid != self.server_uuid:
             return None
-        if self.lacks(position):
+        if self.has_deleted(position):
             return 0
         if self.seconds is None:
             return None
@@ -52,7 +54,10 @@ class Retention:
         return max(0, ended + self.seconds - self.now)
 
     def warning(self, seconds_left: Collection[int]) -> str | None:
-        """A warning if less than half of the retention is left for one of the tables; otherwise None."""
+        """A warning if less than half of the retention is left for one of the tables; otherwise None.
+
+        `seconds_left` has a number for each table.
+        """
         if not seconds_left or self.seconds is None or min(seconds_left) * 2 >= self.seconds:
             return None
         return (
@@ -61,18 +66,19 @@ class Retention:
         )
 
 
-def gone(tables: Iterable[TableId]) -> str:
-    """The message for tables whose binlog the source has deleted before a run has read it."""
+def binlog_gone_message(tables: Iterable[TableId]) -> str:
+    """The message for tables of which the source has deleted binlog that no run has read."""
     return (
         f"the source no longer has the binlog that the next run needs of {', '.join(map(str, tables))}: changes"
         " are lost; `lakeingest explain BinlogGone` says what to do"
     )
 
 
-def unread(spool: Spool | None, progress: Progress) -> Position | None:
-    """The position after which the binlog is still unread for a table; None if its copy has no position yet.
+def unread_from(spool: Spool | None, progress: Progress) -> Position | None:
+    """The position after which no run has read the binlog for a table; None if its copy has no position yet.
 
-    This is the spool's end if the spool has the table's changes up to there, otherwise the position of the copy.
+    This is the end of the spool if the spool has all changes that the copy still needs. Otherwise it is the position of
+    the copy.
     """
     if spool is None or (spool.position.server_uuid, spool.position.epoch) != (progress.server_uuid, progress.epoch):
         return progress.position

@@ -1,6 +1,6 @@
-"""Run: new tables are copied, the binlog is applied up to a stop, and every table is published as of that stop.
+"""Run: copy new tables, apply the binlog up to a position, and publish every table as of this position.
 
-With `follow` the run then keeps the tables up to date until a person or a scheduler stops it.
+With `follow`, the run then keeps the tables up to date until a person or a scheduler ends the run.
 """
 
 import time
@@ -39,12 +39,13 @@ class TableResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(Report):
-    """The result of a run. `followed` says whether the run was asked to follow the source.
+    """The result of a run.
 
+    `followed`: the run was asked to follow the source. `caught_up`: all tables except stopped and paused ones have
+    caught up with the source; False if the run was ended before that, because its time was up or someone stopped it.
     `stopped` are the tables that stay at their last commit because of an error. `paused` are the tables that someone
-    has paused. `caught_up` says whether the other tables have caught up with the source; False: the time was up first.
-    `left` are tables whose copy is not updated, each with the reason: it is gone, or no longer included. `profile` is
-    the time that each stage took.
+    has paused. `left` are tables whose copies are not updated, each with the reason: the source no longer has the
+    table, or the table is no longer included. `profile` is the time that each stage took.
     """
 
     tables: tuple[TableResult, ...]
@@ -66,14 +67,14 @@ class RunResult(Report):
 
     @property
     def notes(self) -> Sequence[str]:
-        """The end of the run, then a line for each table that stopped, is paused, or has a copy that is not updated."""
+        """How the run ended, then a line for each table that stopped, is paused, or has a copy that is not updated."""
         stopped = (f"{failure.table}: {failure}" for failure in self.stopped)
         paused = (f"{table}: paused; `lakeingest resume {table}` lets it go on" for table in self.paused)
         not_updated = (f"{table} {reason}" for table, reason in self.left)
-        return [self._ending, *stopped, *paused, *not_updated]
+        return [self._ending_note, *stopped, *paused, *not_updated]
 
     @property
-    def _ending(self) -> str:
+    def _ending_note(self) -> str:
         if self.followed and self.caught_up:
             return f"caught up with the source and followed it, {self.seconds:.1f} s in all"
         if self.followed:
@@ -93,24 +94,25 @@ def run(
     follow: bool = False,
     stopping: Callable[[], bool] = lambda: False,
 ) -> RunResult:
-    """Copy new tables, apply the binlog up to the position that is written after the last chunk, and publish.
+    """Copy new tables, apply the binlog, and publish.
 
-    `tables` are written `database.table`; none means all that the config includes. With `follow` the run does not end,
-    and connects to the source again after the source was away. A run stops early, at a commit, when `max_minutes` are
-    over or `stopping` returns True; the same call continues from that commit.
+    The binlog is applied up to the source's written position after the last chunk. `tables` are names of the form
+    `database.table`; without names, all included tables are meant. With `follow`, the run does not end, and connects
+    again when the source was unreachable. A run ends early, after a commit, when `max_minutes` are over or `stopping`
+    returns True. The same call continues from this commit.
 
-    A table with an error stays at its last commit, and the other tables go on. At the end the most serious of these
+    A table with an error stays at its last commit, and the other tables go on. At the end, the most serious of these
     errors is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
     """
     began = time.monotonic()
 
-    def ends() -> bool:
+    def must_end() -> bool:
         return stopping() or (max_minutes is not None and time.monotonic() - began > max_minutes * 60)
 
     with translate_errors(config.source, open_target(config)), opened(config, tables, observe, spark) as open_run:
         for name, reason in open_run.left.items():
             observe(LeftAsItIs(name, reason))
-        caught_up = follow_source(open_run, ends, began) if follow else run_bounded(open_run, ends)
+        caught_up = follow_source(open_run, must_end, began) if follow else run_bounded(open_run, must_end)
         results = tuple(_result(table) for table in open_run.requested)
         failures = open_run.failures.values()
         paused, left = tuple(table.id for table in open_run.paused), tuple(open_run.left.items())

@@ -1,4 +1,4 @@
-"""Sample: the first rows of a table, read like a chunk, between two watermarks."""
+"""Sample: the first rows of a table, read as a run reads a chunk, with a low and a high watermark."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,15 @@ from lakeingest.mysql.xa_list import settled_now
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped] # its types are another package
 
-VALUE_CHARACTERS = 40  # a longer value is cut
+VALUE_CHARACTERS = 40  # in the printed table, a longer value is cut
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sample(Report):
-    """The rows of a chunk as a read view saw them: it contained all transactions in `low`, and none after `high`."""
+    """The rows of a chunk, and its watermarks.
+
+    The chunk's read view contained every transaction up to `low`, and no transaction after `high`.
+    """
 
     table: TableId
     rows: pa.Table
@@ -38,18 +41,18 @@ class Sample(Report):
         return tuple(self.rows.column_names)
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """The rows as text, long values cut."""
+        """The rows, with values as texts; long values are cut."""
         for row in self.rows.to_pylist():
             texts = (None if value is None else str(value) for value in row.values())
-            yield [None if text is None else _cut(text) for text in texts]
+            yield [None if text is None else _shortened(text) for text in texts]
 
     @property
     def notes(self) -> Sequence[str]:
-        """The window in which the rows were read."""
+        """The window of the chunk: its two watermarks."""
         return (f"low watermark {self.low}, high watermark {self.high}",)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The rows themselves. Columns keep their Arrow types, which hold every value exactly, also beside NULL."""
+        """The rows as a pandas frame. Columns keep their Arrow types, so values stay exact even beside NULL."""
         import pandas as pd
 
         frame: pd.DataFrame = self.rows.to_pandas(types_mapper=pd.ArrowDtype)
@@ -57,7 +60,7 @@ class Sample(Report):
 
 
 def sample(config: Config, table: str, rows: int) -> Sample:
-    """Read a chunk of the table's first rows. The source is only read, and the target is not used."""
+    """Read the table's first rows as one chunk. Nothing is changed, and the target is not used."""
     if rows < 1:
         raise UsageError(f"a sample of {table} has at least one row, not {rows}")
     with BinlogSource.open(config.source) as source:
@@ -68,9 +71,9 @@ def sample(config: Config, table: str, rows: int) -> Sample:
         settled = settled_now(config.source, source.connection, uuid)
         read = read_chunk(config.source, schema, chunk, uuid, FIRST_EPOCH, settled=settled)
     low = read.split.low
-    assert low is not None  # noqa: S101 - it was read, not merged
+    assert low is not None  # noqa: S101 - a split that is not merged yet has its low watermark
     return Sample(chosen, read.rows.sort_by([(name, "ascending") for name in schema.key]), low, read.high)
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= VALUE_CHARACTERS else f"{text[: VALUE_CHARACTERS - 1]}…"

@@ -1,6 +1,6 @@
-"""Signals: a command stores one, then waits until the owner of the lease has carried it out.
+"""Signals: a command stores a signal, then waits until the owner of the lease has carried out the signal.
 
-If nobody holds the lease, the command takes it and carries out the signal itself.
+If nobody holds the lease, the command takes the lease and carries out the signal itself.
 """
 
 import time
@@ -14,7 +14,7 @@ from lakeingest import errors
 from lakeingest.commands.report import Report
 from lakeingest.commands.run import run
 from lakeingest.config import Config
-from lakeingest.config.tables import named
+from lakeingest.config.tables import table_named
 from lakeingest.core.schema import TableId
 from lakeingest.core.signals import OPEN, Action, Scope, Signal, State
 from lakeingest.errors import LakeIngestError, LeaseHeld, Retryable, UsageError
@@ -32,13 +32,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.5
-_WORK = {Action.RESNAPSHOT, Action.MAINTAIN}  # the other actions need no run
+_NEED_RUN = {Action.RESNAPSHOT, Action.MAINTAIN}  # only a run can carry out these actions
 Reporter = Callable[[SignalDocument], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SignalResult:
-    """A signal and its state. `why` is the reason of a failure, `result` the effect of maintenance on each table."""
+    """A signal and how far it has come. `why` is the reason if it failed.
+
+    `result` is what the action has left as a JSON document, such as the effect of `maintain` on each table.
+    """
 
     number: int
     action: str
@@ -50,13 +53,13 @@ class SignalResult:
 
     @classmethod
     def of(cls, document: SignalDocument) -> "SignalResult":
-        """The state of the signal that a document holds."""
+        """The result of the signal in this document."""
         signal, note, result = document.signal, document.note, document.result
         return cls(signal.number, signal.action.value, signal.tables, signal.state.value, note, signal.why, result)
 
 
 class SignalResults(Report, tuple[SignalResult, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The signals that one command has stored."""
+    """The signals that a command has stored, with their results."""
 
     headers = ("signal", "action", "tables", "state", "note")
 
@@ -74,7 +77,7 @@ class SignalResults(Report, tuple[SignalResult, ...]):  # noqa: SLOT001 - a tupl
                     f"signal {signal.number} was cancelled; run the same command again if it is still wanted"
                 )
             if signal.state == State.FAILED:
-                raise _error(signal.why or "")
+                raise _error_of_signal(signal.why or "")
 
 
 def ask(
@@ -89,10 +92,11 @@ def ask(
     observe: Observer = unobserved,
     spark: "SparkSession | None" = None,
 ) -> SignalResults:
-    """Store a signal for the tables, or for all, and wait until it has ended. Without `wait` it is only stored.
+    """Store signals for the tables, and wait until all have ended; with `wait=False`, only store them.
 
-    A re-snapshot is a signal for each table, and so is a rollback. `cancel` makes a signal for each re-snapshot of the
-    tables that has not ended. While the command waits, `report` is called with each change of a signal.
+    Most actions are one signal for all the tables; without names, for all tables of the pipeline. `resnapshot` and
+    `rollback` are one signal for each table. `cancel` is one signal for each re-snapshot of the tables that has not
+    ended. While the command waits, `report` is called with the signal whenever the signal has changed.
 
     Raises UsageError for a table that does not belong to the pipeline.
     """
@@ -100,21 +104,21 @@ def ask(
     if (owner := owner_of(state_of(config))) is not None:
         assert_owner(state_of(config), owner, StateOwner(config.name, owner.server))
     folder = SignalFolder(state_of(config))
-    # of each signal to store: its tables, and the number of the signal that it cancels
+    # for each signal to store: its tables, and for `cancel` the number of the re-snapshot to cancel
     targets: list[tuple[tuple[TableId, ...], int | None]] = [(chosen, None)]
     if kind is Action.CANCEL:
         signals = [document.signal for document in folder.read()]
-        targets = [(signal.tables, signal.number) for signal in signals if _is_open_for(signal, chosen)]
+        targets = [(signal.tables, signal.number) for signal in signals if _is_cancellable(signal, chosen)]
     elif kind in {Action.RESNAPSHOT, Action.ROLLBACK}:
         targets = [((table,), None) for table in chosen]
-    least = _least(config, folder)
+    least = _least_number(config, folder)
     numbers = []
     for names, cancels in targets:
 
-        def make(number: int, names: tuple[TableId, ...] = names, cancels: int | None = cancels) -> Signal:
+        def make_signal(number: int, names: tuple[TableId, ...] = names, cancels: int | None = cancels) -> Signal:
             return Signal(number, kind, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
 
-        numbers.append(folder.add(make, least).signal.number)
+        numbers.append(folder.add(make_signal, least).signal.number)
     if wait:
         _wait(config, folder, numbers, report, observe, spark)
     documents = (folder.one(number) for number in numbers)
@@ -122,26 +126,30 @@ def ask(
 
 
 def chosen_tables(config: Config, names: Sequence[str]) -> tuple[TableId, ...]:
-    """The tables of these names. Raises UsageError if the pipeline has no such table.
+    """The tables with these names; none for no names. Raises UsageError if the pipeline has no such table.
 
-    The source is asked only if the lake does not have all of them.
+    The source is asked only if a table has no copy in the lake.
     """
     with_copy = config.tables.select(copied(open_target(config), config.target)) if names else []
     try:
-        return tuple(dict.fromkeys(named(with_copy, name) for name in names))
+        return tuple(dict.fromkeys(table_named(with_copy, name) for name in names))
     except UsageError:
         with Source.open(config.source) as source:
             return tuple(config.tables.choose(config.tables.select(source.tables()), names))
 
 
-def _is_open_for(signal: Signal, tables: Sequence[TableId]) -> bool:
-    """Whether this is a re-snapshot of one of these tables (none: of any table) that has not ended."""
+def _is_cancellable(signal: Signal, tables: Sequence[TableId]) -> bool:
+    """Whether this signal is a re-snapshot of one of these tables that has not ended. No tables stand for all."""
     is_chosen = not tables or bool(set(signal.tables).intersection(tables))
     return signal.action is Action.RESNAPSHOT and signal.state in OPEN and is_chosen
 
 
-def _least(config: Config, folder: SignalFolder) -> int:
-    """The least number for a new signal: after the loss of the state folder, commits of the lake still name signals."""
+def _least_number(config: Config, folder: SignalFolder) -> int:
+    """The least number that a new signal can have.
+
+    Normally this is 1, because the state folder numbers signals in their order. If the folder has no signals, perhaps
+    it was lost. Commits in the lake still name earlier signals, so a new number is greater than all numbers in them.
+    """
     if folder.read():
         return 1
     target = open_target(config)
@@ -161,11 +169,11 @@ def _wait(
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
-    """Wait until all signals have ended. While nobody else holds the lease, this process carries them out."""
+    """Wait until all signals have ended. If nobody holds the lease, this process carries them out."""
     reported: dict[int, SignalDocument] = {}
 
     def unfinished() -> list[SignalDocument]:
-        """The signals that have not ended; changed ones are reported."""
+        """The signals that have not ended. Each signal that has changed since the last call is reported."""
         documents = [document for number in numbers if (document := folder.one(number)) is not None]
         for document in documents:
             if reported.get(document.signal.number) != document:
@@ -177,21 +185,24 @@ def _wait(
         if is_held(state_of(config)):
             time.sleep(POLL_SECONDS)
             continue
-        with suppress(LeaseHeld):  # a run took the lease in between, so it is the owner
-            _work(config, signals, unfinished, observe, spark)
+        with suppress(LeaseHeld):  # a run has taken the lease in between, so this run carries out the signals
+            _carry_out(config, signals, unfinished, observe, spark)
 
 
-def _work(
+def _carry_out(
     config: Config,
     signals: Sequence[SignalDocument],
     unfinished: Callable[[], list[SignalDocument]],
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
-    """Carry the signals out as the owner of the lease. Raises Retryable if one of them has not ended then."""
+    """Carry out the signals as the owner of the lease. Raises Retryable if a signal has not ended afterwards.
+
+    An error of the run is raised only if a signal has not ended; LeaseHeld is always raised.
+    """
     names = [str(table) for document in signals for table in document.signal.tables]
     try:
-        if any(document.signal.action in _WORK for document in signals):
+        if any(document.signal.action in _NEED_RUN for document in signals):
             run(config, names, None, observe, spark, stopping=lambda: not unfinished())
         else:
             serve_without_run(config, observe)
@@ -205,8 +216,8 @@ def _work(
         raise Retryable(f"signal {number} is not carried out yet: {reason}; it stays, and the next run goes on with it")
 
 
-def _error(why: str) -> LakeIngestError:
-    """The error that a signal failed with. The reason begins with its name."""
+def _error_of_signal(why: str) -> LakeIngestError:
+    """The error with which a signal failed. Its reason `why` begins with the name of the error."""
     name, _, text = why.partition(": ")
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, LakeIngestError):

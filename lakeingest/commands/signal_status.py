@@ -1,4 +1,4 @@
-"""Signals in `status`: the signals that have not ended, and the paused tables with the time that they stay covered."""
+"""Signals in `status`: the signals that have not ended, and how long the changes of paused tables are still kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from lakeingest.state.signals import SignalDocument, SignalFolder
 
 @dataclass(frozen=True, slots=True)
 class OpenSignal:
-    """A signal that has not ended: who asked for it, when, and its progress in `state` and `note`."""
+    """A signal that has not ended: who asked for it and when. `state` and `note` say how far it has come."""
 
     number: int
     action: str
@@ -39,11 +39,12 @@ class OpenSignal:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A paused table: since when, by whom, and how long its changes are still kept.
+    """The pause of a table: since when, by whom, and how long the table's changes are still kept.
 
-    `spool_bytes` are the bytes that the spool keeps for this table alone; None if no spool can be read.
-    `binlog_seconds` is how long the source will keep the binlog that is not spooled yet: 0 if it is gone, None if it is
-    kept for good, or if the source cannot be asked. A run with `--follow` spools on, so it keeps the table covered.
+    `spool_bytes` is the number of bytes that the spool keeps for this table alone; None if no spool can be read.
+    `binlog_seconds` is how long the source will keep the binlog that no run has spooled yet. It is 0 if the source has
+    deleted this binlog, and None if the source keeps it for ever or cannot be asked. As long as a run with `--follow`
+    is at work, this run spools the table's changes, so none are lost.
     """
 
     since: datetime
@@ -60,7 +61,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """The stored signals of a pipeline, with the spool and the source's retention as far as they are known."""
+    """The stored signals of a pipeline. `spool` and `retention` are None if unknown or not needed."""
 
     documents: Sequence[SignalDocument]
     spool: Spool | None
@@ -68,28 +69,28 @@ class Signals:
 
     @classmethod
     def read(cls, config: Config, retention: Retention | None) -> "Signals":
-        """The signals that are stored now; nothing is changed."""
+        """Read the stored signals; nothing is changed."""
         documents = SignalFolder(state_of(config)).read()
         spool = None
         if documents:
             try:
                 spool = Spool.load(state_of(config) / "spool")
-            except LakeIngestError:  # a run is removing segments, or the spool is damaged, which a run reports
+            except LakeIngestError:  # a run is removing segments, or the spool is damaged; a run reports the damage
                 spool = None
         return cls(documents, spool, retention)
 
     def of(self, table: TableId) -> tuple[OpenSignal, ...]:
-        """The signals of a table that have not ended; a signal for all tables is one of them."""
+        """The signals that concern a table and have not ended; signals for all tables are included."""
         return tuple(
-            _open(document)
+            _open_signal(document)
             for document in self.documents
             if document.signal.state in OPEN and document.signal.concerns(table)
         )
 
-    def rolled_back(self, table: TableId, published: int | None) -> str | None:
-        """The effect of the table's last rollback; None if there is none, or readers see another commit since.
+    def rollback_note(self, table: TableId, published: int | None) -> str | None:
+        """A text about the table's last rollback, if readers still see the commit of this rollback; otherwise None.
 
-        `published` is the number of the commit that readers see.
+        `published` is the number of the commit that readers see now.
         """
         for document in reversed(self.documents):
             signal = document.signal
@@ -99,28 +100,30 @@ class Signals:
                 return f"rolled back for {signal.who}: {document.note}" if is_seen else None
         return None
 
-    def paused(self, config: Config, table: TableId, position: Position | None) -> Paused | None:
+    def pause_of(self, config: Config, table: TableId, position: Position | None) -> Paused | None:
         """The pause of a table whose copy is at `position`; None if the table is not paused."""
         signals = [document.signal for document in self.documents]
-        visible: Mapping[TableId, Progress] = {}
-        if table not in agenda(signals, [table], visible, visible).paused:
+        no_progress: Mapping[TableId, Progress] = {}  # whether a table is paused does not depend on its progress
+        if table not in agenda(signals, [table], no_progress, no_progress).paused:
             return None
         pause = _last_pause(signals, table)
-        spool_bytes, unread = None, position
+        spool_bytes, unread_from = None, position
         if self.spool is not None:
             since = self.spool.start if position is None else max(position.place, self.spool.start)
-            spool_bytes, unread = self.spool.bytes_of(table, since), self.spool.position
-        seconds = None if self.retention is None or unread is None else self.retention.left(config, unread)
+            spool_bytes, unread_from = self.spool.bytes_of(table, since), self.spool.position
+        seconds = (
+            None if self.retention is None or unread_from is None else self.retention.seconds_left(config, unread_from)
+        )
         return Paused(pause.when, pause.who, spool_bytes, seconds)
 
 
 def _last_pause(signals: Sequence[Signal], table: TableId) -> Signal:
-    """The last valid `pause` of a table; there is one, because the table is paused."""
+    """The last `pause` of a table that did not fail and was not cancelled. A paused table has one."""
     pauses = [signal for signal in signals if signal.action is Action.PAUSE and signal.concerns(table)]
     return [pause for pause in pauses if pause.state not in {State.FAILED, State.CANCELLED}][-1]
 
 
-def _open(document: SignalDocument) -> OpenSignal:
+def _open_signal(document: SignalDocument) -> OpenSignal:
     signal = document.signal
     action, state = signal.action.value, signal.state.value
     return OpenSignal(signal.number, action, signal.tables, state, signal.who, signal.when, document.note)

@@ -1,4 +1,4 @@
-"""`--since`: the start of the changelog that a reader asks for, in each form that it may have."""
+"""`--since`: the position after which a reader asks for changes, in each form in which a user can write it."""
 
 import re
 from dataclasses import replace
@@ -20,9 +20,10 @@ _GTIDS = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
 
 
 def parse_since(text: str, now: datetime) -> Since:
-    """A position of the changelog, a GTID set, FILE:POSITION, an ISO 8601 time (UTC without a zone), or a duration.
+    """The value of `--since`, parsed. Raises UsageError for a text of any other form than these five.
 
-    A duration is counted back from `now`. Raises UsageError for any other text.
+    The forms are: a position of the changelog; a GTID set; FILE:POSITION of the binlog; an ISO 8601 time, which is in
+    UTC if it has no zone; a duration, which is counted back from `now`.
     """
     if _DURATION.fullmatch(text):
         return now - TypeAdapter(Duration).validate_python(text)
@@ -48,12 +49,13 @@ def parse_since(text: str, now: datetime) -> Since:
         ) from None
 
 
-def resolved(table: TableId, since: Since, log: StoredChangelog, name: str, restarted: Place | None) -> ReadTo:
-    """The position of a reader that asks for the changes after `since`.
+def position_after(table: TableId, since: Since, log: StoredChangelog, name: str, restarted: Place | None) -> ReadTo:
+    """The position in the changelog of a reader that asks for the changes after `since`.
 
-    `name` is the name of the table's changelog. If the copy was started over, the changelog begins at `restarted`.
+    `name` is the name of the table's changelog. `restarted` is the place at which the changelog begins if the copy was
+    started over, otherwise None.
 
-    Raises ChangelogGone if not all these changes are held.
+    Raises ChangelogGone if a change after `since` is not stored any more, or if `since` is of an earlier changelog.
     """
     held, stretch = log.stretch(table)
     match since:

@@ -1,4 +1,4 @@
-"""Status: the state of each table, from the target's own properties. It needs no Spark, and no source."""
+"""Status: the state of each table, from the properties of its copy. Status needs no Spark; the source may be away."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakeingest.commands.report import Report
-from lakeingest.commands.retention import Retention, gone, unread
+from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
 from lakeingest.commands.signal_status import OpenSignal, Paused, Signals
 from lakeingest.config import Config
 from lakeingest.config.formats import table_name
@@ -32,23 +32,26 @@ from lakeingest.state.stopped import Stopped, read_stopped
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's state. `rows` and `position` belong to the published copy; before the first publish, to the staged one.
+    """A table's state. `rows` and `position` are those of the published copy; before the first publish, of staged rows.
 
-    `shown` is the published state with its times; None if nothing is published, or it cannot be read. `staged` is the
-    position of staged rows that no reader sees yet, None if there are none. `lag_bytes` is the length of the binlog
-    between `position` and the source's position, None if unknown.
+    `shown` is the state that readers see, with its times; None if nothing is published, or if this state cannot be
+    read. `staged` is the position of staged rows that no reader sees yet; None if there are no such rows. `lag_bytes`
+    is the length of the binlog between `position` and the source's written position; None if unknown. `gate` is the
+    result of the last gate. `stopped` is why the last run failed for this table; None if it did not fail.
 
-    `binlog_seconds` is how long the source will keep the binlog that the table's next run needs: 0 if it is gone (then
-    `binlog_gone` is True), None if it is kept for good, or if that is not known.
+    `binlog_seconds` is how long the source will still keep the binlog that the next run needs for this table. It is 0
+    if the source has deleted this binlog (`binlog_gone`), None if the source keeps it for ever, or if nobody knows.
 
-    `nulled` counts values of copied or changed rows that are NULL only because the user chose so. `gate` is the result
-    of the last gate. `stopped` is why the last attempt failed, None if it did not. `in_source` is None if the source
-    was not asked for the table. `hidden`: the source may have the table, but the user may not read it. `cascades`
-    counts the foreign keys whose changes the copy lacks, because the user chose so. `signals` are the table's signals
-    that have not ended. `paused` says since when and by whom the table is paused, None if it is not. With
-    `keeps_deleted` the rows include those marked as deleted. Not `included`: the pipeline has copied the table, but
-    tables.include and exclude no longer choose it. `rolled_back` says what a rollback has done since the last publish,
-    None if nothing.
+    `included` is False for a table that has a copy, but that tables.include and exclude no longer choose. `in_source`
+    is whether the source has the table; None if the source was not asked. `hidden`: the source may have the table, but
+    the user of the pipeline has no right to read it.
+
+    `nulled` is the number of values that are NULL only because the user chose so. `cascades` is the number of foreign
+    keys whose changes are missing in the copy because the user chose so. `keeps_deleted`: `rows` includes rows that are
+    marked as deleted.
+
+    `signals` are the signals of the table that have not ended. `paused` is the table's pause, None if it is not paused.
+    `rolled_back` is a text about a rollback after the last publish, None if there was none.
     """
 
     table: TableId
@@ -76,14 +79,18 @@ class TableStatus:
 
     @property
     def last_gate(self) -> str | None:
-        """The result of the last gate, of a publish or of a wave."""
+        """`passed` or `failed`: the result of the last gate, of a publish or of a wave. None if no gate has run yet."""
         if self.gate is None:
             return None
         return "passed" if self.gate["success"] else "failed"
 
 
 class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The states of several tables. `source_error` is the reason why the source did not answer, None if it did."""
+    """The states of several tables.
+
+    `source_error` is the error if the source did not answer, otherwise None. `last_run` is a text about the failure of
+    the last run, '' if it did not fail. `retention` is None if the source was not asked or did not answer.
+    """
 
     source_error: LakeIngestError | None = None
     last_run = ""
@@ -132,7 +139,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
     @property
     def notes(self) -> Sequence[str]:
-        """Notes on single tables, then on the binlog, the last run's failure, and a source that did not answer."""
+        """Notes about single tables, then about the binlog, the failure of the last run, and the source's error."""
         notes = [f"{table.table}: {table.stopped}" for table in self if table.stopped is not None]
         notes += [
             f"{table.table}: rows as of {table.staged.at} are staged, and no reader sees them yet"
@@ -164,18 +171,21 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
             for table in self
             if table.keeps_deleted
         ]
-        notes += self._binlog
+        notes += self._binlog_notes
         notes += [self.last_run] if self.last_run else []
         if self.source_error is not None:
             notes.append(f"only the lake was read; lag and new tables are unknown: {self.source_error}")
         return notes
 
     @property
-    def _binlog(self) -> list[str]:
-        """How long the source will keep the binlog that the next run needs; a warning if that is short."""
+    def _binlog_notes(self) -> list[str]:
+        """Notes: the tables whose binlog is deleted; how long the source will keep the binlog for the others.
+
+        The second note is a warning if this time is short.
+        """
         lost = [table.table for table in self if table.binlog_gone]
         seconds = [table.binlog_seconds for table in self if table.binlog_seconds is not None and not table.binlog_gone]
-        notes = [gone(lost)] if lost else []
+        notes = [binlog_gone_message(lost)] if lost else []
         if self.retention is None or not seconds:
             return notes
         warning = self.retention.warning(seconds)
@@ -183,35 +193,37 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
 
 
 def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False) -> Statuses:
-    """The state of the given tables, or of all that the config includes and all that this pipeline has copied.
+    """The states of the given tables; without names, of all included tables and of all that this pipeline has copied.
 
-    If the source does not answer, the states come from the lake alone, and `source_error` is the reason; this error is
-    raised if the lake has no copy. With `offline` the source is not asked.
+    With `offline`, the source is not asked. If the source does not answer, the states come from the lake alone, and
+    `source_error` of the result is the reason. If the lake has no copy either, this error is raised.
     """
-    target, source = open_target(config), _Source() if offline else _asked(config)
+    target, source = open_target(config), _SourceState() if offline else _ask_source(config)
     all_copies = copied(target, config.target)
     included = config.tables.select(all_copies)
-    excluded = {table for table in all_copies if table not in included and has_reports(state_of(config), table)}
-    with_copy = [table for table in included if _is_ours(target, table)]
+    excluded_copies = {table for table in all_copies if table not in included and has_reports(state_of(config), table)}
+    with_copy = [table for table in included if _may_be_ours(target, table)]
     if source.error is not None and not with_copy:
         raise source.error
-    all_tables = sorted({*with_copy, *source.tables, *(table for table in excluded if _is_ours(target, table))})
-    signals, spool = Signals.read(config, source.retention), None if source.retention is None else _spool(config)
+    all_tables = sorted(
+        {*with_copy, *source.tables, *(table for table in excluded_copies if _may_be_ours(target, table))}
+    )
+    signals, spool = Signals.read(config, source.retention), None if source.retention is None else _load_spool(config)
     statuses = Statuses(
         replace(
             in_lake,
             signals=signals.of(table),
-            paused=signals.paused(config, table, in_lake.position),
+            paused=signals.pause_of(config, table, in_lake.position),
             stopped=stopped,
-            gate=_failed(stopped) or in_lake.gate,
-            in_source=None if offline or source.error or table in excluded else table in source.tables,
+            gate=_failed_gate(stopped) or in_lake.gate,
+            in_source=None if offline or source.error or table in excluded_copies else table in source.tables,
             cascades=source.cascades.get(table, 0),
             keeps_deleted=config.tables.of(table).deletes == "soft",
-            included=table not in excluded,
+            included=table not in excluded_copies,
             hidden=table in source.hidden,
         )
         for table in config.tables.choose(all_tables, tables)
-        for in_lake in [_status(config, target, table, source, spool, signals)]
+        for in_lake in [_table_status(config, target, table, source, spool, signals)]
         for stopped in [read_stopped(state_of(config), table) or in_lake.stopped]
     )
     statuses.source_error, statuses.last_run = source.error, failure(state_of(config))
@@ -219,23 +231,25 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     return statuses
 
 
-def _failed(stopped: Stopped | None) -> dict[str, Any] | None:
-    """The gate's result for a table that stopped because its gate failed; None for any other table."""
+def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
+    """The result of the gate for a table that stopped because its gate failed; None for any other table."""
     if stopped is None or stopped.error != GateFailed.__name__:
         return None
     return {"success": False, "message": stopped.message}
 
 
-def _is_ours(target: Tables, table: TableId) -> bool:
-    """Whether the lake's table of this name is not someone else's table; True also if there is none."""
+def _may_be_ours(target: Tables, table: TableId) -> bool:
+    """False if the lake's table of this name was not made by lakeingest. Otherwise True, also if there is no table."""
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """The source's included tables, and the end and files of its binlog; or the error, if the source did not answer.
+class _SourceState:
+    """What the source says: the included tables, the written position, and the size in bytes of each binlog file.
 
-    `sizes` are the bytes of each binlog file. `cascades` counts, by table, the foreign keys whose changes are missing.
+    If the source did not answer, only `error` is set. If the source was not asked, no field is set.
+    `cascades` is the number of foreign keys of each table whose changes are missing in the copy. `hidden` are tables
+    that the user has no right to read.
     """
 
     error: LakeIngestError | None = None
@@ -247,8 +261,8 @@ class _Source:
     hidden: frozenset[TableId] = frozenset()
 
 
-def _asked(config: Config) -> _Source:
-    """Ask the source for all that `status` shows of it."""
+def _ask_source(config: Config) -> _SourceState:
+    """Ask the source for everything that `status` shows about it. An error of the source becomes part of the result."""
     try:
         with Source.open(config.source) as source:
             of_pipeline = known_tables(config, source)
@@ -256,24 +270,24 @@ def _asked(config: Config) -> _Source:
             without_cascades = [table for table in tables if config.tables.of(table).cascades == "missing"]
             cascades = cascading(Server.of(source.connection, without_cascades)) if without_cascades else {}
             sizes = source.files()
-            retention = Retention.asked(source, list(sizes))
-            return _Source(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)
+            retention = Retention.of_source(source, list(sizes))
+            return _SourceState(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)
     except LakeIngestError as error:
-        return _Source(error)
+        return _SourceState(error)
 
 
-def _spool(config: Config) -> Spool | None:
-    """The spool; None if it cannot be read: a run is removing segments, or it is damaged, which a run reports."""
+def _load_spool(config: Config) -> Spool | None:
+    """The spool. None if a run is removing segments, or if the spool is damaged: a run reports the damage."""
     try:
         return Spool.load(state_of(config) / "spool")
     except LakeIngestError:
         return None
 
 
-def _status(
-    config: Config, target: Target, table: TableId, source: _Source, spool: Spool | None, signals: Signals
+def _table_status(
+    config: Config, target: Target, table: TableId, source: _SourceState, spool: Spool | None, signals: Signals
 ) -> TableStatus:
-    """The table's state from the lake, the spool and the signals; the source is not asked again."""
+    """The state of one table, from the lake, the spool, the signals and what the source has said."""
     name, retention = table_name(config.target, table), source.retention
     try:
         staged = target.inspect(table)
@@ -282,7 +296,7 @@ def _status(
     if staged is None:
         return TableStatus(table, name, "not copied yet", 0, 0, None, None, None)
     progress, properties = staged.progress, target.properties(table)
-    shown = _shown(staged, Shown.of_text(properties.get(SHOWN, "")))
+    shown = _shown_state(staged, Shown.of_text(properties.get(SHOWN, "")))
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
     if staged.visible:
         state = "published"
@@ -292,7 +306,7 @@ def _status(
         state = "copying again"
     else:
         state = progress.phase.value if shown is None else "published"
-    gate, next_read = properties.get(GATE), unread(spool, progress)
+    gate, next_read = properties.get(GATE), unread_from(spool, progress)
     return TableStatus(
         table,
         name,
@@ -300,21 +314,22 @@ def _status(
         rows,
         progress.wave,
         position,
-        _lag(position, source),
+        _lag_bytes(position, source),
         json.loads(gate) if gate else None,
         progress.nulled,
-        binlog_seconds=None if retention is None or next_read is None else retention.left(config, next_read),
-        binlog_gone=retention is not None and next_read is not None and retention.lacks(next_read),
+        binlog_seconds=None if retention is None or next_read is None else retention.seconds_left(config, next_read),
+        binlog_gone=retention is not None and next_read is not None and retention.has_deleted(next_read),
         shown=shown,
         staged=None if staged.visible or shown is None else progress.position,
-        rolled_back=signals.rolled_back(table, staged.published),
+        rolled_back=signals.rollback_note(table, staged.published),
     )
 
 
-def _shown(staged: Staged, recorded: Shown | None) -> Shown | None:
-    """The state that readers see; None if nothing is published. `recorded` is the state as of the last publish.
+def _shown_state(staged: Staged, recorded: Shown | None) -> Shown | None:
+    """The state that readers see; None if nothing is published. `recorded` is the state that the last publish stored.
 
-    If all staged rows are visible, the staged position is used: a table without changes moves on without a publish.
+    If readers see the newest commit, the position is that of the newest progress, not that of the last publish: the
+    position of a quiet table moves forward without a publish.
     """
     if staged.visible:
         progress = staged.progress
@@ -322,8 +337,8 @@ def _shown(staged: Staged, recorded: Shown | None) -> Shown | None:
     return None if staged.published is None else recorded
 
 
-def _lag(position: Position | None, source: _Source) -> int | None:
-    """The bytes of the source's binlog after a position; None if unknown, or if the position is of another server."""
+def _lag_bytes(position: Position | None, source: _SourceState) -> int | None:
+    """The number of bytes of binlog after a position. None if unknown, or if the position is of another server."""
     if position is None or source.retention is None or position.server_uuid != source.retention.server_uuid:
         return None
     if source.written is None or not is_in_one_of(position.at, source.sizes):

@@ -1,4 +1,4 @@
-"""Submit: the files and the request of a job that runs a pipeline.yml on a service, checked before anything is sent."""
+"""Submit: builds the files and the request of a job that runs a pipeline.yml on a service. Nothing is sent here."""
 
 import hashlib
 import json
@@ -24,7 +24,8 @@ from lakeingest.errors import DAMAGED, ConfigError, OperatorNeeded
 _KINDS: tuple[Any, ...] = (EmrServerlessJobs, EmrSteps, DataprocJobs, DataprocBatches)
 SERVICES: Mapping[str, Callable[[Any], Service]] = {kind.key: kind for kind in _KINDS}
 _VARIABLE = re.compile(r"\$\{\w+\}")
-_IS_NO_SECRET = re.compile(r"(?i)provider|\.(enabled|renewal|ttl|expiration|path|names?)$|file$|redaction|keytab")
+# settings whose names look like those of secrets (`is_secret`), but whose values are none
+_HOLDS_NO_SECRET = re.compile(r"(?i)provider|\.(enabled|renewal|ttl|expiration|path|names?)$|file$|redaction|keytab")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,10 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as it is sent. `variables` are all that it needs or gets, each with its secret, or None.
+    """A job that can be sent. `variables` maps each variable of the job to the secret with its value, or to None.
 
-    While the file `pending` exists, a request may have been sent whose answer is not known.
+    `pending` is a file that exists from before the request is sent until its answer has come. If it is left over, a
+    request may have been sent whose answer was lost.
     """
 
     service: Service
@@ -52,80 +54,83 @@ class Submission:
 
 
 class _Variables(Mapping[str, str]):
-    """An environment that answers `${NAME}` for each variable without a default, and collects their names."""
+    """An environment in which each variable NAME has the value `${NAME}`. It collects the `names` asked for."""
 
     def __init__(self) -> None:
-        self.noted: set[str] = set()
+        self.names: set[str] = set()
 
     def __getitem__(self, name: str) -> str:
-        self.noted.add(name)
+        self.names.add(name)
         return f"${{{name}}}"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.noted)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.noted)
+        return len(self.names)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The default if there is one, because the job has it, too; otherwise the variable's reference."""
+        """The default, if the file has one, because the job will use the same default; otherwise `${NAME}`."""
         return self[key] if default is None else default
 
 
 def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
-    """Build and check the job that runs a pipeline.yml on the service `key`; sends nothing, asks no service.
+    """Build and check the job that runs a pipeline.yml on the service `key`. Nothing is sent, and no service is asked.
 
-    The file is shipped as it is written: the job resolves its variables and references, so none has to be known here.
-    The job's files are built into `build/submit` beside it.
+    The job gets the file as it is written, and resolves the file's variables and references to secrets. So their values
+    need not be known here. The job's files are built in the folder `build/submit` beside pipeline.yml.
 
-    Raises ConfigError if a cluster cannot run the pipeline, or if the file holds a secret itself; OperatorNeeded if the
-    service's client or pip is missing, or if the job's files cannot be written.
+    Raises ConfigError if a cluster cannot run the pipeline, or if the file itself has a secret. Raises OperatorNeeded
+    if the service's client or pip is missing, or if the job's files cannot be written.
     """
-    for key_set in (override.partition("=")[0] for override in overrides):
-        if key_set in {"source", "source.password"}:
+    for overridden in (override.partition("=")[0] for override in overrides):
+        if overridden in {"source", "source.password"}:
             raise ConfigError(
-                f"--set {key_set}: a job has the file as it is written, with its password; change the file"
+                f"--set {overridden}: a job has the file as it is written, with its password; change the file"
             )
     variables = _Variables()
     config = load_config(path, overrides, variables, cluster=True)
-    service = _service(config, key, path)
+    service = _checked_service(config, key, path)
     _assert_submittable(config)
     folder = path.parent.resolve() / "build" / "submit"
-    pins = archive.requirements(*service.extra, *_of_catalog(config))
-    with _building(folder):
-        job_file = archive.job(folder, path.read_bytes(), _proofs(config))
-    places = {"job": f"{service.bucket}/{job_file.name}"}
+    pins = archive.requirements(*service.extra, *_catalog_packages(config))
+    with _build_errors(folder):
+        job_file = archive.job(folder, path.read_bytes(), _tls_files(config))
+    uris = {"job": f"{service.bucket}/{job_file.name}"}
     for number, name in enumerate(archive.dependencies_names(pins), 1):
-        places[f"dependencies{number}"] = f"{service.bucket}/{name}"
-    # in the archive, the files of source.tls are beside pipeline.yml
-    job_overrides = [*overrides, *(f"source.tls.{key}={_shipped(key)}" for key in config.source.tls.files)]
+        uris[f"dependencies{number}"] = f"{service.bucket}/{name}"
+    # in the job's archive, the files of source.tls are beside pipeline.yml, under other names
+    job_overrides = [*overrides, *(f"source.tls.{key}={_name_in_job(key)}" for key in config.source.tls.files)]
     job = Job(
         config.name,
         "",
-        places["job"].replace(".tar.gz", ".py"),
+        uris["job"].replace(".tar.gz", ".py"),
         ("run", "-c", "job/pipeline.yml", *(word for override in job_overrides for word in ("--set", override))),
-        places,
-        _jars(config, service),
+        uris,
+        _jar_settings(config, service),
         config.spark.conf,
     )
     pending = folder / f"pending-{key}.json"
-    job = replace(job, token=_token(pending, job))
+    job = replace(job, token=_request_token(pending, job))
     request = service.request(job)
-    with _building(folder):  # after all checks, because it may take minutes
+    with _build_errors(folder):  # after all checks, because it may take minutes
         dependencies = archive.dependencies(folder, pins)
     files = (archive.PACKAGE / "__main__.py", job_file, *dependencies)
-    uploads = tuple(map(Upload, files, (job.entry_point, *places.values())))
-    secrets = {name: service.secrets.get(name) for name in sorted(variables.noted | service.secrets.keys())}
-    return Submission(service, config, uploads, secrets, job, request, pending)
+    uploads = tuple(map(Upload, files, (job.entry_point, *uris.values())))
+    secret_of_variable = {name: service.secrets.get(name) for name in sorted(variables.names | service.secrets.keys())}
+    return Submission(service, config, uploads, secret_of_variable, job, request, pending)
 
 
-def configured(path: Path, key: str, overrides: Sequence[str] = ()) -> Service:
-    """The service of a pipeline.yml, for questions about jobs that are already sent."""
-    return _service(load_config(path, overrides, _Variables(), cluster=True), key, path)
+def load_service(path: Path, key: str, overrides: Sequence[str] = ()) -> Service:
+    """The service `key` of a pipeline.yml, for requests about jobs that are already sent."""
+    return _checked_service(load_config(path, overrides, _Variables(), cluster=True), key, path)
 
 
-def _service(config: Config, key: str, path: Path) -> Service:
-    """The service `key` of pipeline.yml. Raises ConfigError if the file does not have it."""
+def _checked_service(config: Config, key: str, path: Path) -> Service:
+    """The service `key` of pipeline.yml. Raises ConfigError if the file does not configure it.
+
+    Raises OperatorNeeded if the service's client is not installed.
+    """
     values = {name: getattr(config.submit, name.replace("-", "_")) for name in SERVICES}
     if values[key] is None:
         raise ConfigError(f"{path}: submit.{key} is required for a job of this service")
@@ -134,8 +139,11 @@ def _service(config: Config, key: str, path: Path) -> Service:
     return service
 
 
-def _token(pending: Path, job: Job) -> str:
-    """A new token; or the token of an earlier request for the same job, if that one may have been sent unanswered."""
+def _request_token(pending: Path, job: Job) -> str:
+    """The token of the request, by which a service starts a job only once. Normally it is new.
+
+    If an earlier request for the same job may have been sent, and its answer was lost, its token is used once more.
+    """
     try:
         earlier = json.loads(pending.read_text())
         if earlier["job"] == job_digest(job):
@@ -146,12 +154,13 @@ def _token(pending: Path, job: Job) -> str:
 
 
 def job_digest(job: Job) -> str:
-    """A hash of the job without its token: jobs that do the same have the same hash."""
+    """A hash of everything in the job except its token. Jobs that do the same have the same hash."""
     return hashlib.sha256(repr(replace(job, token="")).encode()).hexdigest()
 
 
 @contextmanager
-def _building(folder: Path) -> Iterator[None]:
+def _build_errors(folder: Path) -> Iterator[None]:
+    """Turn each OSError of the block, which builds files in this folder, into OperatorNeeded."""
     try:
         yield
     except OSError as error:
@@ -160,8 +169,12 @@ def _building(folder: Path) -> Iterator[None]:
 
 
 def _assert_submittable(config: Config) -> None:
-    """Raise ConfigError for a plain secret, a variable in a key that the request needs, or a jar of this machine."""
-    for key, secret in _secrets(config):
+    """Raise ConfigError if pipeline.yml has something that must not be sent, or that is of no use on a cluster.
+
+    That is: a secret that is written out, a variable in a key that the request needs, a setting of Spark that holds a
+    secret, or a jar of this machine.
+    """
+    for key, secret in _secret_values(config):
         if secret and not _VARIABLE.fullmatch(secret) and not is_reference(secret):
             raise ConfigError(
                 f"{key} is written out, or has a default; a job takes it from a variable, ${{NAME}}, or by a reference"
@@ -173,7 +186,7 @@ def _assert_submittable(config: Config) -> None:
                 f"{key} holds {variable[0]}, which only the job knows; write out what a request is made of"
             )
     for setting, value in config.spark.conf.items():
-        if is_reference(value) or (is_secret(setting) and not _IS_NO_SECRET.search(setting)):
+        if is_reference(value) or (is_secret(setting) and not _HOLDS_NO_SECRET.search(setting)):
             raise ConfigError(
                 f"spark.conf: {setting}: Spark's settings are no secrets, and may not hold or refer to one: a request"
                 " and the service's pages show them; give the role of the job the right instead"
@@ -183,24 +196,27 @@ def _assert_submittable(config: Config) -> None:
             raise ConfigError(f"spark.jars: {jar} is on this machine; a cluster needs a URI such as s3://bucket/a.jar")
 
 
-def _shipped(key: str) -> str:
-    """The name that a file of `source.tls` has in a job."""
+def _name_in_job(key: str) -> str:
+    """The name in a job of the file that the key `key` of source.tls names."""
     return f"source.tls.{key}.pem"
 
 
-def _proofs(config: Config) -> dict[str, bytes]:
-    """The files that prove the source, by their names in the job. Raises ConfigError if one cannot be read."""
+def _tls_files(config: Config) -> dict[str, bytes]:
+    """The contents of the files of source.tls, by the names of the files in the job.
+
+    Raises ConfigError if a file cannot be read.
+    """
     files = {}
     for key, path in config.source.tls.files.items():
         try:
-            files[_shipped(key)] = (config.source.tls.text(key) or "").encode()
+            files[_name_in_job(key)] = (config.source.tls.text(key) or "").encode()
         except OSError as error:
             raise ConfigError(f"source.tls.{key}: {path} cannot be read: {error.strerror or error}") from error
     return files
 
 
-def _secrets(config: Config) -> Iterator[tuple[str, str]]:
-    """The secrets of pipeline.yml, each with its key."""
+def _secret_values(config: Config) -> Iterator[tuple[str, str]]:
+    """The values of pipeline.yml that are secrets or that may be, each as its key and its value."""
     yield "source.password", config.source.password.get_secret_value()
     catalog, storage = config.target.catalog, config.target.storage
     if catalog.password:
@@ -211,14 +227,14 @@ def _secrets(config: Config) -> Iterator[tuple[str, str]]:
                 yield f"target.{key}.properties.{name}", value.get_secret_value()
 
 
-def _of_catalog(config: Config) -> tuple[str, ...]:
-    """The packages that a job needs for its catalog, besides lakeingest[aws]."""
+def _catalog_packages(config: Config) -> tuple[str, ...]:
+    """The Python packages that a job needs for the type of its catalog, besides the packages of lakeingest[aws]."""
     packages = {"sql": ("psycopg[binary]",), "hive": ("thrift",)}
     return packages.get(config.target.catalog.type or "", ())
 
 
-def _jars(config: Config, service: Service) -> Mapping[str, str]:
-    """The settings of Spark that give a job its jars."""
+def _jar_settings(config: Config, service: Service) -> Mapping[str, str]:
+    """The settings of Spark that name the jars of a job."""
     if config.spark.jars == "provided":
         return service.provided.get(config.target.format) or {}
     if config.spark.jars == "auto":

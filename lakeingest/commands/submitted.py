@@ -1,4 +1,4 @@
-"""A job that is sent: its files are uploaded, it is started once and followed to its end, which gives an exit code."""
+"""Sends a job: uploads its files, starts the job once, follows it to its end, and finds out its exit code."""
 
 import json
 import re
@@ -16,14 +16,14 @@ from lakeingest.files.stored import Stored
 from lakeingest.state import last_run
 
 Say = Callable[[str], None]
-_OURS = {2, 3, 70, 75, 130}  # exit codes of lakeingest that other programs hardly use
-_PATIENCE_SECONDS = 900.0  # for so long a service may fail to tell the state of a job
-_LOG_SECONDS = 30.0
+_OWN_EXIT_CODES = {2, 3, 70, 75, 130}  # lakeingest's own exit codes; other programs rarely use these
+_PATIENCE_SECONDS = 900.0  # `follow` gives up if the service has not told a job's state for so long
+_LOG_SECONDS = 30.0  # the time from one reading of a job's log to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a job: its own exit code, and the error if the code is not 0."""
+    """The end of a job: its id, the exit code of lakeingest in it, and the error; None if the code is 0."""
 
     job: str
     exit: int
@@ -33,7 +33,8 @@ class Outcome:
 def send(submission: Submission, say: Say) -> str:
     """Upload the files that the bucket does not have yet, and start the job. Returns the job's id.
 
-    Raises Retryable if the service's answer was lost. If the job was started, the next submission of it finds it.
+    Raises Retryable if the service's answer was lost, so that nobody knows whether the job was started. If the same job
+    is submitted once more, it is not started a second time.
     """
     service = submission.service
     # Step 1: upload the files, because the job reads them when it starts.
@@ -44,35 +45,35 @@ def send(submission: Submission, say: Say) -> str:
         if uploaded is None or uploaded.size != size:
             say(f"upload {upload.path.name} ({size / 1e6:.1f} MB) to {upload.uri}")
             file.put(upload.path)
-    # Step 2: store the token before the request, so that a request without an answer can be repeated with it.
+    # Step 2: store the token, then send the request. If no answer comes, the request can be repeated with this token.
     try:
         submission.pending.write_text(json.dumps({"token": submission.job.token, "job": job_digest(submission.job)}))
     except OSError as error:
         raise OperatorNeeded(f"{submission.pending} cannot be written: {error.strerror}") from error
-    # Step 3: start the job; its id is the answer, so the token is not needed any more.
+    # Step 3: start the job. The answer is the job's id. After it the token is not needed any more.
     run = service.start(submission.request)
     submission.pending.unlink(missing_ok=True)
     return run
 
 
 def follow(submission: Submission, run: str, say: Say, every_seconds: float = 10.0) -> Outcome:
-    """Wait until the job has ended. `say` gets each change of its state; its driver's log goes to stderr."""
-    service, printed, word = submission.service, 0, ""
-    answered = logged = time.monotonic()
+    """Wait until the job has ended. Each change of the job's state goes to `say`, the log of its driver to stderr."""
+    service, printed, last_word = submission.service, 0, ""
+    answered_at = logged_at = time.monotonic()
     while True:
         try:
             state = service.state(run)
-            answered = time.monotonic()
+            answered_at = time.monotonic()
         except Retryable:
-            if time.monotonic() - answered > _PATIENCE_SECONDS:
+            if time.monotonic() - answered_at > _PATIENCE_SECONDS:
                 raise
             time.sleep(every_seconds)
             continue
-        if state.word != word:
-            word = state.word
-            say(f"job {run}: {word.lower()}")
-        if state.ended or time.monotonic() - logged > _LOG_SECONDS:
-            logged = time.monotonic()
+        if state.word != last_word:
+            last_word = state.word
+            say(f"job {run}: {last_word.lower()}")
+        if state.ended or time.monotonic() - logged_at > _LOG_SECONDS:
+            logged_at = time.monotonic()
             printed = _print_log(submission, run, printed, say)
         if state.ended:
             return _outcome(submission, run, state)
@@ -80,7 +81,10 @@ def follow(submission: Submission, run: str, say: Say, every_seconds: float = 10
 
 
 def _print_log(submission: Submission, run: str, printed: int, say: Say) -> int:
-    """Print the log after its first `printed` characters, if it can be read. Returns how many are printed now."""
+    """Print the job's log after the first `printed` characters. Returns how many characters are printed now.
+
+    If the log cannot be read, nothing of it is printed.
+    """
     try:
         text = submission.service.log(run)
     except (Retryable, OperatorNeeded) as error:
@@ -91,10 +95,13 @@ def _print_log(submission: Submission, run: str, printed: int, say: Say) -> int:
 
 
 def _outcome(submission: Submission, run: str, state: State) -> Outcome:
-    """The result that the job has recorded in its state folder; otherwise the result that the service reports."""
+    """The outcome that the job has recorded in the state folder; if there is none, what the service reports.
+
+    A recorded exit code of 0 counts only if the service agrees that the job has succeeded.
+    """
     try:
         recorded = last_run.of_job(_state_folder(submission), submission.job.token)
-    except (Retryable, StorageFailed):  # the state may be for the job's role alone
+    except (Retryable, StorageFailed):  # perhaps only the role of the job has the right to read the state folder
         recorded = None
     if recorded is not None and (recorded["exit"] or state.succeeded):
         return Outcome(run, recorded["exit"], recorded["error"])
@@ -104,12 +111,15 @@ def _outcome(submission: Submission, run: str, state: State) -> Outcome:
         return Outcome(run, Retryable.exit_code, f"the job was ended before its end: {state.word.lower()}")
     why = f"the job has {state.word.lower()}: {state.reason or 'the service gives no reason'}"
     match = re.search(r"(?i)exit ?code:? (\d+)", state.reason)
-    code = int(match[1]) if match and int(match[1]) in _OURS else OperatorNeeded.exit_code
+    code = int(match[1]) if match and int(match[1]) in _OWN_EXIT_CODES else OperatorNeeded.exit_code
     return Outcome(run, code, " ".join(why.split()))
 
 
 def _state_folder(submission: Submission) -> Stored:
-    """The state folder, with this machine's credentials, because only the job may know the file's credentials."""
+    """The state folder, opened with the credentials of this machine.
+
+    The credentials in pipeline.yml are not used, because perhaps only the job knows the values of their variables.
+    """
     config, service = submission.config, submission.service
     if config.state.scheme in {"s3", "s3a"}:
         return on_amazon(

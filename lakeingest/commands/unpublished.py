@@ -1,8 +1,8 @@
 """The rows of a table that is not published yet, for readers of the changelog.
 
-These are the rows of the finished splits, with the spooled changes that each split still needs. So all of them are as
-of one place, the spool's end. A split that has seen changes after this place is left out. If only the server can order
-the keys, no row is given until all chunks are read.
+These are the rows of the staged splits, merged with the spooled changes that each split still needs. So all rows are as
+of one place: the end of the spool. A split whose rows have changes from after this place is left out. If only the
+server can order the keys, there are no rows until all chunks are read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from lakeingest.core.schema import TableSchema
 from lakeingest.core.wave import Mark, marks_of
 from lakeingest.lake.target import Staged
 from lakeingest.lake.versions import Versions
-from lakeingest.rows import laid_over
+from lakeingest.rows import rows_after_changes
 from lakeingest.spool.collapse import Slice, collapsed, take
 from lakeingest.spool.halts import halts
 from lakeingest.spool.spool import Spool
@@ -26,9 +26,12 @@ from lakeingest.spool.transaction_files import log_of
 def unpublished_rows(
     versions: Versions, staged: Staged, schema: TableSchema, spool: Spool
 ) -> tuple[Place, Iterator[pa.RecordBatch]]:
-    """Returns a place, and the rows as of this place: the spool's end, or the first DDL that the copy must follow.
+    """Returns a place, and the rows of the table as of this place.
 
-    Raises SpoolGap if the spool was loaded too late for this commit, and lacks changes that it needs.
+    The place is the end of the spool, or the place before the first DDL that the copy has still to follow. `staged` is
+    a commit of the table, and `schema` the definition of its rows.
+
+    Raises SpoolGap if `spool` no longer has changes that the commit needs: `spool` was loaded later than the commit.
     """
     progress = staged.progress
     splits = progress.splits
@@ -44,12 +47,15 @@ def unpublished_rows(
         return end, iter(())
     rows = versions.rows(schema, staged.version)
     if len(marks) < len(splits.all):
-        rows = _within(rows, schema.key, [keys for keys, _ in marks])
-    return end, laid_over(rows, _changes(spool, schema, marks, end), schema.key, schema)
+        rows = _rows_in_ranges(rows, schema.key, [keys for keys, _ in marks])
+    return end, rows_after_changes(rows, _needed_changes(spool, schema, marks, end), schema.key, schema)
 
 
-def _changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], end: Place) -> list[pa.Table]:
-    """The last change of each key that the splits with these marks still need: all its columns, and `DELETED`."""
+def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], end: Place) -> list[pa.Table]:
+    """The last change of each key up to `end`, among the changes that the splits with these marks still need.
+
+    The tables have the columns of the definition, and `DELETED`.
+    """
     files = spool.files(schema.table, min(mark for _, mark in marks), end)
     if not files:
         return []
@@ -59,9 +65,11 @@ def _changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], end: Plac
     return [take(files[number], rows, end, deleted=True) for number, rows in zip(numbers, parts, strict=False)]
 
 
-def _within(rows: Iterator[pa.RecordBatch], key: Sequence[str], ranges: Sequence[KeyRange]) -> Iterator[pa.RecordBatch]:
-    """The rows whose key is in one of the ranges; keys are integers."""
+def _rows_in_ranges(
+    rows: Iterator[pa.RecordBatch], key: Sequence[str], ranges: Sequence[KeyRange]
+) -> Iterator[pa.RecordBatch]:
+    """The rows whose key is in one of the ranges. All parts of keys are integers."""
     for batch in rows:
         keys = zip(*(batch[name].to_pylist() for name in key), strict=True)
-        inside = [any(tuple(map(int, values)) in key_range for key_range in ranges) for values in keys]
-        yield batch.filter(pa.array(inside, pa.bool_()))
+        is_in_range = [any(tuple(map(int, values)) in key_range for key_range in ranges) for values in keys]
+        yield batch.filter(pa.array(is_in_range, pa.bool_()))

@@ -1,4 +1,4 @@
-"""`check --untrusted`: validates somebody else's pipeline.yml, and lists the servers, code and secrets that it uses.
+"""`check --untrusted`: validates a pipeline.yml of somebody else, and lists what its runs would use.
 
 No server is asked, and no variable or secret is read.
 """
@@ -19,7 +19,7 @@ from lakeingest.quality import suites
 
 
 def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
-    """Validate the file and the suites beside it, and list the servers, code, variables and secrets of its runs."""
+    """Validate the file and its quality suites. Warnings list the servers, code, variables and secrets of its runs."""
     checked: list[Checked] = []
     try:
         doc = read_document(path, overrides)
@@ -30,12 +30,12 @@ def untrusted(path: Path, overrides: Iterable[str] = ()) -> CheckResult:
         unread = "it depends on variables, which are not read; give those keys values with --set to see the rest"
         checked.append(Checked("pipeline.yml", unread))
     else:
-        checked += [Checked("pipeline.yml", None), *_of(config)]
+        checked += [Checked("pipeline.yml", None), *_used_things(config)]
     return CheckResult((*checked, warning("variables and secrets that a run reads", references(doc))))
 
 
-def _of(config: Config) -> Iterator[Checked]:
-    """The suites' validity, and a warning for each kind of thing that a reader should trust."""
+def _used_things(config: Config) -> Iterator[Checked]:
+    """Whether the suites are valid; then warnings about servers, code that Spark loads, and SQL in suites."""
     yield Checked("quality suites", suites.finding(config.quality, None))
     yield warning("servers that a run logs in to", [f"{key}: {server}" for key, server in _servers(config).items()])
     yield warning("code that Spark loads", config.spark.loads_code)
@@ -44,22 +44,22 @@ def _of(config: Config) -> Iterator[Checked]:
 
 
 def _servers(config: Config) -> Mapping[str, Any]:
-    """The servers that the configuration names, by the key that names each."""
+    """The servers that the configuration names, by their keys in pipeline.yml."""
     source, target = config.source, config.target
     servers = {
         "source.host": f"{source.host}:{source.port}",
         "source.replica": source.replica and f"{source.replica.host}:{source.replica.port}",
         "source.ssh": source.ssh and f"{source.ssh.host}:{source.ssh.port}",
         "target.catalog.uri": target.catalog.without_secrets,
-        **_endpoints("target.catalog", target.catalog.properties),
+        **_property_endpoints("target.catalog", target.catalog.properties),
         "target.storage.endpoint": target.storage.endpoint,
-        **_endpoints("target.storage", target.storage.properties),
+        **_property_endpoints("target.storage", target.storage.properties),
         "target.warehouse": target.warehouse if target.warehouse.scheme else None,
         "state": config.state if config.state.scheme else None,
     }
     return {key: server for key, server in servers.items() if server}
 
 
-def _endpoints(block: str, properties: Mapping[str, SecretStr]) -> dict[str, str]:
+def _property_endpoints(block: str, properties: Mapping[str, SecretStr]) -> dict[str, str]:
     values = {name: value.get_secret_value() for name, value in properties.items()}
     return {f"{block}.properties.{name}": server for name, server in endpoints_of(values).items()}

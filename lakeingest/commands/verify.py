@@ -1,7 +1,7 @@
-"""Verify: source = target, chunk by chunk, by checksums that each side computes itself.
+"""Verify: proves source = target, chunk by chunk, by checksums that each side computes itself.
 
-Nobody may write to the table meanwhile. So the binlog after the published position is scanned before the comparison and
-after it, and a change of the table is an error.
+The table must not change during the comparison. So the binlog after the published position is scanned before the
+comparison, and scanned once more after the comparison: a change of the table is an error.
 """
 
 import time
@@ -45,12 +45,13 @@ from lakeingest.state.stopped import most_serious, read_stopped
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OF_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
+# The errors that are raised at once, because they concern all tables
+_CONCERN_ALL_TABLES = SourceAway, SourceReplaced, CatalogAway, StorageAway, StorageFailed, SparkLost, UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """The comparison of a table, and what differs."""
+    """The comparison of a table. `repaired` are differences that a repair has removed before this comparison."""
 
     table: TableId
     source: Checksum
@@ -67,20 +68,20 @@ class TableVerification:
 
 
 class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a tuple with attributes
-    """The comparisons of several tables; `refused` are the tables that could not be compared, each with its error."""
+    """The comparisons of several tables. `refused` are the tables that could not be compared, each with its error."""
 
     refused: Mapping[TableId, LakeIngestError] = MappingProxyType({})
 
     @classmethod
     def of(cls, results: Iterable[TableVerification], refused: Mapping[TableId, LakeIngestError]) -> Self:
-        """The comparisons, and why other tables could not be compared."""
+        """The comparisons `results`, with the tables that could not be compared."""
         verifications = cls(results)
         verifications.refused = refused
         return verifications
 
     @property
     def equal(self) -> bool:
-        """Whether source = target for all of them, and each could be compared."""
+        """Whether all tables could be compared, and source = target for each."""
         return not self.refused and all(result.equal for result in self)
 
     @property
@@ -89,7 +90,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         return [f"{table}: not compared: {error.line}" for table, error in self.refused.items()]
 
     def raise_refused(self) -> None:
-        """Raise the most serious error of the tables that could not be compared, with these results."""
+        """Raise the most serious error of the tables that could not be compared. Its `result` is this value."""
         if self.refused:
             error = most_serious(self.refused.values())
             error.result = self
@@ -118,20 +119,21 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
 
 
 def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
-    """Compare as `compared` does, then raise the most serious error of the tables that could not be compared.
+    """Compare as `compare_tables` does, then raise the most serious error of the tables that could not be compared.
 
-    The Verifications are the `result` of this error.
+    The `result` of this error has the comparisons of the other tables.
     """
-    results = compared(config, tables, spark)
+    results = compare_tables(config, tables, spark)
     results.raise_refused()
     return results
 
 
-def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
-    """Compare the published rows of the given tables (none: all), without those marked as deleted, with the source's.
+def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
+    """Compare the published rows of the given tables with the rows of the source; without names, of all tables.
 
-    A table is `refused` if it is not published with its current definition, or if it was changed since its published
-    position. Errors that concern all tables are raised.
+    Rows of the copy that are marked as deleted are left out. A table is `refused` if its current definition is not
+    published, or if the source has changed the table since its published position. Errors that concern all tables are
+    raised.
     """
 
     def open_spark() -> "SparkSession":
@@ -140,20 +142,20 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
     target = open_target(config, open_spark)
     results, refused = list[TableVerification](), dict[TableId, LakeIngestError]()
     prepared = dict[TableId, tuple[TableSchema, Staged]]()
-    # Step 1: find the tables that can be compared. This takes no Spark.
+    # Step 1: find the tables that can be compared. Spark is not needed for this.
     with BinlogSource.open(config.source) as source:
         chosen = config.tables.choose(known_tables(config, source).tables, tables)
         for table in chosen:
-            with _refusing(config.source, refused, table):
+            with _collect_refusal(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
-                prepared[table] = schema, _published(config, target, schema)
+                prepared[table] = schema, _published_state(config, target, schema)
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
         keys = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
     session = open_spark() if prepared else None
     for table, (schema, staged) in prepared.items():
         with (
-            _refusing(config.source, refused, table),
+            _collect_refusal(config.source, refused, table),
             BinlogSource.open(config.source) as source,
             target.storage_errors(),
         ):
@@ -165,22 +167,25 @@ def compared(config: Config, tables: Sequence[str] = (), spark: "SparkSession | 
 
 
 @contextmanager
-def _refusing(source: Source, refused: dict[TableId, LakeIngestError], table: TableId) -> Iterator[None]:
-    """Put an error of the block into `refused`, unless it concerns all tables: then raise it."""
+def _collect_refusal(source: Source, refused: dict[TableId, LakeIngestError], table: TableId) -> Iterator[None]:
+    """Put an error of the block into `refused`, as the table's error. An error that concerns all tables is raised."""
     try:
         with named_errors(source):
             yield
-    except _OF_ALL_TABLES:
+    except _CONCERN_ALL_TABLES:
         raise
     except LakeIngestError as error:
         refused[table] = error
 
 
-def _published(config: Config, target: Tables, schema: TableSchema) -> Staged:
-    """The published state of a table. Raises an error if readers do not see its last commit, or see old columns."""
+def _published_state(config: Config, target: Tables, schema: TableSchema) -> Staged:
+    """The last commit of a table, which readers see.
+
+    Raises an error if readers do not see the last commit, or if it has another definition than the source.
+    """
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
-        target.types(schema)  # a table that the lake cannot have is never published
+        target.types(schema)  # raises the error of a type that the lake cannot hold: such a table is never published
         if (stopped := read_stopped(state_of(config), schema.table)) is not None:
             raise stopped.as_error()
         raise Retryable(f"{schema.table} is not published yet; run `lakeingest run` first")
@@ -203,19 +208,23 @@ def _verify_table(
     began = time.monotonic()
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
-    # before: a change that the copy cannot have yet ends this early; after: no change came during the comparison
-    _assert_quiet(source, position, schema, parents)
+    # The check before the comparison saves the time of a comparison that must fail. The check after the comparison
+    # proves that no change came during the comparison.
+    _assert_unchanged(source, position, schema, parents)
     rows = live_rows(target.read(schema.table, staged.version), schema)
     result = compare(Sides(source, spark, schema, rows))
-    _assert_quiet(source, position, schema, parents)
+    _assert_unchanged(source, position, schema, parents)
     seconds = time.monotonic() - began
     return TableVerification(schema.table, result.source, result.target, result.chunks, result.differences, seconds)
 
 
-def _assert_quiet(
+def _assert_unchanged(
     source: BinlogSource, position: Position, schema: TableSchema, parents: Sequence[TableSchema]
 ) -> None:
-    """Raise SourceMoved if the binlog after the position changes these tables, BinlogGone if it is another binlog."""
+    """Raise SourceMoved if the binlog after the position has changes of the table or its parents by foreign keys.
+
+    Raises BinlogGone if the source no longer has the binlog at this position.
+    """
     watched = {watched_schema.table: watched_schema for watched_schema in (schema, *parents)}
     source.assert_there(position)
     for table, batch in source.changes(Segment.after(position, source.written()), watched):

@@ -1,4 +1,4 @@
-"""Requests to services of AWS: a client with timeouts, and our errors for failed requests."""
+"""Requests to services of AWS: a client with timeouts, and the errors of lakeingest for failed requests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,8 @@ from lakeingest.errors import ConfigError, OperatorNeeded, Retryable
 
 EXTRA = "pip install 'lakeingest[aws]'"
 _CONNECT_SECONDS, _READ_SECONDS, _TRIES = 10, 60, 6
-# Codes of errors of all services: the caller lacks rights (_RIGHTS), or a name in pipeline.yml is wrong (_NAMES).
+# The codes with which AWS's services say that the caller has no right (_RIGHTS), or that they do not know a name from
+# pipeline.yml (_NAMES).
 _RIGHTS = {
     "AccessDenied",
     "AccessDeniedException",
@@ -27,9 +28,9 @@ _SERVER_ERRORS, _TOO_MANY = 500, 429
 
 
 def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
-    """The client of a service. It repeats requests that are throttled or not answered, up to `tries` times.
+    """The client of a service. It sends a request up to `tries` times, if the service throttles it or does not answer.
 
-    It finds credentials and endpoints as AWS's own tools do. Raises OperatorNeeded if boto3 is not installed.
+    The client finds credentials and endpoints where AWS's own tools do. Raises OperatorNeeded if boto3 is missing.
     """
     try:
         import boto3  # type: ignore[import-untyped]
@@ -39,21 +40,21 @@ def client(service: str, region: str | None, tries: int = _TRIES) -> Any:
 
     retries = {"mode": "standard", "total_max_attempts": tries}
     settings = Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS, retries=retries)
-    with named(service):
+    with translate_errors(service):
         return boto3.Session().client(service, region_name=region, config=settings)
 
 
 def require_client() -> None:
-    """Raise OperatorNeeded if AWS's client is not installed."""
+    """Raise OperatorNeeded if boto3, AWS's client, is not installed."""
     if find_spec("boto3") is None:
         raise OperatorNeeded(f"boto3 is not here: {EXTRA}")
 
 
 def credentials() -> dict[str, str]:
-    """The keys that AWS's own tools would use here, under obstore's names; empty if there are none."""
+    """The keys that AWS's own tools would use on this machine, under obstore's names; empty if there are no keys."""
     import boto3
 
-    with named("AWS credentials"):
+    with translate_errors("AWS credentials"):
         credentials = boto3.Session().get_credentials()
         keys = None if credentials is None else credentials.get_frozen_credentials()
     names = {"access_key_id": "access_key", "secret_access_key": "secret_key", "session_token": "token"}
@@ -61,13 +62,15 @@ def credentials() -> dict[str, str]:
 
 
 @contextmanager
-def named(doing: str, key: str | None = None) -> Iterator[None]:
-    """Turn errors of requests within the block into ours; the message begins with `doing`, the request's name.
+def translate_errors(doing: str, key: str | None = None) -> Iterator[None]:
+    """Turn errors of requests within the block into errors of lakeingest. Their messages begin with `doing`.
+
+    `key` is the key of pipeline.yml that has the name in the request, if there is one.
 
     Raises:
-        Retryable: the service does not answer, is throttling or fails.
-        OperatorNeeded: there are no credentials, or they lack rights.
-        ConfigError: the service knows no such name; the message has the `key` of pipeline.yml.
+        Retryable: the service does not answer, throttles or fails.
+        OperatorNeeded: there are no credentials, they have no right to do this, or the request failed otherwise.
+        ConfigError: the service does not know the name in `key`; the message has the key.
 
     """
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # type: ignore[import-untyped]

@@ -13,9 +13,10 @@ POSTGRESQL_JAR = "org.postgresql:postgresql:42.7.8"
 
 @dataclass(frozen=True, slots=True)
 class CatalogKind:
-    """A kind of catalog: its properties for PyIceberg and for Spark, and the jars that Spark needs for it.
+    """A kind of catalog.
 
-    The properties are made for a catalog and the warehouse that holds its tables.
+    `pyiceberg` and `spark` make the properties for PyIceberg and for Spark, given a catalog and the warehouse with its
+    tables. `jars` are the Maven coordinates of the jars that Spark needs for such a catalog.
     """
 
     pyiceberg: Callable[[Catalog, Place], dict[str, str]]
@@ -33,31 +34,32 @@ def embedded_file(warehouse: Place) -> Path:
     return warehouse.path / "catalog.db"
 
 
-def _jdbc(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+def _jdbc_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
     return {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "warehouse": warehouse.uri,
         **PostgreSql.parse(catalog.address).jdbc(),
-        **catalog.given,
+        **catalog.plain_properties,
     }
 
 
-def _sqlalchemy(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+def _sqlalchemy_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
     return {
         "type": "sql",
         "uri": PostgreSql.parse(catalog.address).sqlalchemy(),
         "warehouse": warehouse.uri,
-        **catalog.given,
+        **catalog.plain_properties,
     }
 
 
-def _hive(catalog: Catalog, warehouse: Place) -> dict[str, str]:
-    return {"type": "hive", "uri": catalog.address, "warehouse": warehouse.uri, **catalog.given}
+def _hive_properties(catalog: Catalog, warehouse: Place) -> dict[str, str]:
+    return {"type": "hive", "uri": catalog.address, "warehouse": warehouse.uri, **catalog.plain_properties}
 
 
-def _rest(catalog: Catalog, _: Place) -> dict[str, str]:
-    properties = catalog.given
-    # the protocol's default URI for tokens: PyIceberg's own default lacks a slash, and Java's client warns without one
+def _rest_properties(catalog: Catalog, _: Place) -> dict[str, str]:
+    properties = catalog.plain_properties
+    # Set the protocol's default URI for tokens: PyIceberg's default is wrong, because a slash is missing in it, and
+    # Iceberg's Java client warns if the property is not set.
     tokens = {"oauth2-server-uri": f"{catalog.address.rstrip('/')}/v1/oauth/tokens"}
     return {"type": "rest", "uri": catalog.address, **(tokens if "credential" in properties else {}), **properties}
 
@@ -72,15 +74,15 @@ _EMBEDDED = CatalogKind(
     jars=("org.xerial:sqlite-jdbc:3.50.3.0",),
 )
 _KINDS: Mapping[CatalogType, CatalogKind] = {
-    "sql": CatalogKind(_sqlalchemy, _jdbc, jars=(POSTGRESQL_JAR,)),
-    "rest": CatalogKind(_rest, _rest),
-    "hive": CatalogKind(_hive, _hive),
+    "sql": CatalogKind(_sqlalchemy_properties, _jdbc_properties, jars=(POSTGRESQL_JAR,)),
+    "rest": CatalogKind(_rest_properties, _rest_properties),
+    "hive": CatalogKind(_hive_properties, _hive_properties),
     "glue": CatalogKind(
-        pyiceberg=lambda catalog, warehouse: {"type": "glue", "warehouse": warehouse.uri, **catalog.given},
+        pyiceberg=lambda catalog, warehouse: {"type": "glue", "warehouse": warehouse.uri, **catalog.plain_properties},
         spark=lambda catalog, warehouse: {
             "catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog",
             "warehouse": warehouse.uri,
-            **catalog.given,
+            **catalog.plain_properties,
         },
     ),
 }

@@ -1,8 +1,8 @@
-"""`target.catalog` of pipeline.yml: the catalog that has the tables. `catalog_kinds` has the properties of each kind.
+"""`target.catalog` of pipeline.yml: the catalog of the copies.
 
-sql: SQLite under the warehouse, which is the default, or a PostgreSQL server that `uri` names. rest: a server of
-Iceberg's REST protocol. glue: Amazon's catalog. hive: a metastore of Hive; Hudi's tables may have one, too. path: no
-catalog, because Hudi's tables are found by their folders.
+The types are: `sql`, a SQLite file in the warehouse (the default), or a PostgreSQL server that `uri` names; `rest`, a
+server of Iceberg's REST protocol; `glue`, Amazon's catalog; `hive`, a Hive metastore, also for Hudi tables; `path`, no
+catalog, because readers find Hudi tables by their folders. `catalog_kinds` has the clients' properties for each type.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from lakeingest.config.endpoints import assert_endpoint, endpoints_of, is_open
+from lakeingest.config.endpoints import assert_endpoint, endpoints_of, is_plain_text
 from lakeingest.config.frozen import Frozen
 from lakeingest.config.postgresql import PostgreSql
 from lakeingest.config.secrets import is_reference
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CatalogType = Literal["sql", "rest", "glue", "hive", "path"]
 FirstPublishName = Literal["rename", "register", "own_name"]
-CATALOG = "lake"  # the default name of a catalog in Spark and PyIceberg, and so in users' queries
-# names of settings whose values Spark must not list: those of catalogs, stores and signed requests
+CATALOG = "lake"  # the default name of the catalog in Spark and PyIceberg; users write it in their queries
+# names of settings that hold secrets of catalogs, of stores and of signed requests: Spark must not show their values
 SECRETS = (
     r"secret|password|token|access[.-]?key|account[.-]key|shared-key|api-?key|(en|de)cryption-key|connection-string"
     r"|credential|authorization|\.header\."
@@ -35,11 +35,11 @@ def is_secret(name: str) -> bool:
 
 
 class Catalog(Frozen):
-    """The catalog, which finds tables by name; `type` None means the default of the format.
+    """The catalog, in which readers find tables by name.
 
-    `name` is the catalog's name in Spark. `properties` are handed to Spark and to PyIceberg as they are; with Hudi, to
-    the tool that registers its tables. `first_publish` is the way in which a new table becomes visible, for a REST
-    server that does not say which ways it offers.
+    `type` None means the default type of the format. `name` is the catalog's name in Spark. `properties` are passed to
+    Spark and PyIceberg as they are; with Hudi, to the tool that registers tables in the metastore. `first_publish` is
+    how a new table becomes visible; it is for REST servers that do not say which ways they support.
     """
 
     type: CatalogType | None = None
@@ -49,8 +49,8 @@ class Catalog(Frozen):
     first_publish: FirstPublishName | Literal["auto"] = "auto"
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> "Self":
-        if is_reference(self.address):  # its value is known to the job alone
+    def _assert_complete(self) -> "Self":
+        if is_reference(self.address):  # only the job will know the URI behind the reference
             return self
         scheme = self.address.partition("://")[0]
         if self.type == "rest" and scheme not in {"http", "https"}:
@@ -69,47 +69,51 @@ class Catalog(Frozen):
     def _assert_endpoints(self) -> None:
         """Raise ValueError if an endpoint has a password in it, or if a secret would be sent in plain text.
 
-        Secrets of stores are not sent to a catalog, and a request that is signed for AWS has no secret in it.
+        Two kinds of secrets are not sent to the catalog: those of stores, and those with which requests to AWS are
+        signed.
         """
-        endpoints = endpoints_of(self.given)
+        endpoints = endpoints_of(self.plain_properties)
         if self.type in {"rest", "hive"}:
             endpoints["uri"] = self.address
         for name, url in endpoints.items():
             assert_endpoint(name, url)
         keys_of_stores = ("s3.", "gcs.", "client.")
-        secrets = [name for name in self.given if is_secret(name) and not name.startswith(keys_of_stores)]
+        secrets = [name for name in self.plain_properties if is_secret(name) and not name.startswith(keys_of_stores)]
         for name, url in endpoints.items():
-            if self.type == "rest" and name in {"uri", "oauth2-server-uri"} and secrets and is_open(url):
+            if self.type == "rest" and name in {"uri", "oauth2-server-uri"} and secrets and is_plain_text(url):
                 raise ValueError(
                     f"{name} is http://, on another host: whoever is between would read {secrets[0]}; use https://"
                 )
 
     @property
-    def unproven(self) -> str | None:
-        """A warning if the catalog's server need not prove who it is; None if it must, or is on this machine."""
+    def proof_warning(self) -> str | None:
+        """A warning if the catalog's server need not prove who it is.
+
+        None if it must prove it, if it is on this machine, or if only the job will know the URI.
+        """
         if is_reference(self.address):
             return None
         if self.type in {"sql", None} and self.uri is not None:
-            return PostgreSql.parse(self.address).unproven
-        if self.type == "rest" and is_open(self.address):
+            return PostgreSql.parse(self.address).proof_warning
+        if self.type == "rest" and is_plain_text(self.address):
             return "target.catalog.uri is http://, so nothing proves the server: who is between changes what it says"
         return None
 
     @property
     def address(self) -> str:
-        """The URI, with its password; empty for the embedded catalog."""
+        """The URI, with its password; '' without a URI."""
         return "" if self.uri is None else self.uri.get_secret_value()
 
     @property
     def password(self) -> str:
-        """The password in the URI; '' without one. Only the URI of a database may have a password."""
+        """The password in the URI; '' if there is none. Only the URI of a database can have a password."""
         if self.type not in {"sql", None} or not self.address or is_reference(self.address):
             return ""
         return str(PostgreSql.parse(self.address).url.password or "")
 
     @property
     def without_secrets(self) -> str:
-        """The URI without user and password. Only the URI of a database may have them."""
+        """The URI without user and password. Only the URI of a database can have them."""
         if self.type not in {"sql", None} or not self.address or is_reference(self.address):
             return self.address
         return PostgreSql.parse(self.address).place
@@ -121,10 +125,10 @@ class Catalog(Frozen):
 
     @property
     def gives_places(self) -> bool:
-        """Whether the catalog itself chooses the place of a table, as S3 Tables does."""
-        return self.given.get("rest.signing-name") == "s3tables"
+        """Whether the catalog itself chooses the folder of each table, as Amazon S3 Tables does."""
+        return self.plain_properties.get("rest.signing-name") == "s3tables"
 
     @property
-    def given(self) -> dict[str, str]:
-        """The properties, with their secrets."""
+    def plain_properties(self) -> dict[str, str]:
+        """The properties with the values of secrets in plain text, for the clients of the catalog."""
         return {name: value.get_secret_value() for name, value in self.properties.items()}

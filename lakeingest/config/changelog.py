@@ -7,7 +7,7 @@ from lakeingest.config.frozen import Frozen
 
 
 class Changelog(Frozen):
-    """`keep`: how long changes are kept for readers after they are published. `table`: the lake has them, too."""
+    """`keep`: how long changes stay readable after they are published. `table`: also write the changes to the lake."""
 
     keep: Duration = timedelta(days=7)
     table: bool = False

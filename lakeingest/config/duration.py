@@ -10,7 +10,7 @@ _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _duration(value: Any) -> timedelta:
+def _parse_duration(value: Any) -> timedelta:
     match = _DURATION.fullmatch(str(value))
     if match is None:
         raise ValueError("a duration is a number and its unit: 30s, 15m, 12h, 5d or 2w")
@@ -20,7 +20,9 @@ def _duration(value: Any) -> timedelta:
         raise ValueError("this duration is too long") from error
 
 
-# A time such as 5d. A bare number has no unit, so it is refused.
+# A length of time such as 5d. A number without a unit is refused.
 Duration = Annotated[
-    timedelta, BeforeValidator(_duration), PlainSerializer(lambda duration: f"{duration // timedelta(seconds=1)}s")
+    timedelta,
+    BeforeValidator(_parse_duration),
+    PlainSerializer(lambda duration: f"{duration // timedelta(seconds=1)}s"),
 ]

@@ -1,4 +1,4 @@
-"""Endpoints: URLs of servers. They may hold no password, and no secret may be sent to them in plain text."""
+"""Endpoints: URLs of servers. An endpoint must not contain a password, and gets no secret in plain text."""
 
 import re
 from collections.abc import Mapping
@@ -7,25 +7,29 @@ from urllib.parse import urlsplit
 from lakeingest.config.secrets import is_reference
 from lakeingest.config.source import is_loopback
 
-_ENDS = ("uri", "endpoint", "service.host")  # names of properties whose values are endpoints
-_NEXT = re.compile(r",(?=\w+://)")  # the comma between two metastores in a list
+_ENDINGS = ("uri", "endpoint", "service.host")  # a property whose name ends so has an endpoint as its value
+_BETWEEN_URLS = re.compile(r",(?=\w+://)")  # the comma between two URLs in a list of metastores
 
 
 def endpoints_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that are endpoints, without those with a variable or a reference, which only the job knows.
+    """The properties whose values are endpoints.
 
-    The URL of a proxy does not count as an endpoint, because it may hold the password of the proxy's user.
+    Properties with a variable or a reference are left out, because only the job will know their values. URLs of proxies
+    are left out, because they are allowed to contain a password.
     """
     return {
         name: value
         for name, value in properties.items()
-        if name.endswith(_ENDS) and "proxy" not in name and value and "${" not in value and not is_reference(value)
+        if name.endswith(_ENDINGS) and "proxy" not in name and value and "${" not in value and not is_reference(value)
     }
 
 
 def assert_endpoint(name: str, url: str) -> None:
-    """Raise ValueError if `url` is not a server's URL, or has a user or password; the message quotes no part of it."""
-    if not all(map(_is_endpoint, _NEXT.split(url))):
+    """Raise ValueError if `url`, the value of `name`, is not the URL of a server, or has a user or a password in it.
+
+    The message has no part of the URL, because any part may be from a password.
+    """
+    if not all(map(_is_endpoint, _BETWEEN_URLS.split(url))):
         raise ValueError(f"{name} is the URL of a server, SCHEME://HOST:PORT/PATH, without user and password")
 
 
@@ -37,7 +41,7 @@ def _is_endpoint(url: str) -> bool:
         return False
 
 
-def is_open(url: str) -> bool:
+def is_plain_text(url: str) -> bool:
     """Whether requests to this URL are sent in plain text to another machine."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")

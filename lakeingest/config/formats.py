@@ -1,6 +1,6 @@
-"""The lake formats as values: the facts that other rooms know about a format.
+"""The lake formats as values: everything about a format that the code outside of `lake/` has to know.
 
-A format's package under `lake/` reads and writes its tables; all other facts about it are here.
+The format's package under `lake/` only reads and writes tables.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +22,16 @@ EXTENSIONS = "spark.sql.extensions"
 class Format:
     """A lake format.
 
-    `stores` are the URI schemes of the object stores that can hold its tables. `catalogs` are its types of catalog, the
-    default first; `cluster_catalogs` are those for a Spark on a cluster. `by_line` has the Maven coordinates of its jar
-    for each line of Spark, and `jars` the coordinates of all jars that a session needs. `extension` is the class of its
-    Spark extension, and `settings` are all settings of a session. `table_name` is the name that users query, or the
-    folder that they load. `keeps_by_age`: commits are kept for `target.history.keep` even if the user does not set it.
-    `sample_queries` count the rows of a table, by the tool's name: SQL for Spark, Python for every other tool.
+    `stores`: the URI schemes of the object stores that can hold tables of the format.
+    `catalogs`: the types of catalogs that the format can use, the default first.
+    `cluster_catalogs`: the same for a Spark on a cluster.
+    `by_line`: the Maven coordinates of the format's jar, by the line of Spark (such as 3.5).
+    `extension`: the class of the format's Spark extension.
+    `jars`: the Maven coordinates of all jars that a session needs.
+    `settings`: all settings that a session needs.
+    `keeps_by_age`: commits are kept for `target.history.keep` even if the user does not set this key.
+    `table_name`: the name of a table that users query, or the folder that they load.
+    `sample_queries`: queries that count the rows of a table, by the tool's name; SQL for Spark, Python for other tools.
     """
 
     stores: tuple[str, ...]
@@ -43,12 +47,12 @@ class Format:
 
     @property
     def by_folder(self) -> bool:
-        """Whether its tables are found by their folders, even if a catalog names them, too."""
+        """Whether readers find tables by their folders, even if a catalog names the tables, too."""
         return "path" in self.catalogs
 
     @property
     def jar(self) -> str:
-        """The Maven coordinates for the installed Spark. Raises OperatorNeeded if there are none."""
+        """The Maven coordinates of the format's jar for the installed Spark. Raises OperatorNeeded if there is none."""
         line = spark_line()
         if line not in self.by_line:
             raise OperatorNeeded(
@@ -63,13 +67,13 @@ def _iceberg_settings(target: Target) -> dict[str, str]:
     catalog = kind_of(target.catalog).spark(target.catalog, target.warehouse)
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
-        **{f"{prefix}.{key}": value for key, value in (_storage(target) | catalog).items()},
-        f"{prefix}.cache-enabled": "false",  # PyIceberg's commits must be seen at once
+        **{f"{prefix}.{key}": value for key, value in (_store_properties(target) | catalog).items()},
+        f"{prefix}.cache-enabled": "false",  # so that Spark sees commits of PyIceberg at once
         EXTENSIONS: _ICEBERG_EXTENSION,
     }
 
 
-def _storage(target: Target) -> dict[str, str]:
+def _store_properties(target: Target) -> dict[str, str]:
     scheme, storage = target.warehouse.scheme, target.storage
     return {} if scheme is None else storage.properties_with(store_of(scheme).spark(storage))
 
@@ -85,7 +89,7 @@ def _iceberg_name(target: Target, table: TableId) -> str:
 
 
 def _iceberg_queries(target: Target, table: TableId) -> Mapping[str, str]:
-    """Queries that count the rows, by the tool's name; each Python query first loads the catalog."""
+    """The queries that count the rows of an Iceberg table; each Python query first loads the catalog."""
     name = ".".join(target.identifier(table))
     if target.catalog.is_embedded:
         properties = (f"{key}='{value}'" for key, value in target.pyiceberg_properties().items())
@@ -113,7 +117,7 @@ def _hudi_settings(target: Target) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-        # dates and times unchanged, also those before 1582
+        # write and read dates and times unchanged, also those before 1582, without a change of the calendar
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -149,7 +153,7 @@ FORMATS: Mapping[FormatName, Format] = {
     ),
     "hudi": Format(
         stores=("s3", "s3a"),  # S3A_JARS has Hadoop's client for these alone
-        catalogs=("path", "hive"),  # hive: tables are in their folders, and a metastore names them, too
+        catalogs=("path", "hive"),  # hive: a metastore also names the tables, which are in folders as with `path`
         cluster_catalogs=("path", "hive"),
         by_line={
             "3.5": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
@@ -171,5 +175,8 @@ def table_name(target: Target, table: TableId) -> str:
 
 
 def spark_properties(target: Target) -> dict[str, str]:
-    """The Spark settings of the format. The extensions of two formats in one session damage each other's tables."""
+    """The Spark settings of the target's format, and of no other format.
+
+    The extensions of two formats in one session would damage each other's tables.
+    """
     return FORMATS[target.format].settings(target)

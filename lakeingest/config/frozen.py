@@ -1,4 +1,4 @@
-"""The base of all parts of pipeline.yml: their values never change, and they have no unknown keys."""
+"""The base class of the parts of pipeline.yml. Their values never change, and an unknown key is a mistake."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -1,6 +1,6 @@
-"""pipeline.yml as frozen values: the single source of truth for the source, the catalog and the state.
+"""pipeline.yml as frozen values. Only this file says where the source, the catalog and the state are.
 
-A key of the interface that this version does not have yet is refused, never ignored.
+A documented key that this version does not have yet is refused, never ignored.
 """
 
 import difflib
@@ -37,11 +37,11 @@ from lakeingest.config.yaml_mistake import yaml_mistake
 from lakeingest.config.yaml_text import read_yaml
 from lakeingest.errors import ConfigError, NotBuiltYet
 
-SUITES = Place("quality")  # the folder of users' suites, unless another folder is given
+SUITES = Place("quality")  # the folder of the users' suites, if pipeline.yml does not name one
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(:-(?P<default>[^}]*))?\}")
-_DOT = "\0"  # stands for a dot within a key, while keys are joined by dots
+_DOT = "\0"  # replaces a dot within a key while keys are joined by dots
 
-_NOT_BUILT = (
+_NOT_BUILT = (  # patterns of keys that this version does not have yet
     "tables.options.*.chunk_key",
     "tables.options.*.partition_by",
     "tables.options.*.columns",
@@ -67,7 +67,7 @@ class Config(Frozen):
 
     @property
     def evolves(self) -> bool:
-        """Whether a copy goes on after DDL of its table: it follows the DDL, or its rows are read again."""
+        """Whether a copy continues after DDL of its table, because it follows the DDL or its rows are read again."""
         return self.schema_changes.changes != "freeze"
 
     @property
@@ -81,8 +81,8 @@ class Config(Frozen):
         return self.schema_changes.dropped == "keep"
 
     @model_validator(mode="after")
-    def _only_what_is_built(self, info: ValidationInfo) -> Self:
-        """NotBuiltYet or ValueError for unusable values; the context of `info` says whether Spark runs on a cluster."""
+    def _assert_built(self, info: ValidationInfo) -> Self:
+        """Raise NotBuiltYet or ValueError for unusable values. `info.context` is True if Spark runs on a cluster."""
         lake = FORMATS[self.target.format]
         catalogs = lake.cluster_catalogs if info.context else lake.catalogs
         for key, value, built in (
@@ -99,23 +99,23 @@ class Config(Frozen):
                 f"target.catalog.uri: {self.target.format} tables in a catalog are not built yet, except of type hive;"
                 " leave it out"
             )
-        self._assert_reached()
+        self._assert_stores_built()
         if not info.context:
-            self._assert_reached_by_executors()
+            self._assert_executors_reach_places()
         if self.target.warehouse.scheme is not None and not lake.by_folder and self.target.catalog.is_embedded:
             raise ValueError(
                 f"target.warehouse: {self.target.warehouse}: the embedded catalog is a file of this machine; name"
                 " another target.catalog, of type rest, or of type sql with a uri"
             )
-        self._assert_placed()
+        self._assert_properties_and_locations()
         fields = set(re.findall(r"\{(\w*)\}", self.target.table))
         if fields != {"database", "table"} or self.target.table.count(".") != 1:
             raise NotBuiltYet("target.table: only namespace.name with {database} and {table} in it is built yet")
         return self
 
     @model_validator(mode="after")
-    def _stores_fit(self) -> Self:
-        """ValueError for a key of target.storage that a store does not have, or for a place that Spark cannot read."""
+    def _assert_stores_fit(self) -> Self:
+        """Raise ValueError for a key that the object store does not have, or for a state that Spark cannot read."""
         lake = FORMATS[self.target.format]
         for key, place in (("target.warehouse", self.target.warehouse), ("state", self.state)):
             if place.scheme is not None:
@@ -129,8 +129,8 @@ class Config(Frozen):
             )
         return self
 
-    def _assert_placed(self) -> None:
-        """NotBuiltYet for properties and locations that a format lacks; ValueError for another kind of store."""
+    def _assert_properties_and_locations(self) -> None:
+        """Raise NotBuiltYet for keys that the format does not have yet, ValueError for a location in a wrong store."""
         blocks: list[tuple[str, TableOptions | Target]] = [("target", self.target)]
         blocks += [(f"tables.options.{pattern}", options) for pattern, options in self.tables.options.items()]
         for where, block in blocks:
@@ -141,8 +141,8 @@ class Config(Frozen):
             if "://" in location and Place.of(location).scheme != self.target.warehouse.scheme:
                 raise ValueError(f"{where}.location: it must be in the same kind of store as target.warehouse")
 
-    def _assert_reached(self) -> None:
-        """Raise NotBuiltYet if a folder is in an object store that a run cannot use."""
+    def _assert_stores_built(self) -> None:
+        """Raise NotBuiltYet for each folder in a kind of object store that this version cannot use."""
         stores = FORMATS[self.target.format].stores
         refused = []
         for key, place, schemes in (
@@ -156,20 +156,20 @@ class Config(Frozen):
         if refused:
             raise NotBuiltYet("; ".join(refused))
 
-    def _assert_reached_by_executors(self) -> None:
-        """Raise ValueError if Spark's tasks run on other machines, and a place is on this machine."""
+    def _assert_executors_reach_places(self) -> None:
+        """Raise ValueError if Spark's tasks run on other machines, but state or warehouse is on this machine."""
         master, places = self.spark.master, self.on_this_machine
         if master is not None and not is_on_this_machine(master) and places:
-            raise ValueError(f"spark.conf: with {MASTER} {master} {only_here(places)}")
+            raise ValueError(f"spark.conf: with {MASTER} {master} {unreachable_message(places)}")
 
     @property
     def on_this_machine(self) -> tuple[str, ...]:
-        """The places that are folders of this machine, each with its key."""
+        """The state and the warehouse, as far as they are folders of this machine: texts of the form `key (folder)`."""
         places = {"state": self.state, "target.warehouse": self.target.warehouse}
         return tuple(f"{key} ({place})" for key, place in places.items() if place.scheme is None)
 
     def below(self, folder: Path) -> Self:
-        """The same configuration, with relative paths taken from `folder`."""
+        """The same configuration with absolute paths: relative paths are taken from `folder`."""
         target = self.target.model_copy(update={"warehouse": self.target.warehouse.below(folder)})
         spark = self.spark
         if isinstance(spark.jars, tuple):
@@ -186,8 +186,8 @@ class Config(Frozen):
         return self.model_copy(update=changed)
 
 
-def only_here(places: Sequence[str]) -> str:
-    """The message for places of this machine, which executors on other machines cannot reach."""
+def unreachable_message(places: Sequence[str]) -> str:
+    """The message for these folders of this machine, which executors on other machines cannot reach."""
     verb = "is" if len(places) == 1 else "are"
     return (
         f"tasks run on other machines, and {' and '.join(places)} {verb} on this one; use URIs such as"
@@ -203,10 +203,11 @@ def load_config(
     cluster: bool = False,
     offline: bool = False,
 ) -> Config:
-    """Read pipeline.yml. `overrides` are `dotted.key=value`; a ConfigError names the key, the variable or the file.
+    """Read pipeline.yml. Raises ConfigError, which names the key, the variable or the file with the mistake.
 
-    `cluster`: Spark runs on a cluster, so warehouse and state must be URIs. `offline`: the command does not ask the
-    source, so the variable of its password need not be set.
+    `overrides` have the form `dotted.key=value`. The default `environment` is that of this process. `cluster`: Spark
+    runs on a cluster, so warehouse and state must be URIs. `offline`: the command does not ask the source, so the
+    variable of the source's password need not be set.
     """
     doc = read_document(path, overrides)
     if offline and isinstance(doc.get("source"), dict):
@@ -215,7 +216,7 @@ def load_config(
 
 
 def read_document(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """The keys of a pipeline.yml as they are written, with overrides; ConfigError if the file has no keys."""
+    """The document in a pipeline.yml, with overrides. Raises ConfigError if the file is unreadable or has no keys."""
     try:
         doc = read_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -225,77 +226,78 @@ def read_document(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     if not isinstance(doc, dict):
         raise ConfigError(f"{path} holds no keys")
     for override in overrides:
-        _set(doc, override)
+        _apply_override(doc, override)
     return doc
 
 
 def parse_config(
     doc: Mapping[str, Any], folder: Path, environment: Mapping[str, str], *, cluster: bool = False
 ) -> Config:
-    """Validate a document. Relative paths are relative to `folder`.
+    """The configuration in a document. Relative paths are taken from `folder`.
 
-    The secrets that it refers to are fetched; for a `cluster` they are not, because the job fetches them.
+    Secrets to which the document refers are fetched. With `cluster` they are not, because the job will fetch them.
     """
-    filled = _fill(doc, environment)
-    return _validated(filled if cluster else with_secrets(filled), cluster=cluster).below(folder)
+    filled = _fill_variables(doc, environment)
+    return _validate_filled(filled if cluster else with_secrets(filled), cluster=cluster).below(folder)
 
 
 def validate(doc: Mapping[str, Any], folder: Path) -> Config | None:
-    """Validate a document without reading variables or secrets. Raises ConfigError for mistakes outside variables.
+    """The configuration in a document, validated without reading variables or secrets.
 
-    None if the document is right or wrong depending on an unread variable, for example where a key needs a number.
+    None if the document is right or wrong depending on the value of a variable, for example where a key needs a number.
+    Raises ConfigError for mistakes in values without variables.
     """
-    filled = _fill(doc, _Unread())
+    filled = _fill_variables(doc, _UnreadEnvironment())
     try:
-        return _validated(filled, unread=True).below(folder)
-    except _NotTold:
+        return _validate_filled(filled, unread=True).below(folder)
+    except _DependsOnVariable:
         return None
 
 
 def references(doc: Mapping[str, Any]) -> tuple[str, ...]:
-    """The values with a variable or a reference to a secret, each with its dotted key."""
-    texts = [(key.replace(_DOT, "."), text) for key, text in _texts(doc)]
+    """The values of a document that have a variable or refer to a secret, as texts of the form `dotted.key: value`."""
+    texts = [(key.replace(_DOT, "."), text) for key, text in _dotted_texts(doc)]
     return tuple(f"{key}: {text}" for key, text in texts if is_reference(text) or _VARIABLE.search(text))
 
 
-class _Unread(dict[str, str]):
-    """An environment that is not read: the value of a variable is its default, or else its reference, `${NAME}`."""
+class _UnreadEnvironment(dict[str, str]):
+    """Stands for an environment that must not be read: a variable has its default, or else the text `${NAME}`."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return f"${{{name}}}" if default is None else default
 
 
-class _NotTold(Exception):
-    """The document is right or wrong depending on an unread variable."""
+class _DependsOnVariable(Exception):
+    """The document is right or wrong depending on the value of a variable that was not read."""
 
 
-def _validated(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
-    """The configuration of a document whose variables are filled in; with `unread` they are filled in by `_Unread`.
+def _validate_filled(filled: Mapping[str, Any], *, cluster: bool = False, unread: bool = False) -> Config:
+    """The configuration of a document whose variables are filled in; with `unread`, by `_UnreadEnvironment`.
 
-    Raises ConfigError for mistakes, NotBuiltYet for keys that are not built yet if there is no mistake, and _NotTold if
-    all mistakes are values of unread variables.
+    Raises ConfigError for mistakes. Without mistakes, raises NotBuiltYet for what is not built yet. Raises
+    _DependsOnVariable if all refused values have unread variables in them.
     """
-    later = [key for key in _keys(filled) if any(fnmatch.fnmatchcase(key, pattern) for pattern in _NOT_BUILT)]
-    refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in later]
+    not_built = [key for key in _dotted_keys(filled) if any(fnmatch.fnmatchcase(key, name) for name in _NOT_BUILT)]
+    refused = [f"{key.replace(_DOT, '.')} is not built yet; leave it out" for key in not_built]
     config = None
     try:
-        config = Config.model_validate(_without(filled, later), context=cluster)
+        config = Config.model_validate(_without_keys(filled, not_built), context=cluster)
     except ValidationError as error:
-        # mistakes are reported first: a key that is not built yet must not hide a typo
-        details = [detail for detail in error.errors() if not (unread and _is_of_variable(detail))]
-        if mistakes := [_explain(detail) for detail in details if not _is_later(detail)]:
+        # mistakes come first: a key that is not built yet must not hide a typo
+        details = [detail for detail in error.errors() if not (unread and _has_variable(detail))]
+        if mistakes := [_mistake_text(detail) for detail in details if not _is_not_built(detail)]:
             raise ConfigError("; ".join([*mistakes, *refused])) from None
         if not details:
-            raise _NotTold from None
-        # all that is left are values that are not built yet
+            raise _DependsOnVariable from None
+        # the remaining details are values that are not built yet
         refused += [str(detail["ctx"]["error"]) for detail in details]
     if refused or config is None:
         raise NotBuiltYet("; ".join(refused))
     return config
 
 
-def _set(doc: dict[str, Any], override: str) -> None:
-    """Put an override, `dotted.key=value`, into the document. Raises ConfigError if it has another form."""
+def _apply_override(doc: dict[str, Any], override: str) -> None:
+    """Put an override of the form `dotted.key=value` into the document. Raises ConfigError for any other form."""
     key, equals, value = override.partition("=")
     if not equals:
         raise ConfigError("--set: wanted key=value")
@@ -310,68 +312,68 @@ def _set(doc: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {key}: the value is not YAML: {yaml_mistake(error)}") from None
 
 
-def _fill(value: Any, environment: Mapping[str, str]) -> Any:
-    """Replace ${VAR} and ${VAR:-default} in every string."""
+def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
+    """The value with each ${VAR} and ${VAR:-default} in it replaced. Raises ConfigError for a missing variable."""
     if isinstance(value, Mapping):
-        return {key: _fill(item, environment) for key, item in value.items()}
+        return {key: _fill_variables(item, environment) for key, item in value.items()}
     if isinstance(value, list):
-        return [_fill(item, environment) for item in value]
+        return [_fill_variables(item, environment) for item in value]
     if not isinstance(value, str):
         return value
 
-    def filled(variable: re.Match[str]) -> str:
+    def value_of(variable: re.Match[str]) -> str:
         text = environment.get(variable["name"], variable["default"])
         if text is None:
             raise ConfigError(f"the environment variable {variable['name']} is not set, and has no default")
         return text
 
-    return _VARIABLE.sub(filled, value)
+    return _VARIABLE.sub(value_of, value)
 
 
-def _texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """The texts of a document, each with its dotted key as in `_keys`. A text in a list has the key of the list."""
+def _dotted_texts(doc: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """The texts in a document, each after its key as in `_dotted_keys`. A text in a list has the key of the list."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
-            yield from _texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))
+            yield from _dotted_texts(value, f"{prefix}.{str(key).replace('.', _DOT)}".lstrip("."))
     elif isinstance(doc, list):
         for value in doc:
-            yield from _texts(value, prefix)
+            yield from _dotted_texts(value, prefix)
     elif isinstance(doc, str):
         yield prefix, doc
 
 
-def _keys(doc: Any, prefix: str = "") -> Iterable[str]:
-    """The keys of a document, joined by dots with the keys above them; a dot within a key is `_DOT`."""
+def _dotted_keys(doc: Any, prefix: str = "") -> Iterable[str]:
+    """All keys of a document, each as its path of keys joined by dots. A dot within a key is replaced by `_DOT`."""
     if isinstance(doc, Mapping):
         for key, value in doc.items():
             dotted = f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key)
             yield dotted
-            yield from _keys(value, dotted)
+            yield from _dotted_keys(value, dotted)
 
 
-def _without(doc: Any, keys: Collection[str], prefix: str = "") -> Any:
-    """The document without some keys, which have the form of `_keys`."""
+def _without_keys(doc: Any, keys: Collection[str], prefix: str = "") -> Any:
+    """The document without these keys, which are written as `_dotted_keys` writes them."""
     if not isinstance(doc, Mapping):
         return doc
     dotted = {key: f"{prefix}.{str(key).replace('.', _DOT)}" if prefix else str(key) for key in doc}
-    return {key: _without(value, keys, dotted[key]) for key, value in doc.items() if dotted[key] not in keys}
+    return {key: _without_keys(value, keys, dotted[key]) for key, value in doc.items() if dotted[key] not in keys}
 
 
-def _is_later(detail: Any) -> bool:
-    """Whether a value is refused only because it is not built yet."""
+def _is_not_built(detail: Any) -> bool:
+    """Whether a validator has refused a value because the value is not built yet."""
     return isinstance(detail.get("ctx", {}).get("error"), NotBuiltYet)
 
 
-def _is_of_variable(detail: Any) -> bool:
-    """Whether the refused value contains an unread variable."""
+def _has_variable(detail: Any) -> bool:
+    """Whether the refused value has an unread variable in it."""
     return detail["type"] not in {"missing", "extra_forbidden"} and _VARIABLE.search(str(detail["input"])) is not None
 
 
-def _explain(detail: Any) -> str:
-    """A mistake that pydantic has found, with its dotted key."""
+def _mistake_text(detail: Any) -> str:
+    """The text of a mistake that pydantic has found, with the dotted key."""
     where = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        names = _names_beside(detail["loc"])
+        names = _known_names(detail["loc"])
         near = difflib.get_close_matches(str(detail["loc"][-1]), names, 1)
         return f"unknown key {where}" + (f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}")
     if detail["type"] == "missing":
@@ -379,8 +381,8 @@ def _explain(detail: Any) -> str:
     return f"{where or 'pipeline.yml'}: {detail['msg']}"
 
 
-def _names_beside(loc: Sequence[Any]) -> list[str]:
-    """The known keys at the place of an unknown key."""
+def _known_names(loc: Sequence[Any]) -> list[str]:
+    """The keys that are known in the block of an unknown key. `loc` is the path of the unknown key."""
     model: type[BaseModel] = Config
     for part in loc[:-1]:
         fields = [field for name, field in model.model_fields.items() if part in {name, field.alias}]
@@ -389,7 +391,7 @@ def _names_beside(loc: Sequence[Any]) -> list[str]:
 
 
 def _models(annotation: Any) -> Iterable[type[BaseModel]]:
-    """The models that a type consists of."""
+    """The pydantic models in a type, such as `Tls` in `Tls | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

@@ -1,4 +1,4 @@
-"""The folder of a new copy, by a pattern: below the warehouse, or a whole URI."""
+"""The key `location`: a pattern for the folder of a new copy. It is a folder in the warehouse, or a whole URI."""
 
 import hashlib
 import re
@@ -10,11 +10,11 @@ from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 
 _FIELD = re.compile(r"\{(\w*)\}")
-_UNSAFE = re.compile(r"[^\w$-]", re.ASCII)  # PyIceberg, Spark or DuckDB change such a character in a URI
-_DIGITS = 8  # of the digest behind a name whose unsafe characters were replaced
+_UNSAFE = re.compile(r"[^\w$-]", re.ASCII)  # in a URI, some client (PyIceberg, Spark, DuckDB) changes this character
+_DIGITS = 8  # the digits of the digest at the end of a name in which characters were replaced
 
 
-def _pattern(location: str) -> str:
+def _checked_pattern(location: str) -> str:
     plain = _FIELD.sub("x", location)
     if set(_FIELD.findall(location)) - {"database", "table"} or re.search(r"[{}]", plain):
         raise ValueError(f"{location!r} has other fields than {{database}} and {{table}}")
@@ -23,21 +23,24 @@ def _pattern(location: str) -> str:
     return location.rstrip("/")
 
 
-Location = Annotated[str, AfterValidator(_pattern)]
+Location = Annotated[str, AfterValidator(_checked_pattern)]
 
 
 def is_of_one_table(location: str) -> bool:
-    """Whether this pattern gives each table its own folder."""
+    """Whether this pattern gives each table a folder of its own, because it has both fields."""
     return set(_FIELD.findall(location)) == {"database", "table"}
 
 
-def located(location: str, warehouse: Place, table: TableId) -> Place:
-    """The folder that the pattern `location` gives a table."""
-    place = Place.of(location.format(database=_safe(table.database), table=_safe(table.name)))
+def folder_of(location: str, warehouse: Place, table: TableId) -> Place:
+    """The folder that the pattern `location` gives to a table."""
+    place = Place.of(location.format(database=_uri_safe(table.database), table=_uri_safe(table.name)))
     return place if place.written.startswith("/") or place.scheme else Place(f"{warehouse}/{place}")
 
 
-def _safe(name: str) -> str:
-    """The name with `_` for characters that are not safe in a URI; a digest at its end keeps such names apart."""
+def _uri_safe(name: str) -> str:
+    """The name with `_` for each character that is not safe in a URI.
+
+    A changed name gets a digest at its end, so that two names that differ only in such characters stay different.
+    """
     safe = _UNSAFE.sub("_", name)
     return safe if safe == name else f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]}"

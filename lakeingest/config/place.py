@@ -1,4 +1,4 @@
-"""Places of files: folders of this machine, or of an object store."""
+"""Folders on this machine, or in an object store."""
 
 import re
 from dataclasses import dataclass
@@ -16,13 +16,16 @@ _REMOTE = re.compile(r"^([a-z][a-z0-9]+)://[^/]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder. `written` is its path, or its URI such as s3://bucket/folder if it is in an object store."""
+    """A folder; not to be confused with a place in the binlog. `written` is its path or URI.
+
+    A folder in an object store has a URI, such as s3://bucket/folder.
+    """
 
     written: str
 
     @classmethod
     def of(cls, place: "str | Path | Place") -> Self:
-        """The place for a path or a URI, as a user writes it."""
+        """The folder for a path or a URI that a user has written."""
         text = _LOCAL.sub("/", str(place))
         return cls(text.rstrip("/") if _REMOTE.match(text) else str(Path(text)))
 
@@ -34,26 +37,26 @@ class Place:
 
     @property
     def path(self) -> Path:
-        """The path of a folder of this machine; ValueError for a place in an object store."""
+        """The path of a folder on this machine. Raises ValueError for a folder in an object store."""
         if self.scheme is not None:
             raise ValueError(f"{self} is no folder of this machine")
         return Path(self.written)
 
     @property
     def uri(self) -> str:
-        """The place as a URI."""
+        """The folder as a URI."""
         return self.path.as_uri() if self.scheme is None else self.written
 
     @property
     def hadoop(self) -> str:
-        """The place in the form of Spark's readers and writers: a path, or a URI with the scheme of Hadoop's client."""
+        """The folder as Spark's readers and writers take it: a path, or a URI with the scheme of Hadoop's client."""
         return re.sub(r"^s3:", "s3a:", self.written)
 
     def __truediv__(self, name: str) -> Self:
         return type(self)(joined(self.written, name))
 
     def below(self, folder: Path) -> Self:
-        """The same place; a relative path is taken from the folder."""
+        """The same folder with an absolute path: a relative path is taken from `folder`."""
         return self if self.scheme is not None else type(self)(str((folder / self.path).resolve()))
 
     def __str__(self) -> str:
@@ -68,7 +71,7 @@ class Place:
 
     @classmethod
     def _validated(cls, value: Any, info: ValidationInfo) -> Self:
-        """The place for a value of pipeline.yml. On a cluster (`info.context` is True) only a URI is valid."""
+        """The folder for a value of pipeline.yml. If Spark runs on a cluster (`info.context`), only a URI is valid."""
         if not isinstance(value, str | Path | Place):
             raise ValueError("a path or a URI is wanted")  # noqa: TRY004 - pydantic reports only a ValueError
         place = cls.of(value)

@@ -1,7 +1,8 @@
 """The address of a PostgreSQL catalog, in the forms of its two clients: SQLAlchemy for PyIceberg, and JDBC for Spark.
 
-SQLAlchemy parses it, because it connects. A server on another machine has to prove who it is: unless the address says
-otherwise, both clients get `sslmode=verify-full`, with the file `sslrootcert` or the system's authorities.
+SQLAlchemy parses the address, so that its parts are those to which SQLAlchemy will connect. A server on another machine
+has to prove who it is: if the address has no `sslmode`, both clients get `sslmode=verify-full`. They verify the server
+by the authorities in the file `sslrootcert`, or without one by the authorities of the system.
 """
 
 import ssl
@@ -22,15 +23,15 @@ _JAVA_ROOTS = {"sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}  # the 
 
 @dataclass(frozen=True, slots=True)
 class PostgreSql:
-    """A parsed address."""
+    """The parsed address of a PostgreSQL catalog."""
 
     url: "URL"
 
     @classmethod
     def parse(cls, address: str) -> "PostgreSql":
-        """Parse `postgresql://user:password@host:port/database?…`.
+        """Parse `postgresql://user:password@host:port/database?…`. Raises ValueError for an address of another form.
 
-        Raises ValueError, whose message has no part of the address, if it has another form.
+        The message has no part of the address, because any part may be from the password.
         """
         from sqlalchemy.engine import make_url
         from sqlalchemy.exc import ArgumentError
@@ -63,15 +64,18 @@ class PostgreSql:
 
     @property
     def mode(self) -> str | None:
-        """The `sslmode` of the address. If it has none: None for a server on this machine, otherwise verify-full."""
+        """The `sslmode` for both clients: that of the address, or else a default.
+
+        The default is None for a server on this machine without `sslrootcert`, otherwise `verify-full`.
+        """
         mode = self.url.query.get(_MODE)
         if mode is not None:
             return str(mode)
         return None if is_loopback(self.url.host or "") and _ROOTS not in self.url.query else "verify-full"
 
     @property
-    def unproven(self) -> str | None:
-        """A warning if the server need not prove who it is; None if it must, or is on this machine."""
+    def proof_warning(self) -> str | None:
+        """A warning if the server need not prove who it is; None if it must prove it, or if it is on this machine."""
         if self.mode in _PROVING or is_loopback(self.url.host or ""):
             return None
         return (

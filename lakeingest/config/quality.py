@@ -1,4 +1,4 @@
-"""`quality` of pipeline.yml: the users' suites, and the consequence of rows that fail them."""
+"""`quality` of pipeline.yml: the users' suites of expectations, and what happens if rows fail them."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,11 +8,11 @@ from lakeingest.config.place import Place
 
 
 class Quality(Frozen):
-    """The users' suites. `suites` is their folder, None if there is no such folder.
+    """The users' suites of expectations. `suites` is the folder of the suites; None if there is none.
 
-    `on_failure` is the consequence of rows that fail. `sql`: whether suites may hold SQL, which can call any function
-    of the JVM and read any file of the machine. `samples`: whether the pages of gates show values of rows that fail, or
-    only their keys.
+    `on_failure` says what happens if rows fail. `sql` says whether SQL in suites is allowed: SQL can call any function
+    of the JVM and read any file of the machine. `samples` says whether the pages of gates show values of rows that
+    fail; without them, they show only the keys of such rows.
     """
 
     suites: Place | None = None
@@ -22,5 +22,5 @@ class Quality(Frozen):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the users' suites."""
+        """The path of the folder of the suites; None if there is none."""
         return None if self.suites is None else self.suites.path

@@ -6,9 +6,11 @@ from lakeingest.config.frozen import Frozen
 
 
 class SchemaChanges(Frozen):
-    """Whether copies follow the DDL of their tables: evolve | approve (each is approved first) | freeze (they stop).
+    """`changes` says what a copy does at DDL of its table, `dropped` what happens to a column that the source drops.
 
-    `dropped`: columns that the source drops stay in the copy, NULL in all rows (keep), or are dropped there (drop).
+    `changes`: the copy follows the DDL (`evolve`), follows it once a person has approved it (`approve`), or stops
+    (`freeze`). `dropped`: the column stays in the copy, with NULL in all rows (`keep`), or is dropped there, too
+    (`drop`).
     """
 
     changes: Literal["evolve", "approve", "freeze"] = "evolve"

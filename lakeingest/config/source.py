@@ -16,12 +16,12 @@ VERIFYING = {"verify_ca", "verify_identity"}  # modes of TLS
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is the loopback of this machine, which no other machine reaches."""
+    """Whether a host name or address is the loopback of this machine, which other machines cannot reach."""
     return host in _LOOPBACK
 
 
-def _pem(file: Path) -> str:
-    """The text of a file with certificates or keys; OSError for any other file."""
+def _read_pem(file: Path) -> str:
+    """The text of a file with certificates or keys. Raises OSError for any other file."""
     text = file.read_text("ascii", errors="ignore")  # a comment may have other characters
     if "-----BEGIN" not in text:
         raise OSError("it has no certificate or key")
@@ -29,11 +29,11 @@ def _pem(file: Path) -> str:
 
 
 class Tls(Frozen):
-    """The protection of the connection to the source, and the proof that its server is the right one.
+    """How connections to the source are encrypted, and how the server proves that it is the right one.
 
-    `mode` None means: with `pin` required, on loopback without `ca` preferred, otherwise verify_identity. `pin` are
-    hashes of public keys, and the server must have one of these keys. `server_public_key` encrypts a password that is
-    sent without TLS.
+    If `mode` is None, it is `required` with a `pin`, `preferred` on loopback without a `ca`, and otherwise
+    `verify_identity`. `pin` has hashes of public keys: the server must have one of these keys. `server_public_key`
+    encrypts a password that is sent without TLS.
     """
 
     mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = None
@@ -48,7 +48,7 @@ class Tls(Frozen):
         return (pins,) if isinstance(pins, str) else pins
 
     @model_validator(mode="after")
-    def _proves_in_one_way(self) -> Self:
+    def _assert_one_proof(self) -> Self:
         for pin in self.pin:
             if not _PIN.fullmatch(pin):
                 raise ValueError(f"pin is {PIN} and the Base64 of a SHA-256, as errors print it")
@@ -58,22 +58,23 @@ class Tls(Frozen):
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that are set, by the name of the key."""
+        """The paths of the files that keys of source.tls name, by the name of the key."""
         paths = {"ca": self.ca, "server_public_key": self.server_public_key}
         return {name: path for name, path in paths.items() if path is not None}
 
     def below(self, folder: Path) -> Self:
-        """The same, with relative paths taken from `folder`."""
+        """The same settings with absolute paths: relative paths are taken from `folder`."""
         return self.model_copy(update={name: folder / path for name, path in self.files.items()})
 
     def text(self, name: str) -> str | None:
-        """The text of a key's file; None if the key is not set. Raises OSError if the file cannot be read.
+        """The text of the file that the key `name` names; None if the key is not set.
 
-        The text is kept, and pickled with this value: a task on another machine uses the text that the driver has read.
+        Raises OSError if the file cannot be read. The text is stored in this value, and pickled with it. So a task on
+        another machine, where the file does not exist, has the text that the driver has read.
         """
         if name in self.files:
             try:
-                self._read[name] = _pem(self.files[name])
+                self._read[name] = _read_pem(self.files[name])
             except OSError:
                 if name not in self._read:
                     raise
@@ -81,7 +82,7 @@ class Tls(Frozen):
 
 
 class Ssh(Frozen):
-    """The SSH server that leads to the source. `key` and `known_hosts` are files, or the text of such files."""
+    """The SSH server through which the source is reached. `key` and `known_hosts` are files, or contents of files."""
 
     host: str
     port: int = Field(default=22, ge=1, le=65535)
@@ -91,11 +92,11 @@ class Ssh(Frozen):
 
     @staticmethod
     def is_file(text: str) -> bool:
-        """Whether this is the name of a file; otherwise it is the content of a file of keys."""
+        """True if the text is the name of a file; False if it is the content of a file of keys."""
         return not re.search(r"-----BEGIN | (ssh|ecdsa)-", text)
 
     def below(self, folder: Path) -> Self:
-        """The same, with relative paths taken from `folder`."""
+        """The same settings with absolute paths: relative paths are taken from `folder`."""
         key, known_hosts = (
             str(folder / text) if self.is_file(text) else text
             for text in (self.key.get_secret_value(), self.known_hosts)
@@ -133,7 +134,7 @@ class Source(Frozen):
 
     @property
     def tls_mode(self) -> str:
-        """The mode in force."""
+        """The mode of TLS that is used: `tls.mode`, or the default for these settings."""
         if self.tls.mode is not None:
             return self.tls.mode
         if self.tls.pin:
@@ -142,30 +143,33 @@ class Source(Frozen):
 
     @property
     def is_local(self) -> bool:
-        """Whether the server's address is the loopback: of this machine, or with `ssh` of the SSH server."""
+        """Whether the server's address is the loopback of this machine (with `ssh`, of the SSH server)."""
         return is_loopback(self.host)
 
     @property
     def is_proven(self) -> bool:
-        """Whether a connection is made only to a server that proves who it is."""
+        """Whether a server must prove who it is before a connection to it is used."""
         return bool(self.tls.pin) or self.tls_mode in VERIFYING
 
     @property
     def token_region(self) -> str | None:
-        """The AWS region whose IAM tokens are used as passwords, '' for the environment's; None without tokens."""
+        """The AWS region whose IAM tokens are used as passwords; None if no tokens are used.
+
+        '' stands for the region that the environment names.
+        """
         password = self.password.get_secret_value()
         return password.removeprefix(IAM_TOKENS) if password.startswith(IAM_TOKENS) else None
 
     @property
     def server_id_range(self) -> range:
-        """The replication server ids that readers may take."""
+        """The replication server ids that binlog readers can use."""
         if self.server_ids == "auto":
             return range(2**30, 2**31)
         low, _, high = self.server_ids.partition("-")
         return range(int(low), int(high or low) + 1)
 
     @model_validator(mode="after")
-    def _tokens_are_encrypted(self) -> Self:
+    def _assert_tokens_encrypted(self) -> Self:
         if self.token_region is None:
             return self
         if not re.fullmatch(r"([a-z]{2}(-[a-z]+)+-[0-9]+)?", self.token_region):
@@ -178,7 +182,7 @@ class Source(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _key_is_used(self) -> Self:
+    def _assert_public_key_used(self) -> Self:
         if self.tls.server_public_key is not None and self.tls_mode not in {"disabled", "preferred"}:
             raise ValueError(
                 f"tls.server_public_key is for connections without TLS, and tls.mode is {self.tls_mode}: leave it out,"
@@ -187,7 +191,7 @@ class Source(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _server_ids_are_a_range(self) -> Self:
+    def _assert_server_ids(self) -> Self:
         if self.server_ids != "auto" and not re.fullmatch(r"[1-9]\d*(-[1-9]\d*)?", self.server_ids):
             raise ValueError("server_ids is `auto` or a range such as 5400-5499")
         if not self.server_id_range:

@@ -1,4 +1,4 @@
-"""Spark: `spark` of pipeline.yml, and whether its tasks run on this machine."""
+"""`spark` of pipeline.yml: the jars and settings of Spark."""
 
 import re
 from fnmatch import fnmatchcase
@@ -9,7 +9,8 @@ from pydantic import Field
 from lakeingest.config.frozen import Frozen
 
 MASTER = "spark.master"
-# settings that name a program, a class, a jar or options of the JVM: their author's code runs as the user of the run
+# Settings that name a program, a class, a jar or options of the JVM. Whoever writes such a setting lets code run with
+# the rights of the user who starts the run.
 _CODE = (
     "spark.jars*",
     "spark.files*",
@@ -38,7 +39,10 @@ _CODE = (
 
 
 class Spark(Frozen):
-    """Spark: its jars, and settings that override those of lakeingest."""
+    """Spark's jars, and settings of Spark that override the settings of lakeingest.
+
+    `jars` is `auto` (fetch them), `provided` (the cluster has them), or the jars themselves.
+    """
 
     jars: Literal["auto", "provided"] | tuple[str, ...] = "auto"
     conf: dict[str, str] = Field(default={})
@@ -56,11 +60,11 @@ class Spark(Frozen):
 
     @property
     def loads_code(self) -> tuple[str, ...]:
-        """The settings that start programs or load code, by their keys in pipeline.yml."""
+        """The keys of pipeline.yml whose values start programs or load code."""
         jars = ("spark.jars",) if isinstance(self.jars, tuple) else ()
         return *jars, *(f"spark.conf.{key}" for key in self.conf if any(fnmatchcase(key, name) for name in _CODE))
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Whether all tasks of a master run on this machine, in processes of the same user."""
+    """Whether a Spark with this master runs all tasks on this machine, as the user of the driver."""
     return master.startswith("local")

@@ -1,4 +1,4 @@
-"""The line of the installed Spark, such as 3.5: a lake format has a jar for each line."""
+"""The line of the installed Spark, such as 3.5 for version 3.5.8. A lake format has a jar for each line of Spark."""
 
 import re
 from functools import cache
@@ -10,7 +10,7 @@ OURS = "3.5"  # the line that pip installs with lakeingest
 
 @cache
 def spark_line() -> str:
-    """The line of the installed PySpark, which is not imported for this; `OURS` if it is missing or has no version."""
+    """The line of the installed PySpark; `OURS` if PySpark is missing or has no version. PySpark is not imported."""
     spec = find_spec("pyspark")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         file = Path(folder) / "version.py"

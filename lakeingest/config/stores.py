@@ -1,21 +1,23 @@
-"""The object stores, by the scheme of their URIs: how each client takes the settings in `target.storage`.
+"""The kinds of object stores, by the scheme of their URIs: how each client gets the settings in `target.storage`.
 
-Clients find credentials themselves: in the environment, in a profile, by the role of the machine, or from a REST
-catalog that lends them.
+Clients find credentials themselves: in the environment, in a profile, from the role of the machine, or from a REST
+catalog that gives out temporary credentials.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lakeingest.config.storage import Options, Storage, given
+from lakeingest.config.storage import Options, Storage, without_none
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A kind of object store: the jar that Iceberg needs for it in Spark, and the properties of each client.
+    """A kind of object store.
 
-    `pyiceberg` and `spark` are for Iceberg's FileIO. `obstore` is for files of the state, and takes their bucket, too.
-    `only` are the keys of `target.storage` that the store has, besides `properties`.
+    `jar` is the jar that Iceberg needs in Spark for this store. `only` are the keys of target.storage, besides
+    `properties`, that have a meaning for this store. The functions make the settings of a client from target.storage:
+    `pyiceberg` and `spark` for Iceberg's FileIO; `obstore` for the client that reads and writes the state folder, given
+    also the bucket of this folder.
     """
 
     jar: str
@@ -26,13 +28,13 @@ class Store:
 
 
 def store_of(scheme: str | None) -> Store:
-    """The kind of store of a scheme."""
+    """The kind of store whose URIs have this scheme. Raises KeyError for any other scheme."""
     return STORES[scheme or ""]
 
 
 def _s3_pyiceberg(storage: Storage) -> Options:
     virtual = None if storage.path_style or storage.endpoint is None else "true"
-    return given(
+    return without_none(
         {
             "s3.endpoint": storage.endpoint,
             "s3.region": storage.region,
@@ -43,7 +45,7 @@ def _s3_pyiceberg(storage: Storage) -> Options:
 
 
 def _s3_spark(storage: Storage) -> Options:
-    return given(
+    return without_none(
         {
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
             "s3.endpoint": storage.endpoint,
@@ -62,11 +64,13 @@ def _s3_obstore(storage: Storage, bucket: str) -> Options:
         "secret_access_key": "s3.secret-access-key",
         "session_token": "s3.session-token",
     }
-    return given(own) | storage.known(credentials)
+    return without_none(own) | storage.renamed_properties(credentials)
 
 
 def _gcs_obstore(storage: Storage, _: str) -> Options:
-    return given({"base_url": storage.endpoint}) | storage.known({"bearer_token": "gcs.oauth2.token"})
+    return without_none({"base_url": storage.endpoint}) | storage.renamed_properties(
+        {"bearer_token": "gcs.oauth2.token"}
+    )
 
 
 _S3 = Store(
@@ -79,8 +83,8 @@ _S3 = Store(
 _GCS = Store(
     jar="org.apache.iceberg:iceberg-gcp-bundle:1.12.0",
     only=("endpoint",),
-    pyiceberg=lambda storage: given({"gcs.service.host": storage.endpoint}),
-    spark=lambda storage: given(
+    pyiceberg=lambda storage: without_none({"gcs.service.host": storage.endpoint}),
+    spark=lambda storage: without_none(
         {"io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO", "gcs.service.host": storage.endpoint}
     ),
     obstore=_gcs_obstore,

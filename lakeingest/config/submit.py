@@ -12,7 +12,7 @@ _GS = r"^gs://[a-z0-9][a-z0-9._-]+[a-z0-9](/[\w.=-]+)*/?$"
 
 
 class EmrServerless(Frozen):
-    """An application of EMR Serverless, on release 7.1 or later, and the settings of its jobs."""
+    """An application of EMR Serverless (release 7.1 or later), and settings of the jobs in it."""
 
     key: ClassVar = "emr-serverless"
 
@@ -27,7 +27,7 @@ class EmrServerless(Frozen):
 
 
 class Emr(Frozen):
-    """A cluster of EMR, on release 7.1 or later, that runs jobs as steps."""
+    """A cluster of EMR (release 7.1 or later). Its jobs are steps."""
 
     key: ClassVar = "emr"
 
@@ -38,7 +38,7 @@ class Emr(Frozen):
 
 
 class Dataproc(Frozen):
-    """A cluster of Dataproc, on image 2.2 or 2.3."""
+    """A cluster of Dataproc (image 2.2 or 2.3)."""
 
     key: ClassVar = "dataproc"
 
@@ -55,7 +55,7 @@ class DataprocServerless(Frozen):
 
     project: str
     region: str
-    runtime: str  # its Spark, Scala and Python have to be those of the job's archives
+    runtime: str  # a version whose Spark, Scala and Python are those for which the job's archives are built
     bucket: str = Field(pattern=_GS)
     service_account: str | None = None
     subnetwork: str | None = None
@@ -66,7 +66,7 @@ ServiceConfig: TypeAlias = EmrServerless | Emr | Dataproc | DataprocServerless
 
 
 class Submit(Frozen):
-    """The services of a pipeline.yml."""
+    """`submit` of pipeline.yml: the services to which the pipeline can be submitted."""
 
     emr_serverless: EmrServerless | None = Field(default=None, alias="emr-serverless")
     emr: Emr | None = None

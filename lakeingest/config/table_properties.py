@@ -1,6 +1,6 @@
-"""The properties of copies that users may set, and the reasons why others are refused.
+"""The table properties of copies: which ones users are allowed to set, and why others are refused.
 
-A property is refused if a promise of lakeingest would break, or if it would have no effect. Source: Iceberg's
+A property is refused if it would break a promise of lakeingest, or if it would have no effect. Source: Iceberg's
 documentation, "Configuration".
 """
 
@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-# Properties that choose the places of files, or the classes that Python and Java load to choose them
+# Properties that choose the folders of files, or name classes (of Python or Java) that choose them
 PLACES = r"write\.(data|metadata|folder-storage|object-storage)\.path|write\.(py-)?location-provider\.impl"
-OURS = {  # a regular expression of names: why users may not set them
+REFUSED = {  # by a regular expression for names of properties: why users cannot set these properties
     r"format-version": "copies have version 2 of Iceberg's format, which lakeingest writes",
     r"lakeingest\..*": "these names are lakeingest's own",
     r"uuid|snapshot-count|current-.*|default-(partition-spec|sort-order)": "Iceberg reserves this name",
@@ -31,7 +31,7 @@ OURS = {  # a regular expression of names: why users may not set them
     PLACES: "all files of a copy are in its own folder; target.location says where that is",
     r"encryption\..*": "encrypted tables are not built yet",
 }
-VALUES = {
+USABLE_VALUES = {  # by a regular expression for names of properties: one for the values that all writers understand
     r"write\.parquet\.compression-codec": r"zstd|gzip|snappy|lz4|brotli|uncompressed",
     r"write\.parquet\.compression-level": r"[1-9]",
     r"write\.parquet\.dict-size-bytes": r"[1-9]\d{0,8}",
@@ -44,13 +44,13 @@ VALUES = {
 
 
 def is_usable(name: str, value: str) -> bool:
-    """Whether our writers understand this value of a property; they take any value of an unknown property."""
-    values = next((values for names, values in VALUES.items() if re.fullmatch(names, name)), None)
+    """Whether the writers of lakeingest understand this value. Any value is usable of a property not listed here."""
+    values = next((values for names, values in USABLE_VALUES.items() if re.fullmatch(names, name)), None)
     return values is None or re.fullmatch(values, value) is not None
 
 
-def _text(properties: Any) -> Any:
-    """Values as Iceberg stores them: numbers and booleans of YAML become texts."""
+def _values_as_texts(properties: Any) -> Any:
+    """The properties with values as Iceberg stores them: numbers and booleans of YAML become texts."""
     if not isinstance(properties, Mapping):
         return properties
     return {
@@ -59,9 +59,9 @@ def _text(properties: Any) -> Any:
     }
 
 
-def _allowed(properties: dict[str, str]) -> dict[str, str]:
+def _assert_allowed(properties: dict[str, str]) -> dict[str, str]:
     for name, value in properties.items():
-        reason = next((reason for names, reason in OURS.items() if re.fullmatch(names, name)), None)
+        reason = next((reason for names, reason in REFUSED.items() if re.fullmatch(names, name)), None)
         if reason is not None:
             raise ValueError(f"{name} cannot be set: {reason}")
         if not is_usable(name, value):
@@ -69,4 +69,4 @@ def _allowed(properties: dict[str, str]) -> dict[str, str]:
     return properties
 
 
-Properties = Annotated[dict[str, str], BeforeValidator(_text), AfterValidator(_allowed)]
+Properties = Annotated[dict[str, str], BeforeValidator(_values_as_texts), AfterValidator(_assert_allowed)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-def _pattern(text: str) -> str:
+def _checked_pattern(text: str) -> str:
     if text.startswith("re:"):
         try:
             re.compile(text[3:])
@@ -28,11 +28,14 @@ def _pattern(text: str) -> str:
 _QUOTED = r'`(?:[^`]|``)+`|"(?:[^"]|"")+"'
 _AS_IN_SQL = re.compile(rf'({_QUOTED}|[^`".]+)\.({_QUOTED}|[^`"]+)', re.DOTALL)
 
-Pattern = Annotated[str, AfterValidator(_pattern)]
+Pattern = Annotated[str, AfterValidator(_checked_pattern)]
 
 
 class Types(BaseModel):
-    """How values of some types are copied: see `core.schema.Choices`. `zero_dates: null` is a null of YAML."""
+    """How values of some types are copied; `core.schema.Choices` describes the options.
+
+    `zero_dates: null` is a null of YAML, so it is None here.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,22 +48,22 @@ class Types(BaseModel):
 
 
 class TableOptions(BaseModel):
-    """The options of a table."""
+    """The options of a table, or of all tables that a pattern matches."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     chunk_rows: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
-    key: tuple[str, ...] = ()  # columns that are unique, where no index says so
+    key: tuple[str, ...] = ()  # columns that are unique together, for a table without a unique index
     types: Types = Types()
-    cascades: Literal["read", "missing", "refuse"] = "read"  # changes by foreign keys that the source does not log
+    cascades: Literal["read", "missing", "refuse"] = "read"  # for changes by foreign keys that are not in the binlog
     deletes: Literal["hard", "soft"] = "hard"  # soft: deleted rows stay in the copy, and are marked
-    metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # columns beside the source's
-    properties: Properties = {}  # of the copy, beside those of target.properties
-    location: Location | None = None  # of a new copy, instead of target.location
+    metadata: tuple[Literal["op", "position", "committed_at"], ...] = ()  # metadata columns that are added to the copy
+    properties: Properties = {}  # table properties of the copy, besides those in target.properties
+    location: Location | None = None  # the folder of a new copy; overrides target.location
 
     @property
     def choices(self) -> Choices:
-        """The options that decide how rows are mapped."""
+        """The options that decide which columns the copy has, and how values are copied."""
         types = self.types
         return Choices(
             self.key,
@@ -86,7 +89,7 @@ class Tables(BaseModel):
     options: dict[Pattern, TableOptions] = {}
 
     @model_validator(mode="after")
-    def _has_a_folder_per_table(self) -> "Self":
+    def _assert_folder_per_table(self) -> "Self":
         for pattern, options in self.options.items():
             is_shared = pattern.startswith("re:") or any(letter in pattern for letter in "*?[")
             if options.location is not None and is_shared and not is_of_one_table(options.location):
@@ -94,7 +97,7 @@ class Tables(BaseModel):
         return self
 
     def select(self, tables: Iterable[TableId]) -> list[TableId]:
-        """The tables of the source that are included and not excluded, sorted."""
+        """The tables among `tables` that tables.include matches and tables.exclude does not, sorted."""
         return sorted(
             table
             for table in tables
@@ -103,30 +106,31 @@ class Tables(BaseModel):
         )
 
     def choose(self, included: Sequence[TableId], names: Sequence[str]) -> list[TableId]:
-        """The included tables with these names, `database.table`, which may be quoted as in SQL; without names, all.
+        """The included tables with these names (see `table_named`), sorted; without names, all included tables.
 
-        Raises UsageError for a name that no included table has; OperatorNeeded if no table is included.
+        Raises UsageError for a name that no included table has. Raises OperatorNeeded if no table is included.
         """
         if not included:
             raise OperatorNeeded(f"no table of the source matches tables.include {list(self.include)}")
-        return sorted({named(included, name) for name in names}) or list(included)
+        return sorted({table_named(included, name) for name in names}) or list(included)
 
     def of(self, table: TableId) -> TableOptions:
-        """The options of a table. If several patterns match, a later one wins, option by option."""
+        """The options of a table. If several patterns set the same option, the last of these patterns counts."""
         merged: dict[str, Any] = {}
         for pattern, options in self.options.items():
             if _matches(pattern, table):
                 set_here = options.model_dump(exclude_unset=True)
-                for key in {"types", "properties"} & set_here.keys():  # these are merged key by key
+                for key in {"types", "properties"} & set_here.keys():  # each key in these two is an option of its own
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
         return TableOptions(**merged)
 
 
-def named(included: Iterable[TableId], name: str) -> TableId:
-    """The table with this name, `database.table`. Each part may be quoted as in SQL, by backquotes or double quotes.
+def table_named(included: Iterable[TableId], name: str) -> TableId:
+    """The included table with this name, which is written `database.table`.
 
-    If quotes are a part of a table's own name, this table is meant. Raises UsageError if there is no such table.
+    Each of the two parts can be quoted as in SQL, by backquotes or double quotes. But if a table has exactly this name,
+    with the quotes, this table is meant. Raises UsageError if no included table has the name.
     """
     tables = {str(table): table for table in included}
     if name in tables:

@@ -1,4 +1,4 @@
-"""Where tables go: `target` of pipeline.yml."""
+"""`target` of pipeline.yml: the lake format, the catalog and the folders of the copies."""
 
 import re
 from datetime import timedelta
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 FormatName = Literal["iceberg", "hudi"]
 MergeName = Literal["row_delta", "statement"]
-_OF_HUDI = frozenset({".hoodie"})  # the folder of a table's own files
+_HUDI_FOLDERS = frozenset({".hoodie"})  # Hudi stores a table's metadata in a folder of this name
 _UNSAFE = re.compile(r"[^\w$.~-]+")
 
 
 class History(Frozen):
     """How long a published commit can still be read after a later commit has replaced it.
 
-    Commits are retained for `keep`. The last `least` published commits are always retained. At most `most` are, because
-    Iceberg writes the whole list with every commit, so a longer list makes every commit slower. The files of a commit
-    are kept for `readers` after it is no longer retained, so that queries that have begun on it can end.
+    A published commit is retained for `keep`. The last `least` published commits are retained for longer if necessary.
+    Never more than `most` commits are retained: Iceberg writes the list of all commits with every commit, so a long
+    list makes every commit slow. When a commit is no longer retained, its files are kept for another `readers`, so that
+    queries that have begun on this commit can end.
     """
 
     keep: Duration = timedelta(days=5)
@@ -42,14 +43,14 @@ class History(Frozen):
     readers: Duration = timedelta(hours=6)
 
     @model_validator(mode="after")
-    def _in_order(self) -> "Self":
+    def _assert_order(self) -> "Self":
         if self.least > self.most:
             raise ValueError(f"least ({self.least}) is more than most ({self.most})")
         return self
 
 
 class Target(Frozen):
-    """Where tables go, and how long older commits can be read."""
+    """Where and how copies are stored, and for how long their older commits can be read."""
 
     format: FormatName = "iceberg"
     catalog: Catalog = Catalog()
@@ -63,14 +64,14 @@ class Target(Frozen):
 
     @field_validator("location")
     @classmethod
-    def _has_a_folder_per_table(cls, location: str | None) -> str | None:
+    def _assert_folder_per_table(cls, location: str | None) -> str | None:
         if location is not None and not is_of_one_table(location):
             raise ValueError("it needs {database} and {table}, because each table has a folder of its own")
         return location
 
     @property
     def way_of_merging(self) -> MergeName:
-        """How changes are merged, `auto` resolved."""
+        """How changes are merged: the key `merge`, or what `auto` stands for."""
         return "row_delta" if self.merge == "auto" else self.merge
 
     @property
@@ -80,19 +81,19 @@ class Target(Frozen):
 
     @property
     def catalog_place(self) -> str:
-        """The catalog's name in messages: its file, or its URI without a password."""
+        """A text for messages that says where the catalog is: its file, its URI without a password, or its type."""
         if self.catalog.is_embedded:
             return str(self.catalog_file)
         return self.catalog.without_secrets or f"the catalog of type {self.catalog.type}"
 
     def identifier(self, table: TableId) -> tuple[str, str]:
-        """The namespace and the name of a table's target."""
+        """The namespace and the name of the copy of a table."""
         namespace, _, name = self.table.partition(".")  # a database's name may have a dot, too
         fields = {"database": table.database, "table": table.name}
         return namespace.format(**fields), name.format(**fields)
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
-        """The table whose target has this identifier; None if no table of a source can have it."""
+        """The source's table whose copy has this namespace and name; None if no copy can have them."""
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
             group = re.escape("{" + field + "}")
@@ -101,15 +102,16 @@ class Target(Frozen):
         return None if match is None else TableId(match["database"], match["table"])
 
     def folder(self, table: TableId) -> Place:
-        """The folder of a table. Characters that a file name or a URI may not have are percent-encoded.
+        """The folder of a copy, in the warehouse.
 
-        The dots of `.`, `..` and Hudi's own folder name are percent-encoded, too.
+        Percent-encoded are the characters that are not allowed in a file name or a URI, and the dots of names that have
+        another meaning: `.`, `..` and `.hoodie`.
         """
-        namespace, name = (segment(part, _UNSAFE, _OF_HUDI) for part in self.identifier(table))
+        namespace, name = (segment(part, _UNSAFE, _HUDI_FOLDERS) for part in self.identifier(table))
         return self.warehouse / namespace / name
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """The properties of PyIceberg's catalog."""
+        """The properties with which PyIceberg opens the catalog."""
         scheme, storage = self.warehouse.scheme, self.storage
         store_properties = {} if scheme is None else storage.properties_with(store_of(scheme).pyiceberg(storage))
         return store_properties | kind_of(self.catalog).pyiceberg(self.catalog, self.warehouse)

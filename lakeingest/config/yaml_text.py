@@ -1,38 +1,42 @@
-"""Reads YAML of authors who may be hostile, within limits of memory and time."""
+"""Reads YAML whose author may be hostile: limits keep a document from using too much memory or time."""
 
 from typing import Any
 
 import yaml
 
-_SIGNS, _NODES, _LEVELS = 8 << 20, 1_000_000, 40  # a suite may list the values that a column takes
+# The limits of a document. They are large, because a suite of expectations may list all values of a column.
+_MAX_CHARACTERS, _MAX_NODES, _MAX_LEVELS = 8 << 20, 1_000_000, 40
 
 
 def read_yaml(text: str) -> Any:
-    """The document in a text. Raises YAMLError if it is not YAML, or larger than the limits.
+    """The document in a text. Raises YAMLError if the text is not YAML, or exceeds a limit.
 
-    The limits count the values that aliases (`*a`) stand for: a few of them may stand for more values than there is
-    memory for, or for a value within itself.
+    Each alias (`*a`) counts as all values that it stands for. Otherwise a short text with a few aliases could stand for
+    more values than fit into memory, or for a value that contains itself.
     """
-    if len(text) > _SIGNS:
-        raise yaml.MarkedYAMLError(problem=f"more than {_SIGNS:,} signs", problem_mark=_start(text))
+    if len(text) > _MAX_CHARACTERS:
+        raise yaml.MarkedYAMLError(problem=f"more than {_MAX_CHARACTERS:,} signs", problem_mark=_start(text))
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
-        return None if node is None else _built(loader, node)
+        return None if node is None else _construct(loader, node)
     except RecursionError as error:
-        raise _too_much(loader.get_mark()) from error
+        raise _limit_error(loader.get_mark()) from error
     finally:
         loader.dispose()
 
 
-def _built(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    """The document of a node, once its nodes are counted; the count follows aliases."""
+def _construct(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    """Count the nodes of a document, and of all its aliases; then build the document.
+
+    Raises YAMLError if there are too many nodes or levels.
+    """
     waiting, count = [(node, 1)], 0
     while waiting:
         part, level = waiting.pop()
         count += 1
-        if level > _LEVELS or count > _NODES:
-            raise _too_much(part.start_mark)
+        if level > _MAX_LEVELS or count > _MAX_NODES:
+            raise _limit_error(part.start_mark)
         inner = part.value
         if isinstance(part, yaml.MappingNode):
             inner = [key_or_value for pair in part.value for key_or_value in pair]
@@ -41,8 +45,8 @@ def _built(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
     return loader.construct_document(node)
 
 
-def _too_much(mark: yaml.Mark) -> yaml.YAMLError:
-    return yaml.MarkedYAMLError(problem=f"more than {_LEVELS} levels or {_NODES:,} values", problem_mark=mark)
+def _limit_error(mark: yaml.Mark) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=f"more than {_MAX_LEVELS} levels or {_MAX_NODES:,} values", problem_mark=mark)
 
 
 def _start(text: str) -> yaml.Mark:

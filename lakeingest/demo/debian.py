@@ -1,7 +1,8 @@
-"""A real server from Debian's packages, unpacked into a cache folder; it needs no root and does not touch the system.
+"""A real server from Debian's packages, unpacked into a cache folder. This needs no root and does not touch the system.
 
-The server's suite may differ from the machine's, and so may its C library. So its libraries are unpacked, too, and
-their loader runs it. apt checks signatures as usual; its state is private.
+The packages may be of another Debian suite than this machine's, with another C library. So the libraries of the server
+are unpacked, too, and the server is started by the loader of these libraries. apt checks signatures as usual, but has a
+folder of its own for its state.
 """
 
 import fcntl
@@ -29,7 +30,7 @@ _LISTED = re.compile(r"^'[^']+' (?P<name>[^_\s]+)_(?P<version>[^_\s]+)_\S+ (?P<s
 # A line of `apt-get update --print-uris` for a suite, but not for its updates: 'archive/dists/suite/InRelease'
 _ARCHIVE = re.compile(r"^'(?P<archive>\S+)/dists/[^/'-]+/(?:In)?Release'", re.MULTILINE)
 
-# The machine's own apt settings (proxies) stay in force; its sources, state and hooks do not.
+# This configuration is added to the machine's apt settings, such as proxies. It replaces sources, state and hooks.
 _APT_CONF = """
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -51,8 +52,11 @@ APT::Update::Error-Mode "any";
 """
 
 
-def require(flavor: Flavor, command: list[str]) -> None:
-    """Raise OperatorNeeded unless the command runs a server of this flavor: MariaDB's program may be named `mysqld`."""
+def assert_runs(flavor: Flavor, command: list[str]) -> None:
+    """Raise OperatorNeeded if the command does not run a server of this flavor and of a supported version.
+
+    The program's name says too little, because MariaDB's program is sometimes named `mysqld`.
+    """
     try:
         answer = subprocess.run(
             [*command, "--version"],
@@ -77,8 +81,8 @@ def require(flavor: Flavor, command: list[str]) -> None:
         raise OperatorNeeded(f"is of version {version[0].removeprefix('Ver ')}, not {flavor.wanted}")
 
 
-def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
-    """The command of the server in the cache. If the cache is empty, one process fills it while others wait.
+def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
+    """The command that runs the server in the cache. If the cache has none, one process fills it while others wait.
 
     The cache is in the user's cache folder, or under `folder` if the user's cache folder is not writable.
     """
@@ -86,17 +90,17 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
     places = [cache / f"{kind}-{platform.machine()}" for cache in caches(folder)]
     # Step 1: look for a server in all caches, without a lock.
     for place in places:
-        if is_private(place) and _runs(flavor, place):
-            return _command(flavor, place)
-    # Step 2: fill the first cache that can be written. Another process may have filled it while this one waited.
+        if is_private(place) and _is_usable(flavor, place):
+            return _command_in(flavor, place)
+    # Step 2: fill the first cache that can be written, if no other process has filled it while this process waited.
     reasons = []
     for place in places:
         try:
             assert_private(place.parent)
             with locked(place.parent / "mysql.lock"):
-                if not _runs(flavor, place):
+                if not _is_usable(flavor, place):
                     _install(flavor, place, say)
-            return _command(flavor, place)
+            return _command_in(flavor, place)
         except OperatorNeeded as error:
             if is_private(place.parent):
                 raise
@@ -107,7 +111,7 @@ def unpacked(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[s
 
 
 def caches(folder: Path) -> list[Path]:
-    """The folders that may hold the cache, the best first. A HOME that we cannot enter is left out."""
+    """The folders that can hold the cache, the preferred one first. A home folder without access is left out."""
     fallback = folder / "cache"
     if chosen := os.environ.get("LAKEINGEST_CACHE"):
         return [Path(chosen).absolute(), fallback]
@@ -121,7 +125,7 @@ def caches(folder: Path) -> list[Path]:
 
 
 def assert_private(cache: Path) -> None:
-    """Make the folder of a cache. Raises OperatorNeeded if other users can change the programs in it."""
+    """Make the folder of a cache. Raises OperatorNeeded if other users could change the programs in this folder."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_private(cache):
         raise OperatorNeeded(f"others than this user can write to {cache}, which is for programs; set LAKEINGEST_CACHE")
@@ -129,54 +133,54 @@ def assert_private(cache: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock among processes; the kernel releases it when its holder dies."""
+    """Hold a lock that only one process can hold at a time. The kernel releases the lock if the process ends."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _command(flavor: Flavor, root: Path) -> list[str]:
-    """The command of the server that is unpacked in `root`; OperatorNeeded if there is none."""
+def _command_in(flavor: Flavor, root: Path) -> list[str]:
+    """The command that runs the server unpacked in `root`. Raises OperatorNeeded if none is unpacked there."""
     usr = root / "usr"
     program = str(usr / "sbin" / flavor.program)
     loaders = sorted(loader for top in (root, usr) for loader in top.glob("lib/*/ld-linux*.so.*"))
     if not loaders:
         raise OperatorNeeded("is not unpacked")
-    folder = loaders[0].parent  # of the loader and the C library; its name is that of the architecture
+    folder = loaders[0].parent  # has the loader and the C library; it is named after the architecture
     libraries = [folder, usr / "lib" / folder.name, usr / "lib" / "mysql" / "private"]
     loader = [str(loaders[0]), "--argv0", program, "--library-path", ":".join(map(str, libraries))]
     return [*loader, program, "--no-defaults", f"--basedir={usr}"]
 
 
-def _runs(flavor: Flavor, place: Path) -> bool:
+def _is_usable(flavor: Flavor, place: Path) -> bool:
     try:
-        require(flavor, _command(flavor, place))
+        assert_runs(flavor, _command_in(flavor, place))
     except (OperatorNeeded, OSError):  # OSError: a folder that we may not enter
         return False
     return True
 
 
 def _install(flavor: Flavor, place: Path, say: Callable[[str], None]) -> None:
-    """Fetch and unpack the server; `place` is complete afterwards or not touched. The caller holds the lock."""
+    """Download and unpack the server into `place`. If this fails, `place` is not changed. The caller holds the lock."""
     for partial in place.parent.glob(f"{_PARTIAL}*"):
-        shutil.rmtree(partial, ignore_errors=True)  # from a process that was killed
+        shutil.rmtree(partial, ignore_errors=True)  # a process that was killed has left this folder
     with tempfile.TemporaryDirectory(prefix=_PARTIAL, dir=place.parent) as name:
         work = Path(name)
         root = work / "root"
-        for package in _fetch(flavor, work, say):
+        for package in _download_packages(flavor, work, say):
             _run(["dpkg-deb", "--extract", str(package), str(root)], work)
-        shutil.rmtree(root / "usr" / "bin", ignore_errors=True)  # unused tools, a third of the size
+        shutil.rmtree(root / "usr" / "bin", ignore_errors=True)  # unused tools, which take a third of the space
         try:
-            require(flavor, _command(flavor, root))
+            assert_runs(flavor, _command_in(flavor, root))
         except OperatorNeeded as reason:
             raise OperatorNeeded(f"the unpacked server {reason}") from reason
         if place.exists():
-            shutil.rmtree(place)  # it holds a server that does not run: with one that runs, nothing is installed
+            shutil.rmtree(place)  # the server in it does not run; otherwise nothing would be installed
         root.rename(place)
 
 
-def _fetch(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]:
-    """Download the server's package and its libraries from the first archive that has them."""
+def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]:
+    """Download the packages of the server and its libraries from the first archive that has them."""
     keyring = next(iter(sorted(KEYRINGS.glob("debian-archive-keyring.*"))), None)
     if keyring is None:
         raise OperatorNeeded("Debian's keyring (package debian-archive-keyring) is missing")
@@ -185,46 +189,49 @@ def _fetch(flavor: Flavor, work: Path, say: Callable[[str], None]) -> list[Path]
         raise OperatorNeeded("apt is set up with no archive")
     say(f"asking Debian's archive for {flavor.name}")
     reasons = []
-    # The machine's apt names the archives that are near. An archive other than Debian's fails at the signature.
+    # The archives are those of the machine's apt, because they are near. If one is not Debian's, its signature fails.
     for archive in sorted(archives, key=lambda uri: not uri.rstrip("/").endswith("debian")):
         try:
             apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {flavor.suite} main\n")
             _run([*apt, "update"], work)
-            return _download(flavor, apt, work, say)
+            return _download_from(flavor, apt, work, say)
         except OperatorNeeded as reason:
             reasons.append(str(reason))
     raise OperatorNeeded(reasons[0])
 
 
 def _private_apt(work: Path, source: str) -> list[str]:
-    """The apt-get command, with an empty folder for its state and with one source of packages."""
+    """The apt-get command, with an empty state of its own and with `source` as its only source of packages."""
     for part in ("state", "lists", "cache"):
         shutil.rmtree(work / part, ignore_errors=True)
     for part in ("state", "lists/partial", "cache/archives/partial", "none"):
         (work / part).mkdir(parents=True, exist_ok=True)
     (work / "status").touch()
     (work / "sources.list").write_text(source)
-    # root's apt would fetch as a user who cannot enter our folders
+    # run by root, apt would download as the user `_apt`, who cannot enter these folders
     sandbox = 'APT::Sandbox::User "root";\n' if os.geteuid() == 0 else ""
     (work / "apt.conf").write_text(_APT_CONF.format(work=work) + sandbox)
     return ["apt-get", "-q", f"-c={work / 'apt.conf'}"]
 
 
-def _download(flavor: Flavor, apt: list[str], work: Path, say: Callable[[str], None]) -> list[Path]:
-    """The files of the server's package and of its dependencies, without Perl, which only scripts need."""
+def _download_from(flavor: Flavor, apt: list[str], work: Path, say: Callable[[str], None]) -> list[Path]:
+    """Download the server's package and its dependencies, except Perl, which only scripts need. Returns the files."""
     listing = _run([*apt, "install", "--yes", "--print-uris", flavor.package], work)
-    listed = [package for package in _LISTED.finditer(listing) if "perl" not in package["name"]]
-    megabytes = sum(int(package["size"]) for package in listed) / 1e6
+    packages_listed = [package for package in _LISTED.finditer(listing) if "perl" not in package["name"]]
+    megabytes = sum(int(package["size"]) for package in packages_listed) / 1e6
     say(f"fetching {flavor.name} from Debian's packages ({megabytes:.0f} MB, once)")
     packages = work / "packages"
     packages.mkdir(exist_ok=True)
-    versions = (f"{package['name']}={unquote(package['version'])}" for package in listed)
+    versions = (f"{package['name']}={unquote(package['version'])}" for package in packages_listed)
     _run([*apt, "download", *versions], packages)
     return sorted(packages.glob("*.deb"))
 
 
 def _run(command: list[str], folder: Path) -> str:
-    """The output of a program. Raises OperatorNeeded if it is missing, or with its first error line if it fails."""
+    """Run a program, and return its output. Raises OperatorNeeded if the program is missing or fails.
+
+    The message has the first error that the program has printed.
+    """
     program = shutil.which(command[0])
     if program is None:
         raise OperatorNeeded(f"{command[0]} is missing")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-# Settings that lakeingest needs of a source, as durable as in production, with sizes for a laptop.
+# The settings that lakeingest needs of a source. They are as durable as in production, but with sizes for a laptop.
 _SETTINGS = {
     "server_id": "1",
     "log_bin": "binlog",
@@ -24,11 +24,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A server program: its supported versions, its package, its container image, and its settings.
+    """A kind of server: its program, versions, Debian package, container image and settings.
 
-    `before` is the first version that is too new, if any. `package` is a package of a Debian `suite`. `image` is the
-    official container image. It takes the administrator's password from the environment variable `password_variable`,
-    not from an argument, because every user of the machine can read arguments.
+    `oldest` is the oldest supported version, and `before` the first version that is too new, or None. `package` is the
+    name of a package in the Debian suite `suite`. `image` is the official container image: it takes the administrator's
+    password from the environment variable `password_variable`, because other users can read a program's arguments.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Flavor:
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether it is MariaDB, whose set-up differs."""
+        """Whether the server is MariaDB. A data folder of MariaDB is set up in another way."""
         return self.program == "mariadbd"
 
     @property
     def wanted(self) -> str:
-        """The versions that a user may install."""
+        """The supported versions, as a text."""
         versions = f"{'MariaDB' if self.is_mariadb else 'MySQL'} {_version(self.oldest)} or newer"
         return versions if self.before is None else f"{versions}, before {_version(self.before)}"
 
@@ -72,7 +72,7 @@ MYSQL = Flavor(
         "enforce_gtid_consistency": "ON",
         "mysqlx": "OFF",
         "secure_file_priv": "NULL",
-        "innodb_use_native_aio": "OFF",  # with it, about 20 servers reach the limit of the machine (fs.aio-max-nr)
+        "innodb_use_native_aio": "OFF",  # if ON, about 20 servers reach the machine's limit fs.aio-max-nr
     },
 )
 

@@ -1,4 +1,4 @@
-"""The system tables of a new MariaDB. They are created by statements from its package; MySQL creates its own itself."""
+"""The system tables of a new MariaDB server. Statements from its package create them; MySQL needs no statements."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ from lakeingest.errors import OperatorNeeded
 _SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
 
 
-def share(command: Sequence[str]) -> Path:
-    """The folder of shared files of the server that this command runs. OperatorNeeded if it is not there."""
+def share_folder(command: Sequence[str]) -> Path:
+    """The folder with the shared files of the server that this command runs. Raises OperatorNeeded if there is none."""
     usr = next(Path(part).parents[1] for part in command if part.endswith("mariadbd"))
     for folder in (usr / "share" / "mariadb", usr / "share" / "mysql", usr / "share"):
         if any(folder.glob("*_system_tables.sql")):
@@ -17,9 +17,9 @@ def share(command: Sequence[str]) -> Path:
     raise OperatorNeeded("its system tables' statements are missing")
 
 
-def system_tables(folder: Path) -> str:
+def system_tables_sql(folder: Path) -> str:
     """The statements that create the system tables, for a server in bootstrap mode (`--bootstrap`)."""
     prefix = next(folder.glob("*_system_tables.sql")).name.removesuffix(_SCRIPTS[0])
     scripts = [(folder / f"{prefix}{name}").read_text(errors="replace") for name in _SCRIPTS]
-    # root gets a password, unlike in the package
+    # NULL: root logs in by a password, not by a Unix socket, as it does with the package's own set-up
     return "\n".join(["USE mysql;", "SET @auth_root_socket = NULL;", *scripts, "FLUSH PRIVILEGES;", ""])

@@ -1,4 +1,4 @@
-"""The demo: the main job on a local server under concurrent writes, and its proof."""
+"""The demo: copies a shop from a local server while writers change it, then proves source = target."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from lakeingest import console as look
+from lakeingest import console as output
 from lakeingest.commands.run import run
 from lakeingest.commands.verify import TableVerification, verify
 from lakeingest.config import Config, parse_config
@@ -29,15 +29,18 @@ from lakeingest.errors import OperatorNeeded, VerificationFailed
 from lakeingest.pipeline.events import Event, Merged, Observer, Planned, Published, WaveCommitted
 
 DemoPlace = Literal["local", "s3"]
-CHANGES = 20_000  # few enough for the reference decoder
+CHANGES = 20_000  # so few that even the reference decoder is fast enough
 MARKER = ".lakeingest-demo"
-CHUNKS = 100  # about so many in all, so that a small shop takes several waves, too
+CHUNKS = 100  # about so many chunks in all, so that even a small shop takes several waves
 LEAST_CHUNK_ROWS = 200
 
 
 @dataclass(slots=True)
 class Tally:
-    """The numbers that the demo counts during a run. `began` and `copied_at` are seconds of the monotonic clock."""
+    """Numbers about the run, counted from its events. `began` and `copied_at` are seconds of the monotonic clock.
+
+    `tables_left` are the tables whose copies are not complete yet.
+    """
 
     began: float = 0.0
     copied_at: float = 0.0
@@ -49,7 +52,7 @@ class Tally:
     tables_left: set[str] = field(default_factory=lambda: set(TABLES))
 
     def count(self, event: Event) -> None:
-        """Count an event. The copy begins with the first plan; its tables are complete with their last waves."""
+        """Count an event. The copy begins with the first Planned; a table is complete with its last WaveCommitted."""
         match event:
             case Planned() if not self.began:
                 self.began = time.monotonic()
@@ -67,38 +70,43 @@ class Tally:
 
 
 def play(folder: Path, target: FormatName, rows: int, seed: int, out: Console, place: DemoPlace = "local") -> None:
-    """Run the demo in `folder`, where all files stay. Raises VerificationFailed unless source = target.
+    """Run the demo in `folder`; its files stay there. Raises VerificationFailed if source ≠ target.
 
-    `target` is the format of the lake. With the place "s3", tables and state are in a local S3.
+    `target` is the format of the lake. With `place` "s3", tables and state are in a local S3, otherwise in `folder`.
     """
-    _clear(folder)
+    _empty_folder(folder)
 
     def say(text: str) -> None:
         out.print(Text(text))
 
     with ExitStack() as stack:
         server = stack.enter_context(local_server(folder / "server", say=say))
-        say(f"MySQL {server.version}, {server.how}, on {server.host}:{server.port}")
-        lake = _in_folder(target) if place == "local" else _on_s3(stack, folder, target, say)
+        say(f"MySQL {server.version}, {server.origin}, on {server.host}:{server.port}")
+        lake = _keys_for_folder(target) if place == "local" else _start_s3(stack, folder, target, say)
         with _connect(server) as connection:
             size = build(connection, rows, seed)
         say(f"a shop of {size.total:,} rows in {len(TABLES)} tables; {WRITERS} writers change it while it is copied")
-        config = _config(folder, lake, server, rows)
+        config = _write_config(folder, lake, server, rows)
         tally = Tally()
-        with Workload(server, size, CHANGES, seed) as workload, look.observer(out) as draw:
-            run(config, observe=_observer(tally, workload, size, draw))
+        with Workload(server, size, CHANGES, seed) as workload, output.observer(out) as draw:
+            run(config, observe=_demo_observer(tally, workload, size, draw))
         results = verify(config)
-        _report(out, config, tally, workload, results)
+        _print_report(out, config, tally, workload, results)
     if not all(result.equal for result in results):
         raise VerificationFailed("source ≠ target")
 
 
-def _observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer) -> Observer:
-    """Counts and draws events. Lets the writers keep pace with the copy, and end before the run reads its last stop."""
+def _demo_observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer) -> Observer:
+    """An observer that counts and draws events, and that controls the writers.
+
+    The writers make their changes at the pace of the copy. When all tables are copied, the observer waits until the
+    writers have made all changes, so that the run applies them all before it ends.
+    """
 
     def observe(event: Event) -> None:
         tally.count(event)
         draw(event)
+        # a little more than the share of rows that is copied; some changes are left for `finish`
         workload.allow(min(0.95, 0.1 + tally.rows / size.total))
         if isinstance(event, WaveCommitted) and not tally.tables_left:
             workload.finish()
@@ -106,10 +114,10 @@ def _observer(tally: Tally, workload: Workload, size: Sizes, draw: Observer) -> 
     return observe
 
 
-def _report(
+def _print_report(
     out: Console, config: Config, tally: Tally, workload: Workload, results: tuple[TableVerification, ...]
 ) -> None:
-    """Print the numbers of the run, the proof, and the commands that query the tables."""
+    """Print the numbers of the run, the result of the verification, and commands that query the tables."""
     seconds = max(tally.copied_at - tally.began, 0.001)
     out.print()
     rate = tally.rows / seconds
@@ -119,7 +127,7 @@ def _report(
         f"written     {workload.made:,} row changes meanwhile, {workload.rolled_back:,} transactions rolled back",
         f"binlog      {tally.applied:,} change rows applied, {tally.dropped:,} dropped by the filter: chunks had them",
         f"published   {tally.publishes} times",
-        *look.verification_lines(results),
+        *output.verification_lines(results),
         "",
     ]
     if config.target.warehouse.scheme is None:
@@ -131,16 +139,16 @@ def _report(
         out.print(Text(text), soft_wrap=True)
 
 
-def _in_folder(target: FormatName) -> dict[str, Any]:
+def _keys_for_folder(target: FormatName) -> dict[str, Any]:
     """The keys `target` and `state` of pipeline.yml, for tables and state in the demo's folder."""
     return {"target": {"format": target, "warehouse": "./warehouse"}, "state": "./state"}
 
 
-def _on_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[[str], None]) -> dict[str, Any]:
+def _start_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[[str], None]) -> dict[str, Any]:
     """Start a local S3, and for Iceberg a REST catalog on it. Returns the keys `target` and `state` of pipeline.yml."""
     store = stack.enter_context(local_s3(folder / "s3", say))
     say(f"S3 (versitygw) on {store.endpoint}")
-    os.environ.update(store.environment)  # the run finds the S3 keys in the environment, as in production
+    os.environ.update(store.environment)  # the keys of S3 are in the environment, as in production
     lake = {"format": target, "warehouse": f"s3://{store.bucket}/warehouse", "storage": store.storage}
     if target == "iceberg":
         from lakeingest.demo.rest_catalog import local_rest_catalog
@@ -151,8 +159,8 @@ def _on_s3(stack: ExitStack, folder: Path, target: FormatName, say: Callable[[st
     return {"target": lake, "state": f"s3://{store.bucket}/state"}
 
 
-def _config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: int) -> Config:
-    """Write the demo's pipeline.yml into the folder. It takes the password from a variable, as in production."""
+def _write_config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: int) -> Config:
+    """Write the demo's pipeline.yml into `folder`, and load it. The file has the password as a variable."""
     doc = {
         "version": 1,
         "name": "demo",
@@ -173,8 +181,8 @@ def _config(folder: Path, lake: Mapping[str, Any], server: LocalServer, rows: in
     return parse_config(doc, folder, {"LAKEINGEST_DEMO_PASSWORD": server.password})
 
 
-def _clear(folder: Path) -> None:
-    """Empty the folder and put our marker into it. A folder with files and without our marker is an error."""
+def _empty_folder(folder: Path) -> None:
+    """Empty the folder, and put a marker file into it. Raises OperatorNeeded for a folder with files but no marker."""
     try:
         if folder.exists() and any(folder.iterdir()):
             if not (folder / MARKER).exists():

@@ -12,7 +12,7 @@ from lakeingest.spark.session import java_home
 
 
 def queries(config: Config, table: TableId) -> dict[str, str]:
-    """By the tool's name, a command that counts the table's rows."""
+    """Commands that count the rows of a table, by the name of the tool that they use."""
     samples = FORMATS[config.target.format].sample_queries(config.target, table)
     return {
         tool: _spark_sql(config, query) if tool == "Spark" else f'{sys.executable} -c "{query}"'

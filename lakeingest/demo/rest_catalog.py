@@ -1,6 +1,7 @@
-"""A real REST catalog on this machine, for the demo and the tests: the reference server of Iceberg's protocol.
+"""A real REST catalog on this machine, for the demo and the tests: the reference server of Iceberg's REST protocol.
 
-Its jars are fetched from Maven Central by the Ivy of PySpark, compared with their released digests, and cached.
+The Ivy in PySpark fetches the server's jars from Maven Central. They are compared with their released digests, and
+cached.
 """
 
 import hashlib
@@ -19,7 +20,10 @@ from lakeingest.spark.jars import digest
 from lakeingest.spark.session import java_home
 
 _SECONDS, _START_SECONDS = 900, 60.0
-_ICEBERG, _FIXTURES = "1.12.0", "1.11.0"  # the fixtures have the reference server; later versions lack them
+_ICEBERG, _FIXTURES = (
+    "1.12.0",
+    "1.11.0",
+)  # the test fixtures of Iceberg contain the reference server; later versions have none
 _MODULES = (
     ("org.apache.iceberg", "iceberg-core", _ICEBERG),
     ("org.apache.iceberg", "iceberg-aws", _ICEBERG),
@@ -44,12 +48,13 @@ _IVY = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
 def local_rest_catalog(
     folder: Path, port: int | None = None, store: LocalS3 | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[str]:
-    """The URI of a REST catalog on `port`, or on any port. The tables are in `folder`, or in the object store `store`.
+    """Run a REST catalog within the block, on `port` or any free port, and give its URI.
 
-    Raises OperatorNeeded if its jars cannot be fetched, or if the server does not start.
+    The catalog is stored in `folder`. Its tables are there, too, or with `store` in this object store. Raises
+    OperatorNeeded if the jars cannot be fetched, or if the server does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    jars = _jars(folder, say)
+    jars = _jar_folder(folder, say)
     with reserved_port(port) as chosen:
         settings = {
             "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -70,11 +75,11 @@ def local_rest_catalog(
         log = folder / "rest.log"
         with child(command, log, environment=settings) as process:
             uri = f"http://{HOST}:{chosen}"
-            await_start(process, log, lambda: _ask(uri), _START_SECONDS)
+            await_start(process, log, lambda: _assert_answers(uri), _START_SECONDS)
             yield uri
 
 
-def _ask(uri: str) -> None:
+def _assert_answers(uri: str) -> None:
     urllib.request.urlopen(f"{uri}/v1/config", timeout=5).close()  # noqa: S310 - of this machine
 
 
@@ -83,8 +88,11 @@ def _java() -> str:
     return str(home / "bin" / "java") if home else str(shutil.which("java"))
 
 
-def _jars(folder: Path, say: Callable[[str], None]) -> Path:
-    """The folder of the REST server's jars, in the cache. Such a folder is complete, because it is renamed last."""
+def _jar_folder(folder: Path, say: Callable[[str], None]) -> Path:
+    """The folder in the cache with the jars of the REST server. If it is missing, the jars are fetched.
+
+    They are fetched into another folder, which gets this name at the end. So a folder of this name is always complete.
+    """
     [cache, *_] = caches(folder)
     assert_private(cache)
     place = cache / f"iceberg-rest-s3-{_ICEBERG}"
@@ -107,7 +115,7 @@ def _jars(folder: Path, say: Callable[[str], None]) -> Path:
 
 
 def assert_released(jars: Path) -> None:
-    """Raise OperatorNeeded if the jars in a folder are not the released ones."""
+    """Raise OperatorNeeded if the jars in this folder do not have the released digests."""
     listing = "".join(f"{jar.name} {digest(jar)}\n" for jar in sorted(jars.iterdir()))
     sha256 = hashlib.sha256(listing.encode()).hexdigest()
     if sha256 != _SHA256:
@@ -118,7 +126,10 @@ def assert_released(jars: Path) -> None:
 
 
 def _fetch(name: str, dependencies: list[str], folder: Path, into: Path) -> None:
-    """Fetch these jars and all that they depend on, by the Ivy that PySpark has."""
+    """Fetch jars into the folder `into`: the `dependencies` in Ivy's XML, and everything on which they depend.
+
+    The Ivy in PySpark fetches them. `name` is the name of the Ivy module, `folder` a folder for Ivy's files.
+    """
     import pyspark
 
     [ivy] = (Path(pyspark.__path__[0]) / "jars").glob("ivy-*.jar")

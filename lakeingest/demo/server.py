@@ -1,6 +1,6 @@
-"""A local server for the demo and the tests: on loopback, with temporary data, removed at the end of its context.
+"""A local server for the demo and the tests. It listens on loopback; its data is removed at the end of its context.
 
-Three sources are tried in order: a program of this machine, a container, Debian's packages.
+Three origins of a server are tried in this order: a program of this machine, a container, Debian's packages.
 """
 
 import hashlib
@@ -28,20 +28,26 @@ from lakeingest.errors import OperatorNeeded
 
 HOST = "127.0.0.1"
 USER = "root"
-# Where distributions install servers; this folder is often not on the PATH of plain users.
+# The folder in which distributions install servers. It is often not on the PATH of users other than root.
 SYSTEM_PROGRAMS = Path("/usr/sbin")
 START_SECONDS = 120.0
 
-# Options that a data folder keeps: a server with another value does not start on it.
-_LASTING = {"--lower_case_table_names", "--innodb_page_size", "--innodb_data_file_path", "--innodb_undo_directory"}
+# Options whose values a data folder is made with: a server with another value does not start on this folder.
+_LASTING_OPTIONS = {
+    "--lower_case_table_names",
+    "--innodb_page_size",
+    "--innodb_data_file_path",
+    "--innodb_undo_directory",
+}
 
-# The kernel ends the program with its parent, even when the parent is killed. A launcher sets this and becomes the
-# program. Without a launcher, Python would run between fork and exec, in the copy of a process with threads (Spark's).
+# A launcher: a small Python program that asks the kernel to end it with its parent, even if the parent is killed, and
+# that then becomes the server by exec. A `preexec_fn` of subprocess could do the same, but it would run Python code in
+# a fork of this process, which is not safe because the process has threads (Spark's).
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 PR_SET_PDEATHSIG = 1
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(sys.argv[1]))
-if os.getppid() == int(sys.argv[2]):  # otherwise the parent died before the line above
+if os.getppid() == int(sys.argv[2]):  # otherwise the parent has ended before the request to the kernel
     os.execv(sys.argv[3], sys.argv[3:])
 """
 
@@ -50,14 +56,17 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A running server and its administrator's account. `how` names its source; `pid` is None for a container."""
+    """A running server and its administrator's account. `origin` says where the server comes from.
+
+    `pid` is None for a server in a container.
+    """
 
     host: str
     port: int
     user: str
     password: str = field(repr=False)
     version: str
-    how: str
+    origin: str
     pid: int | None
     flavor: Flavor = field(default=MYSQL, repr=False)
 
@@ -74,18 +83,20 @@ def local_server(
     *,
     in_container: bool = False,
 ) -> Iterator[LocalServer]:
-    """A new server with a binlog and its data under `folder`; at the end both are removed.
+    """A new server with a binlog, and with its data under `folder`. At the end of the block both are removed.
 
-    `program` is a server in its own folder. With `in_container`, the image of the flavor is run. Without either, the
-    three sources are tried. `prepared` is a folder for callers that start many servers: the first server of a program
-    leaves a data folder there, just set up; later servers begin with a copy of it, and have its password.
+    `program` is the path of a server to run. With `in_container`, the flavor's container image is run. Without either,
+    the three origins are tried. `prepared` is a folder for callers that start many servers, which saves time: the first
+    server leaves a new data folder there, and later servers of the same program begin with a copy of this data folder.
+    These servers have the same password.
 
-    `settings` are added to the flavor's settings, or replace them; an empty value is an option without a value
-    (`skip_log_bin`). `say` gets a line before each slow step. The server dies with the thread that entered the context,
-    even if that thread is killed. Raises OperatorNeeded if no source has a server; the message has all reasons.
+    `settings` are added to the flavor's settings, or replace them. An empty value stands for an option without a value,
+    such as `skip_log_bin`. `say` is called with a line before each slow step. The server ends with the thread that
+    entered the context, even if this process is killed. Raises OperatorNeeded if no origin has a server; the message
+    has the reason for each origin.
     """
     with reserved_port(port):
-        pass  # a port that is taken ends this here, because it is taken for every source
+        pass  # raises an error if the port is in use, because no server could listen on it
     folder = folder.absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,29 +105,31 @@ def local_server(
         raise OperatorNeeded(f"{folder} cannot be written: {error.strerror}") from error
     added = {name.replace("-", "_"): value for name, value in (settings or {}).items()}
     options = [f"--{name}={value}" if value else f"--{name}" for name, value in {**flavor.settings, **added}.items()]
-    ways: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
-        f"a {flavor.program} on PATH": lambda how: _program(
-            flavor, _installed(flavor), how, folder, options, port, prepared
+    starts: dict[str, Callable[[str], AbstractContextManager[LocalServer]]] = {
+        f"a {flavor.program} on PATH": lambda origin: _run_program(
+            flavor, _installed_command(flavor), origin, folder, options, port, prepared
         ),
-        "a container": lambda how: _container(flavor, how, options, port, say),
-        "Debian's packages": lambda how: _program(
-            flavor, debian.unpacked(flavor, folder, say), how, folder, options, port, prepared
+        "a container": lambda origin: _run_container(flavor, origin, options, port, say),
+        "Debian's packages": lambda origin: _run_program(
+            flavor, debian.unpacked_command(flavor, folder, say), origin, folder, options, port, prepared
         ),
     }
     if program is not None:
-        ways = {
-            str(program): lambda how: _program(flavor, _given(flavor, program), how, folder, options, port, prepared)
+        starts = {
+            str(program): lambda origin: _run_program(
+                flavor, _command_in_folder(flavor, program), origin, folder, options, port, prepared
+            )
         }
     elif in_container:
-        ways = {f"the image {flavor.image}": lambda how: _container(flavor, how, options, port, say)}
+        starts = {f"the image {flavor.image}": lambda origin: _run_container(flavor, origin, options, port, say)}
     reasons = []
     with ExitStack() as stack:
-        for how, way in ways.items():
+        for origin, start in starts.items():
             try:
-                server = stack.enter_context(way(how))
+                server = stack.enter_context(start(origin))
                 break
             except OperatorNeeded as reason:
-                reasons.append(f"{how}: {reason}")
+                reasons.append(f"{origin}: {reason}")
         else:
             raise OperatorNeeded(
                 f"no {flavor.name} can be started here ({'; '.join(reasons)}). Install {flavor.wanted}, or start "
@@ -125,15 +138,15 @@ def local_server(
         yield server
 
 
-def _given(flavor: Flavor, program: Path) -> list[str]:
-    """The command of a server in its own folder; OperatorNeeded if it is of another flavor."""
+def _command_in_folder(flavor: Flavor, program: Path) -> list[str]:
+    """The command that runs the server at this path. Raises OperatorNeeded if the server is of another flavor."""
     command = [str(program), "--no-defaults"]
-    debian.require(flavor, command)
+    debian.assert_runs(flavor, command)
     return [*command, f"--basedir={program.parents[1]}"]
 
 
-def _installed(flavor: Flavor) -> list[str]:
-    """The command of this machine's own server; OperatorNeeded if it has none."""
+def _installed_command(flavor: Flavor) -> list[str]:
+    """The command that runs the server installed on this machine. Raises OperatorNeeded if there is none."""
     on_path = shutil.which(flavor.program)
     reasons = []
     for program in dict.fromkeys([*([on_path] if on_path else []), str(SYSTEM_PROGRAMS / flavor.program)]):
@@ -141,7 +154,7 @@ def _installed(flavor: Flavor) -> list[str]:
             continue
         command = [program, "--no-defaults"]
         try:
-            debian.require(flavor, command)
+            debian.assert_runs(flavor, command)
         except OperatorNeeded as reason:
             reasons.append(f"{program} {reason}")
         else:
@@ -150,99 +163,104 @@ def _installed(flavor: Flavor) -> list[str]:
 
 
 @contextmanager
-def _program(
+def _run_program(
     flavor: Flavor,
     command: list[str],
-    how: str,
+    origin: str,
     folder: Path,
     options: list[str],
     port: int | None,
     prepared: Path | None,
 ) -> Iterator[LocalServer]:
-    """Set up a data folder, or copy a prepared one, and run the command on it."""
+    """Run a server by this command, on a data folder that is newly set up, or that is copied from `prepared`."""
     if os.geteuid() == 0:
         command = [*command, "--user=root"]
     if flavor.is_mariadb:
-        command = [*command, f"--lc_messages_dir={mariadb.share(command)}"]
-    with _home(folder) as home, reserved_port(port) as chosen:
+        command = [*command, f"--lc_messages_dir={mariadb.share_folder(command)}"]
+    with _new_folder(folder) as home, reserved_port(port) as chosen:
         log = home / "server.log"
         if prepared is None:
-            password = _set_up(flavor, [*command, *options], home, log)
+            password = _set_up_data(flavor, [*command, *options], home, log)
         else:
-            password = _copy(flavor, command, options, prepared, home)
-        # No Unix socket: its path would have to be short, and no client needs it.
+            password = _copy_prepared_data(flavor, command, options, prepared, home)
+        # The server has no Unix socket: no client needs one, and the path of a socket must be short.
         network = [
             f"--bind_address={HOST}",
             f"--port={chosen}",
             "--socket=",
             f"--pid_file={home / 'mysqld.pid'}",
         ]
-        with child([*command, *options, *_places(home), *network], log) as process:
-            version = _await_answer(lambda: None if process.poll() is None else _logged(log), chosen, password)
-            yield LocalServer(HOST, chosen, USER, password, version, how, process.pid, flavor)
+        with child([*command, *options, *_folder_options(home), *network], log) as process:
+            version = _await_answer(lambda: None if process.poll() is None else _read_log(log), chosen, password)
+            yield LocalServer(HOST, chosen, USER, password, version, origin, process.pid, flavor)
 
 
-def _places(home: Path) -> list[str]:
+def _folder_options(home: Path) -> list[str]:
     return [f"--datadir={home / 'data'}", f"--tmpdir={home}"]
 
 
-def _set_up(flavor: Flavor, command: list[str], home: Path, log: Path) -> str:
-    """Make the data folder of a new server. Returns its administrator's password."""
+def _set_up_data(flavor: Flavor, command: list[str], home: Path, log: Path) -> str:
+    """Set up the data folder of a new server in `home`. Returns the administrator's password."""
     password = secrets.token_urlsafe(16)
     sql_file = home / "first.sql"
     sql_file.touch(mode=0o600)
-    secret = f"IDENTIFIED BY '{password}'"
+    identified = f"IDENTIFIED BY '{password}'"
     accounts = (
         f"CREATE USER IF NOT EXISTS '{USER}'@'{HOST}';\n"
-        f"ALTER USER '{USER}'@'localhost' {secret}, '{USER}'@'{HOST}' {secret};\n"
+        f"ALTER USER '{USER}'@'localhost' {identified}, '{USER}'@'{HOST}' {identified};\n"
         f"GRANT ALL PRIVILEGES ON *.* TO '{USER}'@'{HOST}' WITH GRANT OPTION;\n"
     )
     if flavor.is_mariadb:
         (home / "data" / "mysql").mkdir(parents=True)
-        statements, way = mariadb.system_tables(mariadb.share(command)) + accounts, ["--bootstrap"]
+        statements, start = mariadb.system_tables_sql(mariadb.share_folder(command)) + accounts, ["--bootstrap"]
     else:
-        statements, way = accounts, ["--initialize-insecure", f"--init_file={sql_file}"]
+        statements, start = accounts, ["--initialize-insecure", f"--init_file={sql_file}"]
     sql_file.write_text(statements)
-    command = [*command, *_places(home), *way, "--skip_log_bin"]
+    command = [*command, *_folder_options(home), *start, "--skip_log_bin"]
     with sql_file.open() as stdin, child(command, log, stdin=stdin) as setup:
         if setup.wait() != 0:
-            raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(_logged(log))}")
+            raise OperatorNeeded(f"its data folder cannot be set up: {_first_error(_read_log(log))}")
     sql_file.unlink()
     return password
 
 
-def _copy(flavor: Flavor, command: list[str], options: list[str], prepared: Path, home: Path) -> str:
-    """Copy the prepared data folder of this command; the first call makes it. Returns its administrator's password."""
-    lasting = [option for option in options if option.partition("=")[0] in _LASTING]
-    place = prepared / hashlib.sha256("\0".join([*command, *lasting]).encode()).hexdigest()[:16]
-    if not place.exists():
+def _copy_prepared_data(flavor: Flavor, command: list[str], options: list[str], prepared: Path, home: Path) -> str:
+    """Copy the prepared data folder for this command into `home`. Returns the administrator's password.
+
+    The first call for a command sets up the data folder that later calls copy.
+    """
+    lasting_options = [option for option in options if option.partition("=")[0] in _LASTING_OPTIONS]
+    template = prepared / hashlib.sha256("\0".join([*command, *lasting_options]).encode()).hexdigest()[:16]
+    if not template.exists():
         prepared.mkdir(parents=True, exist_ok=True)
-        with _home(prepared) as new:
+        with _new_folder(prepared) as new:
             flavor_options = [f"--{name}={value}" for name, value in flavor.settings.items()]
-            password = _set_up(flavor, [*command, *flavor_options, *lasting], new, new / "server.log")
-            # each server makes its own id and its own keys when it starts, so the copies must not have them
+            password = _set_up_data(flavor, [*command, *flavor_options, *lasting_options], new, new / "server.log")
+            # remove the server's id and keys, so that each server on a copy makes new ones when it starts
             for identity in (new / "data" / "auto.cnf", *(new / "data").glob("*.pem")):
                 identity.unlink(missing_ok=True)
             (new / "password").write_text(password)
-            new.rename(place)  # last: a folder of this name is complete
-    shutil.copytree(place / "data", home / "data")
-    return (place / "password").read_text()
+            new.rename(template)  # renamed at the end, so that a folder of this name is always complete
+    shutil.copytree(template / "data", home / "data")
+    return (template / "password").read_text()
 
 
 @contextmanager
-def _container(flavor: Flavor, how: str, options: list[str], port: int | None, say: Say) -> Iterator[LocalServer]:
-    """Run the official image."""
+def _run_container(
+    flavor: Flavor, origin: str, options: list[str], port: int | None, say: Say
+) -> Iterator[LocalServer]:
+    """Run the official container image."""
     password = secrets.token_urlsafe(16)
     with reserved_port(port) as chosen:
         pass  # the port is released at once, because Docker binds it itself
-    with container.running(flavor, (HOST, chosen), password, options, say) as ended:
+    with container.run_container(flavor, (HOST, chosen), password, options, say) as ended:
         version = _await_answer(ended, chosen, password)
-        yield LocalServer(HOST, chosen, USER, password, version, how, None, flavor)
+        yield LocalServer(HOST, chosen, USER, password, version, origin, None, flavor)
 
 
 @contextmanager
-def _home(folder: Path) -> Iterator[Path]:
-    """A new folder that only we can read, removed at the end."""
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A new folder that only this user can read. It is removed at the end of the block."""
     home = Path(tempfile.mkdtemp(prefix="mysqld-", dir=folder))
     try:
         yield home
@@ -252,19 +270,20 @@ def _home(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def reserved_port(port: int | None) -> Iterator[int]:
-    """A free loopback port: `port`, or with None any. Inside the block it is reserved for a server that we start.
+    """A free port of the loopback: `port`, or any port if it is None.
 
-    Linux lets a socket listen on a port that another socket has bound, if both ask for address reuse.
+    On Linux, the port stays reserved for a server that is started within the block: a socket that is bound to the port
+    keeps others from getting it. The server can listen on it nevertheless, because both sockets ask for address reuse.
     """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as reservation:
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            holder.bind((HOST, port or 0))
+            reservation.bind((HOST, port or 0))
         except OSError as error:
             raise OperatorNeeded(f"port {port} cannot be had: {error.strerror}") from error
-        chosen: int = holder.getsockname()[1]
-        if sys.platform != "linux":
-            holder.close()
+        chosen: int = reservation.getsockname()[1]
+        if sys.platform != "linux":  # elsewhere a server could not listen on a port that another socket has bound
+            reservation.close()
         yield chosen
 
 
@@ -277,7 +296,7 @@ def child(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program within the block. It is killed at the end of the block, or when this process ends.
 
-    A clean shutdown would take time for nothing, because the program's data is removed.
+    The program is not shut down cleanly, which would take time, because its data is not needed any more.
     """
     if sys.platform == "linux":
         launch = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT]
@@ -290,7 +309,7 @@ def child(
             stderr=output,
             cwd=log.parent,
             env={**os.environ, **(environment or {})},
-            start_new_session=True,  # Ctrl-C in the terminal reaches us first
+            start_new_session=True,  # so that Ctrl-C in the terminal interrupts only this process
         )
     try:
         yield process
@@ -300,7 +319,10 @@ def child(
 
 
 def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[], object], seconds: float) -> None:
-    """Wait until `ask` succeeds. Raises OperatorNeeded with the log's last line if the server ends or is too slow."""
+    """Wait until a call of `ask` raises no error.
+
+    Raises OperatorNeeded, with the last line of the log, if the process ends before that or if the seconds are over.
+    """
     deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(Exception):
@@ -312,7 +334,10 @@ def await_start(process: "subprocess.Popen[bytes]", log: Path, ask: Callable[[],
 
 
 def _await_answer(ended: container.Ended, port: int, password: str) -> str:
-    """The server's version, as soon as its administrator can log in over TCP."""
+    """Wait until the administrator can log in over TCP. Returns the server's version.
+
+    `ended` returns the server's log if the server has ended, otherwise None.
+    """
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -332,12 +357,12 @@ def _await_answer(ended: container.Ended, port: int, password: str) -> str:
         time.sleep(0.05)
 
 
-def _logged(log: Path) -> str:
+def _read_log(log: Path) -> str:
     return log.read_text(errors="replace")
 
 
 def _first_error(log: str) -> str:
-    """The first error in a server's log, because later errors are consequences; else the log's last line."""
+    """The first error in a server's log, because later errors are its consequences; without an error, the last line."""
     lines = log.splitlines()
     errors = [line for line in lines if re.search(r"\[ERROR\]|^ERROR: ", line)]
     return (errors or lines[-1:] or ["nothing in its log"])[0]

@@ -1,4 +1,4 @@
-"""A sample shop: customers, orders, their items under a composite key, inventory, and append-only events."""
+"""A sample shop: customers, orders, order items (with a composite key), inventory, and events (only inserts)."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ TABLES = {
         id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, kind VARCHAR(20) NOT NULL, customer_id INT UNSIGNED
         NOT NULL, payload VARCHAR(200) NULL, at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)""",
 }
-FAR = 9_000_000_000_000_000_000  # unsigned keys beyond the signed range, and a gap of 10^18 before them
+FAR = 9_000_000_000_000_000_000  # half of the keys of `inventory` begin here, after a huge gap
 _ITEMS_PER_ORDER = 4
 
 
@@ -42,19 +42,19 @@ class Sizes:
 
     @property
     def total(self) -> int:
-        """Rows in all."""
+        """The number of rows of all tables together."""
         return self.customers + self.orders + self.items + self.inventory + self.events
 
 
 def sizes(rows: int) -> Sizes:
-    """Share `rows` among the tables."""
+    """Divide this number of rows among the tables."""
     items = rows * 40 // 100
     customers, orders, inventory = (max(1, rows * share // 100) for share in (10, 30, 5))
     return Sizes(customers, orders, items, inventory, max(1, rows - customers - orders - items - inventory))
 
 
 def build(connection: pymysql.Connection, rows: int, seed: int) -> Sizes:
-    """Create the shop and fill it with `rows` rows, whose values the server generates. A seed gives the same rows."""
+    """Create the shop and fill it with `rows` rows. The server generates the values; a seed gives the same rows."""
     size = sizes(rows)
     statements = (
         f"CREATE DATABASE {DATABASE}",

@@ -14,17 +14,17 @@ from lakeingest.demo.shop import DATABASE, FAR, Sizes
 from lakeingest.errors import LakeIngestError
 
 WRITERS = 4
-_ROLLED_BACK = 0.08  # the share of transactions that are rolled back
-_LOST_RACES = {ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT}
+_ROLLED_BACK = 0.08  # the share of transactions that are rolled back on purpose
+_CONFLICTS = {ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT}
 
 Change = tuple[str, tuple[object, ...]]
 
 
 class Workload:
-    """Writers on separate threads, as a context manager that ends them.
+    """Writers in separate threads. At the end of the context they are ended.
 
-    They make `changes` row changes in all. At each moment they stay within the share that is allowed so far (`allow`),
-    so that the changes are spread over the whole copy.
+    Together they make `changes` row changes. They wait whenever they have made the share of changes that is allowed so
+    far (`allow`), so that the changes are spread over the whole time of the copy.
     """
 
     def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
@@ -47,7 +47,7 @@ class Workload:
             thread.join()
 
     def allow(self, share: float) -> None:
-        """Let the writers have made up to this share of all changes, from 0 to 1, from now on."""
+        """From now on, let the writers make changes until this share of all changes (0 to 1) is made."""
         self._allowed = max(self._allowed, min(self._quota, round(self._quota * share)))
 
     def finish(self) -> None:
@@ -59,7 +59,7 @@ class Workload:
             raise LakeIngestError(f"a writer of the demo failed: {self._failures[0]}") from self._failures[0]
 
     def _write(self, seed: int) -> None:
-        """The work of one thread: transactions until all changes are made, as far as they are allowed."""
+        """The work of one thread: transactions until all changes are made, with pauses while no more are allowed."""
         chance = random.Random(seed)
         try:
             connection = pymysql.connect(
@@ -81,13 +81,13 @@ class Workload:
     def _transaction(
         self, connection: pymysql.Connection, cursor: pymysql.cursors.Cursor, chance: random.Random
     ) -> None:
-        """Make one to six random changes, then commit or roll back. A transaction that loses a race is rolled back."""
+        """Make one to six random changes, then commit or roll back. After a conflict with another writer, roll back."""
         rows = 0
         try:
             for _ in range(chance.randint(1, 6)):
                 rows += cursor.execute(*chance.choice(_CHANGES)(chance, self._size))
         except pymysql.err.MySQLError as error:
-            if error.args[0] not in _LOST_RACES:
+            if error.args[0] not in _CONFLICTS:
                 raise
             connection.rollback()
             return
@@ -100,7 +100,7 @@ class Workload:
                 self.rolled_back += 1
 
 
-def _order(chance: random.Random, size: Sizes) -> int:
+def _random_order_id(chance: random.Random, size: Sizes) -> int:
     return chance.randint(1, size.orders + size.orders // 20 + 1)
 
 
@@ -118,34 +118,42 @@ def _insert_order(chance: random.Random, size: Sizes) -> Change:
 
 
 def _update_order(chance: random.Random, size: Sizes) -> Change:
-    return "UPDATE orders SET status = 'paid', amount = amount + 0.0001 WHERE id = %s", (_order(chance, size),)
+    return "UPDATE orders SET status = 'paid', amount = amount + 0.0001 WHERE id = %s", (
+        _random_order_id(chance, size),
+    )
 
 
 def _delete_order(chance: random.Random, size: Sizes) -> Change:
-    return "DELETE FROM orders WHERE id = %s", (_order(chance, size),)
+    return "DELETE FROM orders WHERE id = %s", (_random_order_id(chance, size),)
 
 
 def _move_order(chance: random.Random, size: Sizes) -> Change:
-    return "UPDATE orders SET id = %s WHERE id = %s", (_order(chance, size), _order(chance, size))
+    return "UPDATE orders SET id = %s WHERE id = %s", (_random_order_id(chance, size), _random_order_id(chance, size))
 
 
 def _insert_item(chance: random.Random, size: Sizes) -> Change:
     return (
         "INSERT INTO order_items VALUES (%s, %s, 'SKU0000001', 1, 9.99)",
-        (_order(chance, size), chance.randint(-3, 9)),
+        (_random_order_id(chance, size), chance.randint(-3, 9)),
     )
 
 
 def _update_items(chance: random.Random, size: Sizes) -> Change:
-    return "UPDATE order_items SET quantity = quantity + 1 WHERE order_id = %s", (_order(chance, size),)
+    return "UPDATE order_items SET quantity = quantity + 1 WHERE order_id = %s", (_random_order_id(chance, size),)
 
 
 def _delete_items(chance: random.Random, size: Sizes) -> Change:
-    return "DELETE FROM order_items WHERE order_id = %s AND line > %s", (_order(chance, size), chance.randint(1, 4))
+    return "DELETE FROM order_items WHERE order_id = %s AND line > %s", (
+        _random_order_id(chance, size),
+        chance.randint(1, 4),
+    )
 
 
 def _move_items(chance: random.Random, size: Sizes) -> Change:
-    return "UPDATE order_items SET order_id = %s WHERE order_id = %s", (_order(chance, size), _order(chance, size))
+    return "UPDATE order_items SET order_id = %s WHERE order_id = %s", (
+        _random_order_id(chance, size),
+        _random_order_id(chance, size),
+    )
 
 
 def _update_customer(chance: random.Random, size: Sizes) -> Change:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import EXTENSIONS, spark_properties
-from lakeingest.config.load import only_here
+from lakeingest.config.load import unreachable_message
 from lakeingest.config.spark import MASTER, is_on_this_machine
 from lakeingest.disk import PRIVATE, make_folder
 from lakeingest.errors import OperatorNeeded, StorageFailed
@@ -163,7 +163,7 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
     """The message if a session cannot be used because of settings with which it was started; None if it can be used."""
     master = str(session.sparkContext.master)
     if not is_on_this_machine(master) and config.on_this_machine:
-        return f"the running Spark session has the master {master}: {only_here(config.on_this_machine)}"
+        return f"the running Spark session has the master {master}: {unreachable_message(config.on_this_machine)}"
     our_settings = settings(config, master)
     required = {key: our_settings[key] for key in spark_properties(config.target)}
     missing = [key for key, value in required.items() if _is_fixed(session, key) and not _has(session, key, value)]

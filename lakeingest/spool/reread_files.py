@@ -26,7 +26,7 @@ from lakeingest.core.schema import TableId, TableSchema
 from lakeingest.errors import DAMAGED, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.rows import INSTANT, reread_schema, stored
+from lakeingest.rows import INSTANT, reread_schema, with_definition
 from lakeingest.spool.collapse import numbered
 from lakeingest.spool.errors import spool_errors
 from lakeingest.state import store
@@ -61,7 +61,7 @@ class RereadFolder:
 
         The file is durable then, and no reader sees it yet.
         """
-        fields, name = stored(reread_schema(schema), schema), f"{uuid.uuid4().hex}.parquet"
+        fields, name = with_definition(reread_schema(schema), schema), f"{uuid.uuid4().hex}.parquet"
         patch_rows = pa.concat_tables(numbered(file, numbers, [change.KIND]) for file, numbers in rows)
         with spool_errors(self.path):
             self.path.make_folder()

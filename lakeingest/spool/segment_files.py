@@ -17,7 +17,7 @@ from lakeingest.core.segments import Segment
 from lakeingest.errors import StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import Draft, File
-from lakeingest.rows import TRANSACTIONS, Part, change_schema, stored
+from lakeingest.rows import TRANSACTIONS, Part, change_schema, with_definition
 from lakeingest.spool.manifest import Manifest
 
 _GROUP_BYTES = 64 << 20  # of buffered rows of all tables: a row group of a few rows is slow to read
@@ -96,7 +96,11 @@ class SegmentFiles:
         schema, bounds = self._schemas[table], list(self._schemas[table].key)
         few = list(change.ORIGIN)  # columns of few values, worth a dictionary
         return pq.ParquetWriter(
-            file, stored(change_schema(schema), schema), compression="lz4", use_dictionary=few, write_statistics=bounds
+            file,
+            with_definition(change_schema(schema), schema),
+            compression="lz4",
+            use_dictionary=few,
+            write_statistics=bounds,
         )
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pymysql
 import pytest
 
-from lakeingest.commands.parity import Row, column_parity, compared, parity
+from lakeingest.commands.parity import Row, column_parities, column_parity, parity
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.binlog_source import BinlogSource
@@ -65,7 +65,7 @@ def test_every_type_is_read_alike_on_both_paths(any_server: LocalServer, db: Db)
         literals = ", ".join(pairs[row % len(pairs)][0] for pairs in values.values())
         db.run(f"INSERT INTO t VALUES ({row}, {literals}, NULL)")
     db.run("INSERT INTO t (id) VALUES (10)", "UPDATE t SET id = 20 WHERE id = 1", "DELETE FROM t WHERE id = 2")
-    found = compared(BinlogSource(db.source, db.connection), {schema.table: schema})
+    found = column_parities(BinlogSource(db.source, db.connection), {schema.table: schema})
     assert [one for one in found if one.differing] == []
     assert {one.column: one.compared for one in found} == {
         "id": 4,
@@ -91,7 +91,7 @@ def test_rows_are_found_by_every_kind_of_key(any_server: LocalServer, db: Db, na
     whole = db.select(schema).to_pylist()
     found = rows_of(db.connection, schema, whole[::2]).to_pylist()
     assert sorted(found, key=lambda row: row["v"]) == sorted(whole[::2], key=lambda row: row["v"])
-    columns = compared(BinlogSource(db.source, db.connection), {schema.table: schema})
+    columns = column_parities(BinlogSource(db.source, db.connection), {schema.table: schema})
     assert {(one.compared, one.differing) for one in columns} == {(len(numbers), 0)}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lakeingest.config import Target
-from lakeingest.config.location import located
+from lakeingest.config.location import folder_of
 from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ConfigError, NotBuiltYet
@@ -65,13 +65,13 @@ def test_a_property_with_a_value_that_nobody_can_use_is_refused(wrong: str) -> N
 )
 def test_a_folder_is_below_the_warehouse_or_elsewhere(location: str, folder: str) -> None:
     """A slash at its end means nothing."""
-    assert located(location.rstrip("/"), Place("/data/lake"), ORDERS) == Place(folder)
+    assert folder_of(location.rstrip("/"), Place("/data/lake"), ORDERS) == Place(folder)
 
 
 def test_names_that_are_unsafe_in_a_uri_have_folders_of_their_own() -> None:
     """Also where they are alike without those letters."""
     names = ["a b", "a_b", "a/b", "a%b", "ä", "a.b"]
-    found = {located("{database}/{table}", Place("s3://b/w"), TableId("x", name)).uri for name in names}
+    found = {folder_of("{database}/{table}", Place("s3://b/w"), TableId("x", name)).uri for name in names}
     assert len(found) == len(names)
     assert all(uri.isascii() and uri.count("/") == 5 and "%" not in uri for uri in found)
 

@@ -73,7 +73,7 @@ def test_every_secret_of_a_pipeline_can_be_a_reference(amazon: Any, tmp_path: Pa
     }
     found = parse_config({**LEAST, "target": target}, Path("/"), {}).target
     assert found.catalog.address == "https://lake.example.com"
-    assert found.catalog.given == {"token": VALUE, "prefix": "a"}
+    assert found.catalog.plain_properties == {"token": VALUE, "prefix": "a"}
     assert found.storage.properties["s3.secret-access-key"].get_secret_value() == VALUE
     assert found.warehouse.path == tmp_path / "warehouse"
 
@@ -81,13 +81,13 @@ def test_every_secret_of_a_pipeline_can_be_a_reference(amazon: Any, tmp_path: Pa
 def test_a_secret_is_asked_for_once(amazon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many keys take a value of it; the next pipeline asks again, so that a new value is seen."""
     asked: list[str] = []
-    fetch = secrets._of_amazon  # noqa: SLF001
+    fetch = secrets._fetch_from_amazon  # noqa: SLF001
 
     def noting(name: str) -> str:
         asked.append(name)
         return fetch(name)
 
-    monkeypatch.setattr(secrets, "_of_amazon", noting)
+    monkeypatch.setattr(secrets, "_fetch_from_amazon", noting)
     storage = {"properties": dict.fromkeys(("a", "b"), "aws-secretsmanager://lake/mysql#password")}
     for _ in range(2):
         assert password("aws-secretsmanager://lake/mysql#password", target={"storage": storage}) == VALUE

@@ -37,7 +37,7 @@ from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.schema_reader import read_schema, read_stable_schema
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
-from lakeingest.rows import constants, laid_over, table_schema
+from lakeingest.rows import constants, rows_after_changes, table_schema
 from lakeingest.spool.manifest import Manifest
 from tests.e2e.ddl_histories import Stage, staged, with_options
 from tests.e2e.pipe import Pipe
@@ -169,7 +169,7 @@ class CopiesInMemory:
         changes = pq.read_table(self._folder / entry[0])
         deletes = pc.is_in(changes[change.KIND], DELETES)
         changes = changes.append_column(DELETED, deletes)
-        rows = laid_over(copy.rows.to_batches(), [changes], copy.schema.key, copy.schema)
+        rows = rows_after_changes(copy.rows.to_batches(), [changes], copy.schema.key, copy.schema)
         return Copy(copy.schema, pa.Table.from_batches(rows, table_schema(copy.schema)))
 
 

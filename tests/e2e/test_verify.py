@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lakeingest.commands.repair import repaired
-from lakeingest.commands.verify import Verifications, compared, verify
+from lakeingest.commands.repair import repair_tables
+from lakeingest.commands.verify import Verifications, compare_tables, verify
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed, Retryable, SourceMoved, UnsupportedTable
 from tests.e2e.pipe import Pipe
@@ -39,7 +39,7 @@ def test_a_table_without_a_key_is_named_and_the_others_are_compared(pipe: Pipe) 
     names, error = found(pipe)
     assert (names, type(error)) == (["good"], UnsupportedTable)
     assert "keyless" in str(error)
-    assert [one.equal for one in repaired(pipe.config, (), pipe.spark)] == [True]
+    assert [one.equal for one in repair_tables(pipe.config, (), pipe.spark)] == [True]
 
 
 @pytest.mark.formats("hudi")
@@ -68,7 +68,7 @@ def test_a_table_that_is_written_to_is_for_later(pipe: Pipe) -> None:
     pipe.sql("INSERT INTO busy VALUES (1)")
     names, error = found(pipe)
     assert (names, type(error)) == (["good"], SourceMoved)
-    assert "busy: not compared: SourceMoved" in compared(pipe.config, (), pipe.spark).note
+    assert "busy: not compared: SourceMoved" in compare_tables(pipe.config, (), pipe.spark).note
 
 
 def test_an_error_of_all_tables_is_raised_at_once(pipe: Pipe) -> None:
@@ -76,5 +76,5 @@ def test_an_error_of_all_tables_is_raised_at_once(pipe: Pipe) -> None:
     pipe.run()
     gone = pipe.config.source.model_copy(update={"port": 1})
     with pytest.raises(LakeIngestError) as caught:
-        compared(pipe.config.model_copy(update={"source": gone}), (), pipe.spark)
+        compare_tables(pipe.config.model_copy(update={"source": gone}), (), pipe.spark)
     assert caught.value.result is None

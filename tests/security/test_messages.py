@@ -129,8 +129,8 @@ def test_a_database_on_another_host_proves_who_it_is(query: str, libpq: str, jdb
     target = parsed(catalog={"type": "sql", "uri": f"postgresql://me:{CANARY}@db/d{query}"}).target
     assert libpq in target.pyiceberg_properties()["uri"]
     assert jdbc in spark_properties(target)["spark.sql.catalog.lake.uri"]
-    assert (target.catalog.unproven is None) is ("require" not in query)
-    assert parsed(catalog={"type": "sql", "uri": "postgresql://me@127.0.0.1/d"}).target.catalog.unproven is None
+    assert (target.catalog.proof_warning is None) is ("require" not in query)
+    assert parsed(catalog={"type": "sql", "uri": "postgresql://me@127.0.0.1/d"}).target.catalog.proof_warning is None
 
 
 @pytest.mark.parametrize("setting", ["spark.hadoop.fs.s3a.secret.key", "spark.sql.catalog.x.token", "spark.a.password"])

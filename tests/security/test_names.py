@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from lakeingest.commands.check import check
 from lakeingest.config import Source, Target
-from lakeingest.config.location import located
+from lakeingest.config.location import folder_of
 from lakeingest.config.place import Place
 from lakeingest.core.file_names import file_name, joined
 from lakeingest.core.keys import quote
@@ -150,7 +150,7 @@ def test_whatever_the_name_its_files_are_below_their_folder(name: str, of: str) 
     target = Target(warehouse=Place("/lake/house"))
     assert Path(os.path.normpath(f"/state/{file_name(name)}")).parent == Path("/state")
     places = [target.folder(table).written, new_location(target, table).removeprefix("file://")]
-    places.append(located("{database}/{table}", target.warehouse, table).written)
+    places.append(folder_of("{database}/{table}", target.warehouse, table).written)
     for place in places:
         assert Path(os.path.normpath(place)).parents[1] == Path("/lake/house")
 

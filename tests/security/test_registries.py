@@ -11,7 +11,7 @@ from lakeingest.errors import OperatorNeeded
 
 def test_jars_of_the_demo_are_those_that_were_released(tmp_path: Path) -> None:
     """All that the REST catalog is started with, by names and contents."""
-    jars, changed = rest_catalog._jars(tmp_path, lambda _: None), tmp_path / "changed"  # noqa: SLF001
+    jars, changed = rest_catalog._jar_folder(tmp_path, lambda _: None), tmp_path / "changed"  # noqa: SLF001
     rest_catalog.assert_released(jars)
     changed.mkdir()
     for jar in jars.iterdir():

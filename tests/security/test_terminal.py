@@ -173,7 +173,7 @@ def test_nothing_else_prints() -> None:
         ("commands.submitted", "_print_log"),
         ("commands.report", "__repr__"),
         ("demo.play", "say"),
-        ("demo.play", "_report"),
+        ("demo.play", "_print_report"),
         ("mysql.wire.kernels", "<module>"),  # for its own process
     }
     found = set()

@@ -68,9 +68,9 @@ class Metastore:
             # a metastore refuses another type for a column, which a table that was copied again can have
             f"{_SYNC}recreate_table_on_error": "true",
             "hoodie.datasource.meta.sync.base.path": location(folder),
-            **{key: value for key, value in catalog.given.items() if key.startswith("hoodie.")},
+            **{key: value for key, value in catalog.plain_properties.items() if key.startswith("hoodie.")},
         }
-        hadoop = _HADOOP | {key: value for key, value in catalog.given.items() if key not in options}
+        hadoop = _HADOOP | {key: value for key, value in catalog.plain_properties.items() if key not in options}
         context: Any = spark.sparkContext
         jvm = context._jvm  # noqa: SLF001 - no public way
         properties = jvm.java.util.Properties()
@@ -112,7 +112,7 @@ class Metastore:
         except ModuleNotFoundError as error:
             raise OperatorNeeded(f"{address}: {error}; pip install 'lakeingest[hive]'") from error
         try:
-            return question(TimedClient.of({"uri": catalog.address, **catalog.given}))
+            return question(TimedClient.of({"uri": catalog.address, **catalog.plain_properties}))
         except Exception as error:
             named_error = metastore_error(address, error)
             if named_error is None:

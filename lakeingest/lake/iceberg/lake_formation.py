@@ -18,9 +18,9 @@ def missing_rights(settings: config.Target) -> tuple[str, ...]:
     checked, because the creator of a table has them all. Raises OperatorNeeded or Retryable if the rights cannot be
     read.
     """
-    region = settings.catalog.given.get("glue.region") or settings.storage.region
+    region = settings.catalog.plain_properties.get("glue.region") or settings.storage.region
     formation = amazon.client("lakeformation", region, _TRIES)
-    with amazon.named("Lake Formation"):
+    with amazon.translate_errors("Lake Formation"):
         role = _role(amazon.client("sts", region, _TRIES).get_caller_identity()["Arn"])
         rules = formation.get_data_lake_settings()["DataLakeSettings"]
         if role in _principals(rules.get("DataLakeAdmins", ())):

@@ -10,7 +10,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 
 from lakeingest import config
-from lakeingest.config.location import located
+from lakeingest.config.location import folder_of
 from lakeingest.config.tables import TableOptions
 from lakeingest.core.file_names import joined
 from lakeingest.core.schema import TableId
@@ -25,7 +25,7 @@ _OURS = frozenset({"data", "metadata"})
 def chosen_location(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
     """The folder that the user chose for a new copy; None if each new copy gets a new folder."""
     chosen = options.location or settings.location
-    return None if chosen is None else located(chosen, settings.warehouse, table).uri
+    return None if chosen is None else folder_of(chosen, settings.warehouse, table).uri
 
 
 def new_location(settings: config.Target, table: TableId) -> str:

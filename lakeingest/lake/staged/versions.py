@@ -13,7 +13,7 @@ from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.lake.errors import parse_errors, unreadable
 from lakeingest.lake.staged.staging import StagingFolder, files_of, is_started_over
-from lakeingest.rows import laid_over, source_names, source_rows
+from lakeingest.rows import rows_after_changes, source_names, source_rows
 
 BATCH_ROWS = 4_096
 
@@ -53,7 +53,7 @@ def _staged(
     if base is not None and not is_started_over(commits):
         sources = files_by_version[base]()
     rows = (batch for file in sources for batch in _batches(file, schema))
-    yield from laid_over(rows, changes, commits[-1].key, schema)
+    yield from rows_after_changes(rows, changes, commits[-1].key, schema)
 
 
 def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -35,7 +35,7 @@ def lake(request: pytest.FixtureRequest, settings: Target, lake_config: Config, 
 
 def glue(settings: Target) -> boto3.client:
     """Glue itself, past Iceberg."""
-    uri = settings.catalog.given["glue.endpoint"]
+    uri = settings.catalog.plain_properties["glue.endpoint"]
     keys = {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
     return boto3.client("glue", endpoint_url=uri, region_name="us-east-1", **keys)
 
@@ -95,7 +95,7 @@ def test_a_glue_that_is_away_or_refuses_is_named(
     lake: Lake, settings: Target, properties: dict[str, str], error: type[Exception]
 ) -> None:
     """Exit code 75 where another try helps, else 3."""
-    doc = {"catalog": {"type": "glue", "properties": {**settings.catalog.given, **properties}}}
+    doc = {"catalog": {"type": "glue", "properties": {**settings.catalog.plain_properties, **properties}}}
     wrong = settings.model_copy(update={"catalog": Target.model_validate(doc).catalog})
     with pytest.raises(error, match="the catalog of type glue"):
         IcebergTarget(wrong).recover(lake.table)
