@@ -50,7 +50,7 @@ def swept_staging(root: Local) -> None:
 
 def swept_spool(root: Local) -> None:
     """Remove what no segment of the spool names."""
-    leftovers.sweep(SimpleNamespace(folder=root, segments=()), AGE)  # type: ignore[arg-type] # nothing else is asked
+    leftovers.sweep(SimpleNamespace(folder=root, segments=(), assert_owned=lambda: None), AGE)  # type: ignore[arg-type] # nothing else is asked
 
 
 def rolled_back(root: Local) -> None:

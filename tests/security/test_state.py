@@ -52,7 +52,7 @@ def readers(state: Local) -> list[Callable[[], object]]:
         lambda: last_run.failure(state),
         lambda: last_run.of_job(state, "x"),
         lambda: lease.is_held(state),
-        waiting.is_whole,
+        waiting.check_whole,
         waiting.all,
         lambda: list(waiting.due()),
         staging.commits,

@@ -58,7 +58,7 @@ def events() -> Iterator[Event]:
     """An event of each class."""
     kind: Any
     for kind in typing.get_args(Event):
-        hints = typing.get_type_hints(kind)
+        hints = typing.get_type_hints(kind, localns={"SignalDocument": SignalDocument})
         yield kind(**{field.name: of_type(hints[field.name]) for field in fields(kind)})
 
 
