@@ -159,7 +159,7 @@ class StoredChangelog:
             elif entry := segment.tables[table]:
                 try:
                     # an open file can still be read after a run removes it
-                    part = pq.ParquetFile(stack.enter_context((self.folder / entry[0]).lasting()))
+                    part = pq.ParquetFile(stack.enter_context((self.folder / entry[0]).open_lasting()))
                 except FileNotFoundError as error:
                     raise _Moved(entry[0]) from error
                 except (OSError, pa.ArrowException) as error:

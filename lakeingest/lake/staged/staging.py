@@ -249,7 +249,7 @@ class StagingFolder:
         groups += [[file] for file in self.path.listed("*.*.*")]
         groups += [[file] for file in self.path.listed("*.new")]
         if isinstance(self.path, Local):
-            groups += [list[File](path.whole()) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
+            groups += [list[File](path.self_and_below()) for path in self.path.parent.glob(f"{self.path.name}{_GONE}*")]
         oldest, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
             if all(file.changed() < oldest for file in group):
@@ -276,7 +276,7 @@ class StagingFolder:
         place, groups = self.path / part, dict[str, list[File]]()
         if isinstance(place, Local):
             inside = [] if place.is_symlink() else place.glob("*")
-            return {path.name: list[File](path.whole()) for path in inside}
+            return {path.name: list[File](path.self_and_below()) for path in inside}
         for file in place.tree():
             groups.setdefault(str(file).removeprefix(f"{place}/").partition("/")[0], []).append(file)
         return groups
