@@ -73,6 +73,6 @@ def resolved(table: TableId, since: Since, log: StoredChangelog, name: str, rest
             read_to = ReadTo(place)
     if restarted is not None and restarted > stretch.start:
         stretch = replace(stretch, start=restarted)
-    if stretch.lacks(read_to):
+    if stretch.begins_after(read_to):
         raise changelog_gone(table, since, stretch, name)
     return read_to

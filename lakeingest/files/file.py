@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A file or a folder. If it is missing, operations raise FileNotFoundError, unless their docstring says otherwise."""
+    """A file or a folder. Operations raise FileNotFoundError if it is missing, unless their docstring differs."""
 
     @property
     def name(self) -> str:
@@ -284,7 +284,7 @@ class Draft:
         return cls(file, file.draft())
 
     def finish(self) -> None:
-        """Turn the draft into `file`, durably. Only the name of a local file is not durable until its folder is synced."""
+        """Turn the draft into `file`, with durable contents. A local name is durable once its folder is synced."""
         self.file.take(self.path)
         self.drop()
 

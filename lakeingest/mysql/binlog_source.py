@@ -57,7 +57,7 @@ class BinlogSource(Source):
 
         def look(state: ServerState) -> None:
             if position is not None:
-                continuity.same_history(state, position)
+                continuity.require_same_history(state, position)
 
         return continuity.executed_with(self.connection, gtids, look)
 
@@ -67,7 +67,7 @@ class BinlogSource(Source):
 
     def assert_there(self, position: Position) -> None:
         """Raise BinlogGone unless the source has the binlog after the position, SourceReplaced on another server."""
-        continuity.still_there(self.settings, self.connection, position)
+        continuity.require_binlog(self.settings, self.connection, position)
 
     def assert_same_history(self, position: Position, files: Collection[str]) -> None:
         """Raise BinlogGone if the binlog, which consists of `files`, contradicts the history of the position."""

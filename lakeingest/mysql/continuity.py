@@ -39,12 +39,12 @@ EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and the answ
 EXECUTED_PAUSE_SECONDS = 0.05
 
 
-def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
+def require_binlog(source: Source, connection: pymysql.Connection, position: Position) -> None:
     """Raise BinlogGone unless the source still has the binlog of the position, SourceReplaced on another server.
 
     Events are read on separate connections.
     """
-    same_history(server_state(connection), position)
+    require_same_history(server_state(connection), position)
     sizes = file_sizes(connection)
     if not is_in_one_of(position.at, sizes):
         raise BinlogGone(f"the source has purged {position.at.file}; the changes from there on are lost")
@@ -56,7 +56,7 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
     prove(source, position, sizes)
 
 
-def same_history(state: ServerState, position: Position) -> None:
+def require_same_history(state: ServerState, position: Position) -> None:
     """Raise BinlogGone unless the server has executed all transactions of the position.
 
     Raises SourceReplaced on another server.

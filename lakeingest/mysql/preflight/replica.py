@@ -10,7 +10,7 @@ from lakeingest.mysql.dialect import MARIADB
 from lakeingest.mysql.preflight.server import Condition, Finding, Server, ask, session, version
 from lakeingest.mysql.preflight.service import AURORA
 from lakeingest.mysql.preflight.tables import engines
-from lakeingest.mysql.replica import NO_GTIDS, has_no_more
+from lakeingest.mysql.replica import NO_GTIDS, require_no_more
 
 _OWN = "mysql.", "innodb_memcache."  # services ignore such tables, which are never copied
 
@@ -38,7 +38,7 @@ def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
 
     def no_more(replica: Server) -> Finding:
         try:
-            has_no_more(source, primary.connection, replica.connection)
+            require_no_more(source, primary.connection, replica.connection)
         except OperatorNeeded as error:
             return str(error)
         return None
