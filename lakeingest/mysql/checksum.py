@@ -15,9 +15,9 @@ _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
 def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
-    """The checksum of the range's rows in each bucket of keys, by the bucket's number. One statement reads all.
+    """The checksum of the range's rows in each bucket of keys, by the bucket's number, read by one statement.
 
-    Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
+    Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
     """
     with connect(source) as connection:
         buckets_read = query(
@@ -27,17 +27,17 @@ def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets
             f" FROM {_from(schema, keys)}) AS digests GROUP BY bucket",
         )
         rows, hashed = (sum(int(row[count]) for row in buckets_read) for count in (1, 2))
-        _all_hashed(connection, schema, rows, hashed)
+        _require_all_hashed(connection, schema, rows, hashed)
     return {int(number): Checksum(int(n), int(left), int(right)) for number, n, _, left, right in buckets_read}
 
 
 def row_checksums(
     source: Source, schema: TableSchema, keys: KeyRange, limit: int, buckets: tuple[int, Sequence[int]] | None = None
 ) -> dict[Key, Checksum]:
-    """The checksum of each row of the range, for at most `limit` rows in key order.
+    """The checksum of each row of the range by its key, for at most `limit` rows in key order.
 
-    `buckets` restricts the rows: the count of all buckets, and the numbers of the buckets to read. If only the server
-    knows the order of keys, the keys of the result are their canonical texts, and the rows are ordered by these texts.
+    `buckets` restricts the rows: the number of all buckets, and the numbers of the buckets to read. If only the server
+    knows the order of keys, the result has the canonical texts of the keys, and the rows are ordered by these texts.
     """
     values = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
     order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
@@ -70,7 +70,7 @@ def _bucket(schema: TableSchema, count: int) -> str:
 
 def _joined(columns: Sequence[Column]) -> str:
     texts = ((_value(column), _text(column)) for column in columns)
-    # not IFNULL of the CONCAT: a value that is longer than a packet must not look like NULL
+    # not IFNULL(CONCAT(…), 'N'), because CONCAT returns NULL for a value that is longer than a packet
     parts = (f"IF({name} IS NULL, 'N', CONCAT(LENGTH({text}), ':', {text}))" for name, text in texts)
     return f"CONCAT({', '.join(parts)})"
 
@@ -80,7 +80,7 @@ def _half(digest: str, first: int) -> str:
 
 
 def _value(column: Column) -> str:
-    """The expression of the column; NULL for the dates that the user chose to be NULL."""
+    """SQL for the column's value: NULL for a zero or impossible date, if the user chose so."""
     name = quote(column.name)
     if column.choice != NULL_DATES:
         return name
@@ -89,7 +89,7 @@ def _value(column: Column) -> str:
 
 
 def _ewkb(raw: str) -> str:
-    """SQL for a geometry's hexadecimal digits in PostGIS's form, from MySQL's own form `raw`."""
+    """SQL for the hexadecimal digits of a geometry in PostGIS's form (EWKB), from MySQL's form `raw`."""
     srid = f"SUBSTR({raw}, 1, {SRID_BYTES})"
     with_srid = f"HEX(SUBSTR({raw}, 5, 4)), '20', HEX({srid}), HEX(SUBSTR({raw}, 10))"
     return f"IF({srid} = x'00000000', HEX(SUBSTR({raw}, 5)), CONCAT({with_srid}))"
@@ -103,34 +103,37 @@ def _text(column: Column) -> str:
             return f"DATE_FORMAT({name}, {_TIME})"
         case Kind.STRING:
             return f"CONVERT({name} USING utf8mb4)"
-        case Kind.BINARY:  # as bytes: a BIT would be a number
+        case Kind.BINARY:  # cast to bytes, because a BIT would be a number
             raw = f"CAST({name} AS BINARY)"
             if column.choice == EWKB:
                 return _ewkb(raw)
             return f"HEX(SUBSTR({raw}, {SRID_BYTES + 1}))" if column.is_geometry else f"HEX({raw})"
         case Kind.MICROS:
-            # in MariaDB, the seconds have a fraction too
+            # FLOOR, because on MariaDB the seconds of TIME_TO_SEC have a fraction
             micros = f"SIGN({name} + 0) * (FLOOR(ABS(TIME_TO_SEC({name}))) * 1000000 + MICROSECOND({name}))"
             return f"CAST(CAST({micros} AS SIGNED) AS CHAR)"
         case Kind.VECTOR:
             return f"HEX({name})"
         case Kind.FLOAT:
             return _unsigned_double(f"CAST({name} AS DOUBLE)")
-        case Kind.DOUBLE if column.source_type.size:  # of a product, all digits are printed
+        case Kind.DOUBLE if column.source_type.size:  # DOUBLE(M,D) is printed with D digits, a product with all digits
             return _unsigned_double(f"{name} * 1e0")
         case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
-            # a sum is printed without the zeros of ZEROFILL
+            # `+ 0`, because a sum is printed without the zeros of ZEROFILL
             return f"CAST({name} + 0 AS CHAR)"
         case _:
             return f"CAST({name} AS CHAR)"
 
 
 def _unsigned_double(value: str) -> str:
-    """SQL for the sign and the absolute value's text: MySQL prints expressions in 22 characters, too few for a sign."""
+    """SQL for a value's sign and the text of its absolute value.
+
+    MySQL prints an expression in at most 22 characters, which is too few for a sign and all digits.
+    """
     return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"
 
 
-def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
+def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
     """Raise OperatorNeeded if fewer rows were hashed than counted."""
     if hashed < rows:  # CONCAT returns NULL for a row that is longer than a packet
         (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)

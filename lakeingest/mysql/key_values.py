@@ -14,19 +14,19 @@ from lakeingest.errors import UsageError
 from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.rows import arrow_type
 
-_NUMBERED = 4096  # numbers of an ENUM or SET whose order a condition can list
+_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists
 
 
 def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
-    """A key of the table, by column: a JSON array of the key columns' values in key order, or a single bare value.
+    """The values of a key, by column, from a text: a JSON array of the values in key order, or one value alone.
 
     Integers are numbers; decimals, dates and times are texts as MySQL writes them; bytes are a text of hexadecimal
-    digits. Raises UsageError for anything else.
+    digits. Raises UsageError for any other text.
     """
     try:
         parsed = json.loads(text, parse_float=Decimal)
     except ValueError:
-        parsed = text  # a bare word
+        parsed = text  # a text without quotes
     values = parsed if isinstance(parsed, list) else [parsed]
     if len(values) != len(schema.key):
         raise UsageError(f"{text}: a key of {schema.table} has {len(schema.key)} values ({', '.join(schema.key)})")
@@ -64,7 +64,7 @@ def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]
 
 
 def _written(column: Column, part: int | str) -> Any:
-    """A literal as people write it."""
+    """A part of a bound in the form in which people write the value: the inverse of `_literal`."""
     text = str(part)
     if column.kind in INTEGERS:
         return int(part)
@@ -90,13 +90,13 @@ def _bit_bytes(column: Column) -> int:
 
 
 def _literal(column: Column, value: Any) -> int | str:
-    """A value of Arrow as a bound: an integer, or an SQL literal that the server compares as the column does."""
+    """A value of Arrow as a part of a bound: an integer, or an SQL literal that the server compares as the column."""
     if column.kind in INTEGERS:
         return int(value)
     if column.members:
         number = number_of(column, value)
         last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-        return f"{number}/{last}" if last <= _NUMBERED else str(number)
+        return f"{number}/{last}" if last <= _LISTED else str(number)
     if column.kind is Kind.BINARY and column.source_type.name != "bit":
         return f"x'{value.hex().upper()}'"
     if column.kind is Kind.STRING:
@@ -105,7 +105,7 @@ def _literal(column: Column, value: Any) -> int | str:
 
 
 def number_of(column: Column, value: str) -> int:
-    """The number by which MySQL orders an ENUM's member or a SET's value. Raises UsageError for no such member."""
+    """The number by which MySQL orders an ENUM's member or a SET's value. Raises UsageError for an unknown member."""
     members = list(column.members)
     try:
         if column.source_type.name == "enum":
@@ -116,7 +116,7 @@ def number_of(column: Column, value: str) -> int:
 
 
 def _value(schema: TableSchema, column: Column, value: Any) -> Any:
-    """The value as Arrow has it in the column. Raises UsageError if the column cannot have it."""
+    """A value that people wrote, as Arrow holds it in the column. Raises UsageError if the column cannot have it."""
     try:
         converted = _converted(column, value)
         return pa.array([converted], arrow_type(column))[0].as_py()
@@ -125,7 +125,7 @@ def _value(schema: TableSchema, column: Column, value: Any) -> Any:
 
 
 def _converted(column: Column, value: Any) -> Any:
-    """A value that people wrote as Python's type for the column. Raises ValueError if it is none."""
+    """A value that people wrote, in Python's type for the column. Raises an error if the type cannot have the value."""
     if value is None:
         raise ValueError("a key has no NULL")
     match column.kind:
