@@ -22,7 +22,7 @@ class Seen:
 
     @classmethod
     def of(cls, meta: Any) -> Self:
-        """The values from an entry of a listing, or from the answer to a request."""
+        """The values in an entry of a listing, or in the response to a request."""
         return cls(version_of(meta), meta["size"], meta["last_modified"])
 
 

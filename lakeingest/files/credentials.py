@@ -1,4 +1,4 @@
-"""Credentials that the client of an object store does not find by itself."""
+"""Credentials that the client of an object store does not find without help."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from lakeingest.errors import StorageFailed
 
-_FRESH = timedelta(minutes=5)  # then boto3 is asked again, which renews credentials long before they expire
+_FRESH = timedelta(minutes=5)  # how long credentials are used: boto3 renews them long before they expire
 
 
 def provider_of(uri: str, options: Mapping[str, str]) -> Any:

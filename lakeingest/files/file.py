@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A file or a folder. Operations raise FileNotFoundError if it is missing, unless their docstring differs."""
+    """A file or a folder. Operations raise FileNotFoundError for a missing file, if they say nothing else."""
 
     @property
     def name(self) -> str:

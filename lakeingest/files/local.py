@@ -24,7 +24,7 @@ _DEPTH = 2  # how many folders above a file are looked at for links
 
 
 class Local(PosixPath):
-    """A path of this machine. Names, parts and comparisons are those of a path; `File` describes the operations."""
+    """A path of this machine, with the names and comparisons of `PosixPath`; `File` describes the operations."""
 
     __slots__ = ()
 
@@ -120,7 +120,7 @@ class Local(PosixPath):
         shutil.copyfile(self, to)
 
     def listed(self, pattern: str) -> list[Self]:
-        """The matching names, also those of folders."""
+        """The matching files and folders."""
         return sorted(self.glob(pattern))
 
     def looked_at(self) -> Self:

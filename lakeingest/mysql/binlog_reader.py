@@ -26,7 +26,7 @@ from lakeingest.mysql.connection import (
     source_of,
     written_position,
 )
-from lakeingest.mysql.decoders import change_rows, received
+from lakeingest.mysql.decoders import change_rows, receive_parts
 from lakeingest.mysql.dialect import MARIADB, can_log_cascades, copies_xa, dialect
 from lakeingest.mysql.packets import dumped_events
 from lakeingest.mysql.statement_reach import StatementReach
@@ -74,7 +74,7 @@ def read_segment(
 
     Raises:
         BinlogGone: the server does not have this segment.
-        SourceReplaced: another server answers.
+        SourceReplaced: the connection leads to another server.
         SourceAway: the connection breaks.
         SchemaChanged, UnsupportedEvent, UnsupportedValue: something in the segment cannot be replayed exactly.
 
@@ -263,7 +263,7 @@ class _Replay:
             _require_segment(str(uuid), written_position(connection), segment)
             _start_dump(connection, begin, free_server_id(connection, self._source, self._server_id))
             try:
-                yield from received(connection, decoder)
+                yield from receive_parts(connection, decoder)
             except pymysql.err.MySQLError as error:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 

@@ -20,15 +20,15 @@ def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets
     Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
     """
     with connect(source) as connection:
-        buckets_read = query(
+        rows_by_bucket = query(
             connection,
             f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_half('d', 1)}), BIT_XOR({_half('d', 17)})"
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
             f" FROM {_from(schema, keys)}) AS digests GROUP BY bucket",
         )
-        rows, hashed = (sum(int(row[count]) for row in buckets_read) for count in (1, 2))
-        _require_all_hashed(connection, schema, rows, hashed)
-    return {int(number): Checksum(int(n), int(left), int(right)) for number, n, _, left, right in buckets_read}
+        count, hashed = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
+        _require_all_hashed(connection, schema, count, hashed)
+    return {int(number): Checksum(int(rows), int(left), int(right)) for number, rows, _, left, right in rows_by_bucket}
 
 
 def row_checksums(
@@ -41,15 +41,15 @@ def row_checksums(
     """
     values = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
     order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
-    within = ""
+    in_buckets = ""
     if buckets is not None:
         count, chosen = buckets
-        within = f" AND {_bucket(schema, count)} IN ({', '.join(map(str, chosen))})"
+        in_buckets = f" AND {_bucket(schema, count)} IN ({', '.join(map(str, chosen))})"
     with connect(source) as connection:
         rows = query(
             connection,
             f"SELECT {', '.join(values)}, {_half(_digest(schema), 1)}, {_half(_digest(schema), 17)}"
-            f" FROM {_from(schema, keys)}{within} ORDER BY {', '.join(order)} LIMIT {limit}",
+            f" FROM {_from(schema, keys)}{in_buckets} ORDER BY {', '.join(order)} LIMIT {limit}",
         )
     part = int if schema.ordered else str
     return {tuple(map(part, row[:-2])): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
@@ -61,14 +61,17 @@ def _from(schema: TableSchema, keys: KeyRange) -> str:
 
 
 def _digest(schema: TableSchema) -> str:
+    """SQL for the hexadecimal digits of a row's hash."""
     return f"SHA2({_joined(schema.columns)}, 256)"
 
 
 def _bucket(schema: TableSchema, count: int) -> str:
+    """SQL for the number of a row's bucket, of `count` buckets."""
     return f"CRC32({_joined(schema.key_columns)}) % {count}" if count > 1 else "0"
 
 
 def _joined(columns: Sequence[Column]) -> str:
+    """SQL for one text of the columns' values: each text after its length, and N for NULL."""
     texts = ((_value(column), _text(column)) for column in columns)
     # not IFNULL(CONCAT(…), 'N'), because CONCAT returns NULL for a value that is longer than a packet
     parts = (f"IF({name} IS NULL, 'N', CONCAT(LENGTH({text}), ':', {text}))" for name, text in texts)
@@ -76,6 +79,7 @@ def _joined(columns: Sequence[Column]) -> str:
 
 
 def _half(digest: str, first: int) -> str:
+    """SQL for a number of 64 bits: the 16 hexadecimal digits of the digest from the position `first` on."""
     return f"CAST(CONV(SUBSTR({digest}, {first}, 16), 16, 10) AS UNSIGNED)"
 
 
@@ -134,8 +138,8 @@ def _unsigned_double(value: str) -> str:
 
 
 def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
-    """Raise OperatorNeeded if fewer rows were hashed than counted."""
-    if hashed < rows:  # CONCAT returns NULL for a row that is longer than a packet
+    """Raise OperatorNeeded if not all rows have a hash: CONCAT returns NULL for a row that is longer than a packet."""
+    if hashed < rows:
         (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)
         raise OperatorNeeded(
             f"{schema.table}: {rows - hashed} rows are longer than max_allowed_packet ({packet}),"

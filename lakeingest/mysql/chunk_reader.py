@@ -273,7 +273,7 @@ def server_state(connection: pymysql.Connection) -> ServerState:
 
 
 def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
-    """Raise SplitUnstable if another server answers on this connection."""
+    """Raise SplitUnstable if the connection leads to another server."""
     uuid = server_of(connection)
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")

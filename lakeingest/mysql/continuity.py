@@ -74,7 +74,7 @@ def require_same_history(state: ServerState, position: Position) -> None:
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
     """Raise BinlogGone if the binlog contradicts the history of the position; `files` are the source's binlog files.
 
-    Raises SourceReplaced if another server answers by now. A purged file is no error, because it cannot be compared.
+    Raises SourceReplaced if the source is another server now. A purged file is no error, because it cannot be compared.
     """
     history, at = position.history, position.at
     if history is None or not is_in_one_of(at, files):

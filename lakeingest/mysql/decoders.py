@@ -71,13 +71,13 @@ def change_rows(
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
         decoder = SegmentDecoder(segment, begin, schemas, waiting, gtids=gtids, replay=replay, reach=reach)
-        yield from received(connection, decoder)
+        yield from receive_parts(connection, decoder)
         facts.nulled.update(decoder.nulled)
         facts.history, facts.pending, facts.met = decoder.history, decoder.xa.pending, decoder.maps.met
         facts.lacks_cascades = bool(decoder.reader[ReaderState.UNMARKED])
 
 
-def received(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
+def receive_parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
     """Yield the parts that a decoder makes of the bytes of the server. Raises the error that the server reports."""
     receiver = Receiver(connection)
     while not decoder.is_done:

@@ -32,7 +32,10 @@ def with_default_values(source: Source, schema: TableSchema, names: Collection[s
 
 
 def _read(source: Source, schema: TableSchema, column: Column) -> Default | Value:
-    """The value of a column's default, read from the server; CONSTANT if it cannot be read."""
+    """The value of a column's default, read from the server; CONSTANT if it cannot be read.
+
+    The SELECT has only this column, so that an error concerns only its default.
+    """
     alone = TableSchema(schema.table, (column,), (column.name,), schema.choices)
     sql = f"SELECT DEFAULT({quote(column.name)}) FROM {table_name(schema.table)} LIMIT 1"
     nulled: Counter[TableId] = Counter()

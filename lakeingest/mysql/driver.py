@@ -19,8 +19,8 @@ from lakeingest.core.secrecy import Answer, Demand, Line, answer
 from lakeingest.errors import OperatorNeeded, ServerUnproven
 from lakeingest.mysql.login import password_of
 from lakeingest.mysql.packets import LOGIN_BYTES, BoundedConnection, Surprise, surprises
-from lakeingest.mysql.tls import context_of, pin_of, text_of, unverified
-from lakeingest.mysql.tunnel import through
+from lakeingest.mysql.tls import context_of, pin_of, text_of, unverified_context
+from lakeingest.mysql.tunnel import open_tunnel
 
 GREETING_SECONDS = 10  # to connect, and for each response until the session is open
 LOGIN_SECONDS = 30  # for the whole login
@@ -41,7 +41,7 @@ _LOGIN = struct.Struct("<IIB23s")
 _PACKET_MAX = 0xFFFFFF
 _OK, _MORE, _SWITCH = 0x00, 0x01, 0xFE
 _FAST, _FULL = b"\x03", b"\x04"
-_STEPS = 8  # the most answers in a login: a server that asks for more is refused
+_STEPS = 8  # the most packets of a server in a login: a server that sends more is refused
 _WAYS = (
     "set one of source.tls.ca (the authority that signed its certificate, with verify_identity or verify_ca),"
     " source.tls.pin (its public key) and source.tls.mode: required, which encrypts and proves nothing"
@@ -49,7 +49,7 @@ _WAYS = (
 
 
 class Driver(BoundedConnection):
-    """A connection that asks for its password anew each time it is opened.
+    """A connection that gets its password from `login` whenever it is opened.
 
     `line` says how the connection is protected now. `pin` is the pin of the server's certificate, None without TLS.
     """
@@ -74,7 +74,7 @@ class Driver(BoundedConnection):
         self.allow(LOGIN_BYTES, LOGIN_SECONDS)
         ssh = self.source.ssh
         with surprises("a greeting or an answer to a login"):
-            super().connect(sock if ssh is None else through(self.source, ssh, GREETING_SECONDS))
+            super().connect(sock if ssh is None else open_tunnel(self.source, ssh, GREETING_SECONDS))
 
     def opened(self, seconds: float) -> None:
         """Note that the session is open. From now on the server has `seconds` for each response."""
@@ -227,7 +227,7 @@ class _Probe(Driver):
     """A connection that reads the pin of a server's certificate, and ends before the login."""
 
     def _chosen_context(self) -> ssl.SSLContext:
-        return unverified()
+        return unverified_context()
 
     def _protect(self, head: bytes) -> None:
         with suppress(ServerUnproven):  # raised for another pin than that of `source.tls`

@@ -50,7 +50,7 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
 def next_boundary(
     connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
 ) -> Key | None:
-    """The key that is `rows` rows after `lower`; None if there are fewer rows before `upper`."""
+    """The key `rows` rows after `lower` (None: after the first row); None if fewer rows are before `upper`."""
     boundaries = query(connection, boundary_query(schema, lower, rows, upper))
     if not boundaries:
         return None

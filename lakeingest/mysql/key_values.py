@@ -31,7 +31,8 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
     if len(values) != len(schema.key):
         raise UsageError(f"{text}: a key of {schema.table} has {len(schema.key)} values ({', '.join(schema.key)})")
     return {
-        column.name: _value(schema, column, value) for column, value in zip(schema.key_columns, values, strict=True)
+        column.name: _arrow_value(schema, column, value)
+        for column, value in zip(schema.key_columns, values, strict=True)
     }
 
 
@@ -50,7 +51,7 @@ def bound_of(schema: TableSchema, key: Mapping[str, Any]) -> Key:
 def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
     """The Arrow values of a key, by column: the inverse of `bound_of`."""
     return {
-        column.name: _value(schema, column, _written(column, part))
+        column.name: _arrow_value(schema, column, _value_of_literal(column, part))
         for column, part in zip(schema.key_columns, key, strict=True)
     }
 
@@ -58,12 +59,12 @@ def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
 def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]:
     """The Arrow values of a key, by column, from the canonical texts that checksums are made of (`mysql.checksum`)."""
     return {
-        column.name: _value(schema, column, int(text) if column.kind is Kind.BOOLEAN else text)
+        column.name: _arrow_value(schema, column, int(text) if column.kind is Kind.BOOLEAN else text)
         for column, text in zip(schema.key_columns, texts, strict=True)
     }
 
 
-def _written(column: Column, part: int | str) -> Any:
+def _value_of_literal(column: Column, part: int | str) -> Any:
     """A part of a bound in the form in which people write the value: the inverse of `_literal`."""
     text = str(part)
     if column.kind in INTEGERS:
@@ -115,16 +116,16 @@ def number_of(column: Column, value: str) -> int:
         raise UsageError(f"{value!r} is no member of {column.name}") from None
 
 
-def _value(schema: TableSchema, column: Column, value: Any) -> Any:
+def _arrow_value(schema: TableSchema, column: Column, value: Any) -> Any:
     """A value that people wrote, as Arrow holds it in the column. Raises UsageError if the column cannot have it."""
     try:
-        converted = _converted(column, value)
+        converted = _python_value(column, value)
         return pa.array([converted], arrow_type(column))[0].as_py()
     except (ValueError, TypeError, InvalidOperation, pa.ArrowException) as error:
         raise UsageError(f"{value!r} is no value of {schema.table}'s key column {column.name}: {error}") from None
 
 
-def _converted(column: Column, value: Any) -> Any:
+def _python_value(column: Column, value: Any) -> Any:
     """A value that people wrote, in Python's type for the column. Raises an error if the type cannot have the value."""
     if value is None:
         raise ValueError("a key has no NULL")

@@ -16,19 +16,21 @@ def account_of(connection: pymysql.Connection) -> str:
     return f"{literal(user)}@{literal(host)}"
 
 
-def granting(dialect: Dialect, account: str, databases: Iterable[str], *, names_are_patterns: bool = True) -> list[str]:
+def grant_statements(
+    dialect: Dialect, account: str, databases: Iterable[str], *, names_are_patterns: bool = True
+) -> list[str]:
     """The GRANT statements for the account of a user who copies tables of these databases.
 
-    `names_are_patterns` is as in `granting_select`. True is for a server that cannot be asked: the default of servers.
+    `names_are_patterns` is as in `grant_select`. True is for a server that cannot be asked: the default of servers.
     """
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [
-        *(granting_select(account, database, names_are_patterns=names_are_patterns) for database in databases),
+        *(grant_select(account, database, names_are_patterns=names_are_patterns) for database in databases),
         f"GRANT {rights} ON *.* TO {account}",
     ]
 
 
-def granting_select(account: str, database: str, *, names_are_patterns: bool) -> str:
+def grant_select(account: str, database: str, *, names_are_patterns: bool) -> str:
     """The GRANT statement for all tables of a database, and of no other database.
 
     `names_are_patterns`: GRANT takes `_` and `%` in the name for wildcards, so they are escaped. If False, the name is

@@ -80,7 +80,7 @@ class Receiver:
         self._bytes, self._waited = 0, 0.0  # since the last full MiB
 
     def receive(self, room: memoryview) -> int:
-        """Receive bytes into `room`; return their number. Raises the driver's OperationalError if the link is lost."""
+        """Receive bytes into `room`; return their number. Raises the driver's OperationalError without a connection."""
         began = time.monotonic()
         try:
             if self._is_drained:

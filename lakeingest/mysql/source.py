@@ -21,7 +21,7 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.driver import GREETING_SECONDS
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.rights import account_of, granting_select, has_patterns
+from lakeingest.mysql.rights import account_of, grant_select, has_patterns
 from lakeingest.mysql.text_classes import text_classes
 from lakeingest.mysql.visibility import is_hidden
 
@@ -147,7 +147,7 @@ class Source:
         """The user's account, and the GRANT statement with which it can read the table."""
         account = account_of(self.connection)
         patterns = has_patterns(self.connection)
-        return account, granting_select(account, table.database, names_are_patterns=patterns)
+        return account, grant_select(account, table.database, names_are_patterns=patterns)
 
     def refusal_of(self, schema: TableSchema, condition: str) -> str | None:
         """The server's reason why it cannot evaluate an SQL condition on the table's rows; None if it can do so."""

@@ -94,6 +94,6 @@ def _context(mode: str, authority: str | None) -> ssl.SSLContext:
     return context
 
 
-def unverified() -> ssl.SSLContext:
+def unverified_context() -> ssl.SSLContext:
     """A TLS context that accepts every certificate."""
     return _context("required", None)

@@ -30,7 +30,7 @@ _LOCK = threading.Lock()
 _CLIENTS: dict[tuple[int, Ssh], "paramiko.SSHClient"] = {}  # by process: a fork must not share a connection
 
 
-def through(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
+def open_tunnel(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
     """A socket that leads to the source through the SSH server. Each step of the connection takes at most `seconds`.
 
     Raises SourceAway if the SSH server, or the source behind it, cannot be reached. Raises OperatorNeeded if the SSH

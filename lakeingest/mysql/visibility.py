@@ -32,11 +32,11 @@ def _is_denied(ask: Callable[[], object]) -> bool:
 
 
 def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
-    """True if the user is not allowed to read the whole table. False for a table that does not exist.
+    """True if the user is not allowed to read the whole table: all its columns, and its definition.
 
-    To a user without a right on a table, servers deny the table whether it exists or not: then the result is True. A
-    user who is allowed to read only some columns sees neither the other columns nor, on MariaDB, the foreign keys. So
-    the result is True as well if the server does not show the table's definition.
+    Servers deny a table to a user without a right on it, whether the table exists or not: the result is True. If a user
+    with a right asks for a table that does not exist, the result is False. The definition is asked for as well, because
+    a user who may read only some columns sees neither the other columns nor, on MariaDB, the foreign keys.
     """
     try:
         return is_denied(connection, f"SELECT * FROM {table_name(table)} LIMIT 0") or _is_denied(

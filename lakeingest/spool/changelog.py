@@ -225,7 +225,8 @@ class StoredChangelog:
         transactions of a segment are before it. None if a lost file may have the first transaction after it.
         """
         place, current = held.start, self.held()
-        # the present segments, because a run may have joined those of `held`; not if the first of them are gone
+        # the present segments, because a run may have joined the segments of `held`; but those of `held` if the present
+        # ones begin later
         segments = held.segments if current is None or current.start > held.start else current.segments
         for segment in segments:
             if segment.transactions in self._lost:
@@ -277,8 +278,8 @@ def changelog_gone(table: TableId, since: object, stretch: Stretch, name: str) -
 def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lambda _: None) -> Result:
     """The result of `read`, which is called up to `_TRIES` times while it raises `_Moved`.
 
-    If a file is still missing then, it is lost: `note_lost` is called with its name, and the tries begin anew. Raises
-    StateUnreadable if `read` then misses the same file, or if `_Moved` has no name of a file.
+    If the last `_Moved` names a file, the file is lost: `note_lost` is called with its name, and the tries begin anew.
+    Raises StateUnreadable if `_Moved` names no file, or a file that is already noted as lost.
     """
     lost = set[str]()
     while True:

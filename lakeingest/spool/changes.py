@@ -49,7 +49,7 @@ class Changes:
         return max([ReadTo(self.end), *(rows.last for rows in self.rereads)], key=lambda position: position.order)
 
     def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
-        """Change rows, reread rows and DDL in order: all, or those after `since` and up to `stop`.
+        """Change rows, reread rows and DDL in order, after `since` (None: of this object) and up to `stop` (None: all).
 
         The metadata of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no
         commit time. Reread rows as of `stop` come after `stop`, so they are left out. Raises ChangelogGone if a file of

@@ -76,7 +76,7 @@ class Held:
 
     @property
     def gtids(self) -> GtidSet:
-        """All GTIDs up to `start`: those before the spool, minus those of the archived segments."""
+        """All GTIDs up to `start`: the GTIDs before the spool, minus the GTIDs of archived segments."""
         archived = GtidSet()
         for segment in self.segments:
             if self._stop(segment) <= self.opened.place:

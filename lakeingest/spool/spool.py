@@ -60,12 +60,12 @@ class Spool:
         self.assert_owned: Callable[[], None] = lambda: None  # readers write nothing
 
     def guard(self, assert_owner: Callable[[], None]) -> None:
-        """Call `assert_owner` before each later write. It raises LeaseLost if another run owns the spool by then."""
+        """Call `assert_owner` before each later write. It raises LeaseLost if another run owns the spool."""
         self.assert_owned = assert_owner
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
-        """The spool in the folder, None if there is none. Raises StateUnreadable when it is damaged or has a gap."""
+        """The spool in the folder, None if it has none. Raises StateUnreadable if the spool is damaged or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -139,7 +139,7 @@ class Spool:
     def has_same_history(self, position: Position) -> bool | None:
         """True if the spool has recorded the same history and GTIDs at the position, False if it has recorded others.
 
-        None if the spool has recorded no history there: neither its start nor the end of a segment is there.
+        None if it has recorded no history at the position, which may be neither its start nor the end of a segment.
         """
         boundary = self._opened
         for segment in (None, *self._segments.values()):

@@ -55,7 +55,7 @@ def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool
     return Unlogged({table: keys for table, keys in keys_of.items() if keys}, frozenset(unknown))
 
 
-def cascading(server: Server) -> dict[TableId, int]:
+def count_unlogged_keys(server: Server) -> dict[TableId, int]:
     """The tables to be copied whose rows foreign keys change outside the binlog, with the number of known keys."""
     keys = unlogged_keys(server, server.tables).keys
     return {table: len(keys[table]) for table in server.tables if table in keys}
@@ -76,7 +76,9 @@ def cascades(server: Server, options: Tables) -> Checked:
 
 def missing_cascades(server: Server, options: Tables) -> Checked:
     """A warning that names the tables whose copies lack changes by foreign keys, as the user chose."""
-    chosen = {table: count for table, count in cascading(server).items() if options.of(table).cascades == "missing"}
+    chosen = {
+        table: count for table, count in count_unlogged_keys(server).items() if options.of(table).cascades == "missing"
+    }
     listed = ", ".join(f"{table} ({count} keys)" for table, count in sorted(chosen.items()))
     finding = (
         f"foreign keys change rows of {listed} outside the binlog, and tables.options → cascades is `missing`: the"

@@ -12,7 +12,7 @@ from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.preflight.foreign_key_rules import pairs
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
-from lakeingest.mysql.rights import account_of, granting_select, has_patterns
+from lakeingest.mysql.rights import account_of, grant_select, has_patterns
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.visibility import is_denied, is_hidden
 from lakeingest.mysql.wire.codes import has_one_code_each
@@ -31,7 +31,7 @@ def grants(server: Server) -> Finding:
         return None
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
     patterns, databases = has_patterns(server.connection), sorted({table.database for table in tables})
-    fixes += [granting_select(account, database, names_are_patterns=patterns) for database in databases]
+    fixes += [grant_select(account, database, names_are_patterns=patterns) for database in databases]
     return f"{account} lacks {', '.join(missing)}; {'; '.join(fixes)}"
 
 
