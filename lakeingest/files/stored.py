@@ -396,5 +396,5 @@ class Stored:
 
 
 def _first_line(error: Exception | None) -> str:
-    """The first line of an error's message, without the dump of the client's own structures."""
+    """The first line of an error's message. The other lines show structures of the client."""
     return str(error).partition("\n")[0]

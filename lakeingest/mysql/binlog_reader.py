@@ -103,7 +103,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        facts.lacks_cascades &= can_log_cascades(connection)
+        facts.lacks_cascades &= can_log_cascades(connection)  # only a source that can log them lacks them
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -322,7 +322,7 @@ def assert_same_server(uuid: str, expected: str, at: FilePosition) -> None:
     if uuid != expected:
         raise SourceReplaced(
             f"the source is another server now: {uuid}, the position {at} is of {expected};"
-            " `lakeingest run` goes on with it, or says why it cannot"
+            " `lakeingest run` continues on the new server, or says why it cannot"
         )
 
 

@@ -1,4 +1,4 @@
-"""The checksums of `core.checksum`, computed by MySQL in SQL over the canonical text of its own values."""
+"""The checksums of `core.checksum`, computed by the server in SQL from the canonical texts of its values."""
 
 from collections.abc import Sequence
 

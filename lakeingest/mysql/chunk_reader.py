@@ -223,7 +223,7 @@ def _open_view(
 
 
 def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -> FilePosition:
-    """The low watermark of a read view that is opened after this returns, on a server that shows views' positions.
+    """The low watermark of a read view that is opened after this returns, if the server reports views' positions.
 
     Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
     """

@@ -1,7 +1,7 @@
 """Finds a transaction by MariaDB's GTID, which consists of a domain, a server, and a number within the domain.
 
-MariaDB describes a position only by the last GTID before it. That GTID tells the whole history only if there is one
-domain and its numbers grow along the binlog, which `gtid_strict_mode` makes sure of.
+MariaDB describes a position only by the last GTID before it. That GTID tells which transactions are before the position
+only if there is one domain, and if its numbers grow along the binlog. `gtid_strict_mode` makes the numbers grow.
 """
 
 from collections.abc import Iterator

@@ -49,9 +49,9 @@ def surprises(what: str) -> Iterator[None]:
     except pymysql.err.InternalError as error:
         if isinstance(error, Surprise) or (error.args and isinstance(error.args[0], int)):
             raise  # an error with a number is an error that the server reports
-        raise Surprise(f"{what} that is none ({error})") from error
+        raise Surprise(f"{what} that breaks the protocol ({error})") from error
     except _PARSING as error:
-        raise Surprise(f"{what} that is none ({type(error).__name__}: {str(error)[:100]})") from error
+        raise Surprise(f"{what} that breaks the protocol ({type(error).__name__}: {str(error)[:100]})") from error
 
 
 def dumped_events(connection: pymysql.Connection) -> Iterator[bytes]:

@@ -97,7 +97,7 @@ def _tables_of_types(connection: pymysql.Connection, *types: str) -> list[TableI
 
 
 def is_system(table: TableId) -> bool:
-    """Whether the table is one of the server's own."""
+    """Whether the table is a system table of the server."""
     return table.database.lower() in _SYSTEM
 
 

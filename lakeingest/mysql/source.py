@@ -1,7 +1,7 @@
 """Asks the source in SQL: for definitions, keys, settings, and the end of its binlog.
 
-A run uses this class, or `binlog_source.BinlogSource`, which also reads the binlog. `binlog_source` takes a second to
-import, because it decodes rows.
+`binlog_source.BinlogSource` extends `Source` and reads the binlog as well. It has a module of its own, because a module
+that decodes rows takes a second to import.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -55,7 +55,7 @@ class Source:
         connections.reopen(self.connection)
 
     def named_errors(self) -> AbstractContextManager[None]:
-        """Turn the server's errors inside the block into lakeingest's."""
+        """Turn the server's errors inside the block into errors of lakeingest."""
         return connections.named_errors(self.settings)
 
     # The end of the binlog

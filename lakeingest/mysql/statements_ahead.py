@@ -48,7 +48,7 @@ def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[
                 try:
                     sign_of(event, watched, at, has_rows=False, is_mariadb=is_mariadb)
                 except UnsupportedEvent as error:
-                    if error.alterations is None:
+                    if error.alterations is None:  # not DDL, which a run can follow or halt at
                         return str(error)
             if not event.is_made_up:
                 at = FilePosition(at.file, max(at.pos, event.end))

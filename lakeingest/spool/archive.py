@@ -32,7 +32,7 @@ LARGE_BYTES = 8 << 20  # a segment of more bytes goes to the last level at once,
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A manifest of the archive, as the name of its file tells it."""
+    """A manifest of the archive, with what the name of its file says. `read` reads the rest."""
 
     file: File
     start: Place

@@ -80,6 +80,7 @@ class Changes:
         """The rows of one file that come after `since`; none if they are as of `stop` or later."""
         if rows.last.order <= since.order or (stop is not None and rows.last.place >= stop):
             return
+        # the number of the last row that the reader has read as of this place; −1: it has read none
         last_read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
             with files.parquet(rows.path) as file:

@@ -232,7 +232,7 @@ class Spool:
         """Let a segment watch one more table. `read` is the same part of the binlog, read for that table alone."""
         segment = self._segments[number]
         if (read.start, read.stop) != (segment.start, segment.stop) or table in segment.tables:
-            raise SpoolGap(f"{read.start} to {read.stop} is not what the spool lacks of {table}")
+            raise SpoolGap(f"no segment from {read.start} to {read.stop} waits for the changes of {table}")
         self.assert_owned()
         wider = replace(
             segment,
@@ -278,9 +278,9 @@ class Spool:
         for segment in self._segments_between(after, stop):
             if table not in segment.tables:
                 raise SpoolGap(f"{table} was not watched from {segment.start} to {segment.stop}")
-            file = segment.tables[table]
-            if file is not None:
-                paths.append(whole_file(self.folder, *file))
+            entry = segment.tables[table]
+            if entry is not None:
+                paths.append(whole_file(self.folder, *entry))
         return paths
 
     def watched_from(self, table: TableId) -> Place:

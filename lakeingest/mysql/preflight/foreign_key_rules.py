@@ -61,9 +61,10 @@ def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[Shown
         f" WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(tables)})"
         " ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION",
     )
+    # by database, table and key: for each column its name, the parent's database, the parent, and the parent's column
     parts: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for row in rows:
-        if row[5] is not None:
+        if row[5] is not None:  # a foreign key: it has a parent
             texts = tuple(map(str, row))
             parts.setdefault(texts[:3], []).append(texts[3:])
     keys = [

@@ -38,7 +38,7 @@ class Server:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """The version's numbers."""
+        """The numbers of the server's version."""
         return version_of(self.variables["version"])
 
     @property
