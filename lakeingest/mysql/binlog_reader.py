@@ -210,6 +210,7 @@ class _Replay:
                 )
                 error.tables = frozenset(self._schemas)
                 raise error
+            # known to be prepared at `start`, so the binlog before it need not be read
             if self._known_at_start and start == self._known_at_start.at and xid in self._known_at_start.prepared:
                 return
 

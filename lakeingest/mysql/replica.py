@@ -34,9 +34,9 @@ def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
     if not isinstance(low, GtidSet):
         raise OperatorNeeded(NO_GTIDS)
     if not _has(replica, low, LAG_SECONDS):
-        lacks = low - executed(replica)
+        missing = low - executed(replica)
         raise SourceAway(
-            f"the replica {replica.host}:{replica.port} lags: after {LAG_SECONDS} seconds it lacks {lacks.count}"
+            f"the replica {replica.host}:{replica.port} lags: after {LAG_SECONDS} seconds it lacks {missing.count}"
             " transactions of its source; see SHOW REPLICA STATUS there, and run the same command again"
         )
 

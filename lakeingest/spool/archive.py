@@ -185,7 +185,7 @@ def _join_group(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifes
             segment.file.move_to(_file(spool / "archive", manifest, epoch, level))
         return
     # The files of `whole` are durable. Its manifest is made before the neighbours are removed, so that no change is
-    # missing at any moment. It gets the time of the youngest neighbour, from which `kept_for` counts.
+    # missing at any moment. The manifest gets the time of the youngest neighbour, from which `kept_for` counts.
     file = _file(spool / "archive", whole, epoch, LAST_LEVEL if _bytes(spool, whole) > LARGE_BYTES else level)
     youngest = max(segment.file.changed() for segment, _ in group)
     store.create(file, whole.to_json())

@@ -181,8 +181,8 @@ class StoredChangelog:
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which every transaction is in the set.
 
-        None if the place cannot be known: a transaction before the held segments is not in the set, or a lost file may
-        have the place.
+        None if this place is not known: a transaction before the held segments is not in the set, or the place may be
+        in a lost file.
         """
         if not held.gtids <= gtids:
             return None

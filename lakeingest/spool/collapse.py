@@ -82,7 +82,7 @@ def collapsed(
         rows = _keys_of_changes(file, key, starts[-1])
         starts.append(starts[-1] + rows.num_rows)
         in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
-        if number < len(patches):
+        if number < len(patches):  # the file of a patch: all its rows are needed
             parts.append(rows.filter(in_part))
             patched.append((patches[number], parts[-1].select(list(key))))
             read += parts[-1].num_rows
@@ -93,10 +93,11 @@ def collapsed(
         for place, keys in patched:
             is_needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), is_needed)
         parts.append(changes.filter(is_needed))
+    # the last row of each key is the row with the greatest `_ORDER`
     applied = pa.concat_tables(parts)
     last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
-    # `applied` is in order, so a binary search finds the last changes
+    # `applied` is sorted by `_ORDER`, so a binary search finds these rows
     chosen = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
     file_numbers = np.searchsorted(starts, orders, side="right") - 1
     changes = chosen.select(list(key)).append_column(DELETED, _deletes(chosen))

@@ -48,7 +48,7 @@ class Held:
 
         The stretch is empty and begins at `shown` in two cases. Either no segment watches the table. Or the segments
         after the stretch do not watch the table and `shown` is later than the end of the stretch: then the changes
-        between the end and `shown` are missing. Without `shown`, a stretch without segments is at the end.
+        between the end and `shown` are missing. Without `shown`, an empty stretch begins at the changelog's end.
         """
         last = len(self.segments)
         while last and not self._has(self.segments[last - 1], table, lost):

@@ -28,9 +28,9 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
     old = spool.folder.now() - keep.total_seconds()
     for number, _, segment, after in list(spool.parts())[:-1]:
         unneeded = {
-            table: spool.folder / file[0]
-            for table, file in segment.tables.items()
-            if file and table in needed and needed[table] >= after.place
+            table: spool.folder / entry[0]
+            for table, entry in segment.tables.items()
+            if entry and table in needed and needed[table] >= after.place
         }
         with store.storage_errors(spool.folder):
             if any(path.changed() > old for path in unneeded.values()):
@@ -61,7 +61,7 @@ def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list
         # The distance to the next number tells the level, because a joined segment takes the place of `JOIN` numbers.
         # `passed` differs on the two sides of a copy's place, so that no group reaches over that place.
         (number, start, segment, _), (following, *_) = pair
-        rows = sum(file[1] for file in segment.tables.values() if file)
+        rows = sum(entry[1] for entry in segment.tables.values() if entry)
         is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
         passed = sum(place <= start.place for place in stands)
         return is_small and not segment.alterations, passed, sorted(segment.tables)

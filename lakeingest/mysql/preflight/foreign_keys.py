@@ -95,14 +95,14 @@ def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
     match options.of(table).cascades:
         case "missing":
             return []
-        case "refuse" if table not in unlogged.unknown:
+        case "refuse" if table not in unlogged.unknown:  # else `hindrance` says that the keys are not known
             return [f"{table}: tables.options → cascades is `refuse`"]
     reason = hindrance(options, table, unlogged)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
 def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
-    """Why rows of a table that foreign keys change cannot be read again exactly; None if they can be read so."""
+    """The reason why rows that foreign keys change in a table cannot be read again exactly; None if they can be."""
     try:
         chain = family(table, unlogged.keys)
     except OperatorNeeded as error:

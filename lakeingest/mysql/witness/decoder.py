@@ -276,9 +276,9 @@ class _Decoder:
                 with concerning(events.read_table_name(event)):
                     self._rows.add_table(event, where)
                 continue
-            table, halves = self._rows.halves(event, where)
+            table, row_images = self._rows.row_images(event, where)
             with concerning(table):
-                for kind, values in halves:
+                for kind, values in row_images:
                     yield from self.batches.add(table, (int(kind), *end, ordinal, committed_at, gtid, *values))
                     ordinal += 1
             yield from self.batches.count_bytes(table, size)

@@ -25,15 +25,15 @@ from lakeingest.mysql.wire.refusals import no_day
 from lakeingest.mysql.wire.table_map import TableMap, read_table_map
 from lakeingest.mysql.witness.values import PYTHON, require_readable
 
-Half = tuple[RowKind, tuple[Any, ...]]  # the old or the new row of a change: its kind, and its values in column order
+RowImage = tuple[RowKind, tuple[Any, ...]]  # the old or the new row of a change: its kind, its values in column order
 
-# class of the library -> the halves of a change in its events: the kind of each, and the prefix of its keys
-_HALVES: dict[type, tuple[tuple[RowKind, str], ...]] = {
+# class of the library -> the row images of a change: the kind of each, and the prefix of its keys in the library's rows
+_IMAGES: dict[type, tuple[tuple[RowKind, str], ...]] = {
     row_event.WriteRowsEvent: ((RowKind.INSERT, ""),),
     row_event.UpdateRowsEvent: ((RowKind.UPDATE_BEFORE, "before_"), (RowKind.UPDATE_AFTER, "after_")),
     row_event.DeleteRowsEvent: ((RowKind.DELETE, ""),),
 }
-_EVENTS = frozenset({row_event.TableMapEvent, *_HALVES})
+_EVENTS = frozenset({row_event.TableMapEvent, *_IMAGES})
 _KNOWN_MAX = 1000  # how many TABLE_MAP events are remembered
 
 # The types that a column of each kind can have in the binlog. Integers: with 1 if they are unsigned, else 0.
@@ -101,27 +101,27 @@ class RowEvents:
         _require_names(table_map, table.columns, where)
         return schema, table_map, table
 
-    def halves(self, event: Event, where: str) -> tuple[TableId, Iterator[Half]]:
-        """The table of a row event, and the halves of its changes in order: old rows, new rows.
+    def row_images(self, event: Event, where: str) -> tuple[TableId, Iterator[RowImage]]:
+        """The table of a row event, and its row images in order; an update has the old row, then the new row.
 
         Raises UnsupportedEvent if a row image lacks a copied column, UnsupportedValue for a value that cannot be copied
         exactly.
         """
         schema, table_map = self._tables[read_table_id(event)]
-        return schema.table, self._halves(event, schema, table_map, f"{schema.table} {where}")
+        return schema.table, self._row_images(event, schema, table_map, f"{schema.table} {where}")
 
     def forget(self) -> None:
         """Forget all tables, because a table id is valid only within its transaction."""
         self._library_tables.clear()
         self._tables.clear()
 
-    def _halves(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[Half]:
-        """Yield the halves of the changes in a row event."""
+    def _row_images(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[RowImage]:
+        """Yield the row images of a row event."""
         rows = self._library_event(event, where)
         missing_columns = missing(event.data, table_map.names)
         if rows.number_of_columns != len(table_map.names) or not missing_columns <= set(schema.skipped):
             raise UnsupportedEvent(f"{where}: {not_full(schema, missing_columns)}")
-        parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _HALVES[type(rows)]]
+        parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
             for kind, values, sources in parts:
                 if row[sources]:
