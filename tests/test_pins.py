@@ -21,7 +21,7 @@ VERSIONS = re.compile(r"^\| `([^`]*[=<][^`]*)` \| [^|]+ \| (`[^|]+`) \|$", re.MU
 OURS = {"_read_added_column", "_entries", "_errors", "_folder_of", "_markers", "_protect", "_staging", "_timeline"}
 # Private names that lakeingest gives to its classes, where these extend a class of a library
 ADDED = {
-    "BoundedConnection": {"_is_open", "_left", "_of_each", "_seconds", "_size", "_until"},
+    "BoundedConnection": {"_bytes_left", "_deadline", "_is_open", "_of_each", "_seconds", "_size"},
     "Driver": {
         "_chosen_context",
         "_context",
@@ -29,10 +29,10 @@ ADDED = {
         "_is_open",
         "_key",
         "_log_in",
+        "_probed_pin",
         "_protect",
         "_sealed",
         "_secret",
-        "_seen",
         "_settings",
         "_where",
     },

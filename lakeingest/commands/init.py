@@ -20,7 +20,7 @@ from lakeingest.mysql.connection import connect, literal
 from lakeingest.mysql.dialect import MARIADB, MYSQL, Dialect, dialect
 from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, hindrance, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.rights import granting, has_patterns
+from lakeingest.mysql.rights import grant_statements, has_patterns
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 
 PASSWORD = "MYSQL_PASSWORD"  # noqa: S105 - the name of a variable; the password itself is never written
@@ -176,7 +176,7 @@ def _file_text(
         rights="".join(
             f"\n  #   {_as_one_line(statement)};  -- {name}"
             for name, kind in dialects.items()
-            for statement in granting(
+            for statement in grant_statements(
                 kind, f"{literal(source.user)}@'%'", databases, names_are_patterns=names_are_patterns
             )
         ),

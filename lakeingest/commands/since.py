@@ -11,7 +11,7 @@ from lakeingest.core.position import FilePosition, GtidSet, Place
 from lakeingest.core.reading import ReadTo
 from lakeingest.core.schema import TableId
 from lakeingest.errors import ChangelogGone, StateUnreadable, UsageError
-from lakeingest.spool.changelog import StoredChangelog, gone
+from lakeingest.spool.changelog import StoredChangelog, changelog_gone
 
 Since = ReadTo | GtidSet | FilePosition | datetime
 
@@ -71,10 +71,10 @@ def position_after(table: TableId, since: Since, log: StoredChangelog, name: str
         case GtidSet() | datetime():
             place = log.place_of_gtids(held, since) if isinstance(since, GtidSet) else log.place_of_time(held, since)
             if place is None:
-                raise gone(table, since, stretch, name)
+                raise changelog_gone(table, since, stretch, name)
             read_to = ReadTo(place)
     if restarted is not None and restarted > stretch.start:
         stretch = replace(stretch, start=restarted)
-    if stretch.lacks(read_to):
-        raise gone(table, since, stretch, name)
+    if stretch.begins_after(read_to):
+        raise changelog_gone(table, since, stretch, name)
     return read_to

@@ -18,7 +18,7 @@ from lakeingest.errors import GateFailed, LakeIngestError, NotOurTable
 from lakeingest.files.file import state_of
 from lakeingest.lake.preflight import copied, copies
 from lakeingest.lake.target import Staged, Tables, Target
-from lakeingest.mysql.preflight.foreign_keys import cascading
+from lakeingest.mysql.preflight.foreign_keys import count_unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.opening.absent_tables import known_tables
@@ -268,7 +268,7 @@ def _ask_source(config: Config) -> _SourceState:
             of_pipeline = known_tables(config, source)
             tables = [table for table in of_pipeline.tables if table not in of_pipeline.hidden]
             without_cascades = [table for table in tables if config.tables.of(table).cascades == "missing"]
-            cascades = cascading(Server.of(source.connection, without_cascades)) if without_cascades else {}
+            cascades = count_unlogged_keys(Server.of(source.connection, without_cascades)) if without_cascades else {}
             sizes = source.files()
             retention = Retention.of_source(source, list(sizes))
             return _SourceState(None, tables, source.written(), sizes, cascades, retention, of_pipeline.hidden)

@@ -9,12 +9,12 @@ from obstore.store import MemoryStore, ObjectStore, from_url
 
 from lakeingest.files.credentials import provider_of
 
-PATIENCE_SECONDS = 15.0  # for all tries of one request together; a lease is void after twice as long
+PATIENCE_SECONDS = 15.0  # for all tries of one request together: half of the time after which a lease is void
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the store says about an object; each put gives it another `version`."""
+    """The metadata of an object, as the store reported them; each put gives the object another `version`."""
 
     version: tuple[tuple[str, str], ...]
     size: int
@@ -22,7 +22,7 @@ class Seen:
 
     @classmethod
     def of(cls, meta: Any) -> Self:
-        """The values from an entry of a listing, or from the answer to a request."""
+        """The values in an entry of a listing, or in the response to a request."""
         return cls(version_of(meta), meta["size"], meta["last_modified"])
 
 
@@ -35,15 +35,15 @@ class Bucket:
 
     @property
     def store(self) -> ObjectStore:
-        """The client.
+        """The client of the store.
 
-        It does not work in a fork of a process that has used it, because its threads are missing there.
+        A client that this process has used does not work in a fork of the process, because a fork has no threads.
         """
         return _client(self.uri, self.options)
 
 
 def version_of(meta: Any) -> tuple[tuple[str, str], ...]:
-    """The version that a store gives an object."""
+    """The version in an object's metadata, as pairs of a key and a value."""
     return tuple((key, str(meta[key])) for key in ("e_tag", "version") if meta.get(key) is not None)
 
 
@@ -54,7 +54,7 @@ def _client(uri: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
     config: Any = dict(options)
     client: Any = {"allow_http": True, "timeout": "30s", "connect_timeout": "5s"}
     retries: Any = {
-        "max_retries": 20,  # the time is the limit
+        "max_retries": 20,  # enough for `retry_timeout`, which is the limit
         "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2},
         "retry_timeout": timedelta(seconds=PATIENCE_SECONDS),
     }

@@ -1,4 +1,4 @@
-"""Credentials that the client of an object store does not find by itself."""
+"""Credentials that the client of an object store does not find without help."""
 
 import os
 from collections.abc import Mapping
@@ -8,14 +8,15 @@ from typing import Any
 
 from lakeingest.errors import StorageFailed
 
-_FRESH = timedelta(minutes=5)  # Amazon's library renews credentials long before they expire
+_FRESH = timedelta(minutes=5)  # how long credentials are used: boto3 renews them long before they expire
 
 
 def provider_of(uri: str, options: Mapping[str, str]) -> Any:
     """A provider of fresh credentials. None: the client itself finds credentials in the environment and from roles.
 
-    Only Amazon's own library reads profiles. It also knows each other way, so it is asked wherever it is installed and
-    no keys are given. Raises StorageFailed when a profile is named that cannot be used.
+    Only boto3, Amazon's own library, reads profiles. It supports the other ways of Amazon to find credentials as well.
+    So boto3 is the provider if it is installed and no keys are given. Raises StorageFailed if AWS_PROFILE names a
+    profile that cannot be used.
     """
     has_keys = {"access_key_id", "skip_signature"} & options.keys() or "AWS_ACCESS_KEY_ID" in os.environ
     if has_keys or not uri.startswith(("s3://", "s3a://")):

@@ -1,6 +1,7 @@
 """A file or folder of the state: on this machine (`Local`), or in an object store (`Stored`), with the same operations.
 
-A file is a value. A document is a file of JSON: it is complete when it exists, also after a crash.
+A file is a value. A document is a file of JSON, which is complete when it exists, even after a crash. A data file is
+written once and never replaced.
 """
 
 import json
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A file, or a folder. Operations on a missing one raise FileNotFoundError, unless they say otherwise."""
+    """A file or a folder. Operations raise FileNotFoundError for a missing file, if they say nothing else."""
 
     @property
     def name(self) -> str:
@@ -41,7 +42,7 @@ class File(Protocol):
 
     @property
     def parent(self) -> Self:
-        """The folder that it is in."""
+        """The folder that the file is in."""
 
     def __truediv__(self, name: str, /) -> Self: ...
 
@@ -55,19 +56,25 @@ class File(Protocol):
     # documents
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Make a document. False, and nothing is changed, if the file exists. Of several writers, one makes it."""
+        """Make a document, and return True. False, and nothing is changed, if the file exists.
+
+        If several writers call this at the same time, exactly one gets True.
+        """
 
     def put_document(self, doc: Mapping[str, Any]) -> Any:
         """Make or replace a document. A reader sees the old or the new one. Returns the `seen` for `put_after`."""
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
-        """Replace the document that was `seen`, like `put_document`. None if a store has a newer one, which stays."""
+        """Replace the version `seen` of a document. Returns the new `seen`; None if a store has another version.
+
+        In that case nothing is changed. A disk has no versions, and replaces any.
+        """
 
     def read(self) -> bytes:
         """The contents."""
 
     def read_seen(self) -> tuple[bytes, Any]:
-        """The contents, and the `seen` for `put_after`."""
+        """The contents, and their version, which `put_after` takes as `seen`."""
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
         """The contents of several files of this bucket or machine."""
@@ -76,21 +83,24 @@ class File(Protocol):
         """Add a line with a document to a log, durably."""
 
     def lines(self) -> list[bytes]:
-        """The lines of a log, in order; none where there is no log."""
+        """The lines of a log, in order; none if there is no log."""
 
     # files
 
     def put(self, contents: bytes) -> None:
-        """Make or replace a file, durably. A reader sees the old or the new contents. No other process may write it."""
+        """Make or replace a file, durably and at once: a reader sees the old or the new contents.
+
+        The caller makes sure that no other process writes the file.
+        """
 
     def write(self, contents: bytes) -> None:
-        """Make or replace a file that no other process writes. A crash may leave a part of a local one."""
+        """Make or replace a file that no other process writes. A crash may leave a part of a local file."""
 
     def delete(self) -> None:
         """Remove the file if it exists."""
 
     def delete_together(self, files: Sequence[Self]) -> None:
-        """Remove files of this bucket or machine, and folders with their contents. Missing ones are passed over."""
+        """Remove files of this bucket or machine, and folders with their contents. Missing files are no error."""
 
     def move_to(self, to: Self) -> None:
         """Give the file another name, in the same bucket or on the same machine."""
@@ -102,7 +112,7 @@ class File(Protocol):
         """Whether the file exists. A folder of this machine counts, too."""
 
     def looked_at(self) -> Self:
-        """The file as a listing would return it: a file in a store has what the store says about it now."""
+        """The file as a listing would return it: a file in a store has its present metadata."""
 
     def size(self) -> int:
         """The size in bytes."""
@@ -111,7 +121,7 @@ class File(Protocol):
         """The time when the file was written, in seconds since 1970."""
 
     def set_changed(self, moment: float, /) -> None:
-        """Set the time when the file was written. In a store this does nothing."""
+        """Set the time when the file was written. Does nothing in a store."""
 
     def version(self) -> Hashable:
         """A value that stays the same while the contents stay the same."""
@@ -121,14 +131,14 @@ class File(Protocol):
     def make_folder(self, *, private: bool = False) -> None:
         """Make the folder and its missing parents, durably; `private`: for this user alone.
 
-        A store needs no folders.
+        Does nothing in a store, which needs no folders.
         """
 
     def sync(self) -> None:
         """Make the names in the folder durable."""
 
     def is_there(self) -> bool:
-        """Whether the folder exists; in a store, whether it has a file."""
+        """Whether the folder exists; in a store, whether the folder has a file."""
 
     def listed(self, pattern: str) -> list[Self]:
         """The files of the folder whose names match, sorted.
@@ -146,27 +156,30 @@ class File(Protocol):
         """Whether a symbolic link leads to the file, so that it may belong to others."""
 
     def now(self) -> float:
-        """The time now, in seconds since 1970, by the clock that sets the times of files."""
+        """The present time, in seconds since 1970, by the clock that sets the times of files."""
 
     def probe(self) -> None:
-        """Make and remove something in the folder. Raises OSError or an error of lakeingest where that fails."""
+        """Make a file in the folder and remove it. Raises OSError or an error of lakeingest if that fails."""
 
     def free_bytes(self) -> int | None:
-        """The bytes that are free for files of the folder; None where there is no limit."""
+        """The bytes that are free for files of the folder; None if there is no limit."""
 
     # data files
 
     def draft(self) -> Path:
-        """A path of this machine to write the data file at, before `take`. No other process may write this file."""
+        """A path of this machine, where the caller writes the data file before `take`.
+
+        The caller makes sure that no other process writes the file.
+        """
 
     def take(self, draft: Path) -> None:
-        """Make the draft the file, durably."""
+        """Turn the draft into the file. Its contents are durable."""
 
     def source(self) -> Any:
         """The file in a form that PyArrow opens."""
 
-    def lasting(self) -> BinaryIO:
-        """The open data file, which can still be read after it is removed."""
+    def open_lasting(self) -> BinaryIO:
+        """The data file, open. It can be read even after it is removed."""
 
 
 def state_of(config: "Config") -> File:
@@ -180,14 +193,14 @@ def at(place: "Place", storage: "Storage") -> File:
 
 
 class Head:
-    """A document that the holder of the lease replaces. A store refuses that to a run that has lost the lease."""
+    """A document that only the owner of the lease replaces. A store refuses this to a run that has lost the lease."""
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._seen: Any = None
 
     def read(self) -> Any:
-        """The document; `move` replaces the version that is read here."""
+        """The document. `move` replaces only the version that this call has read."""
         contents, self._seen = self._file.read_seen()
         return parsed(contents)
 
@@ -196,9 +209,9 @@ class Head:
         self._seen = self._file.put_document(doc)
 
     def move(self, doc: Mapping[str, Any]) -> bool:
-        """Replace the version that was read or written last.
+        """Replace the version that this object has read or written last, and return True.
 
-        False, and nothing is changed, if a store has another one.
+        False, and nothing is changed, if a store has another version.
         """
         put = self._file.put_after(doc, self._seen)
         self._seen = put or self._seen
@@ -206,17 +219,17 @@ class Head:
 
 
 def document(file: File) -> Any:
-    """The document that a file has.
+    """The document in a file.
 
-    Raises FileNotFoundError where the file does not exist, another OSError or ValueError where it cannot be read.
+    Raises FileNotFoundError if the file does not exist, another OSError or ValueError if it cannot be read.
     """
     return parsed(file.read())
 
 
 def parsed(contents: bytes) -> Any:
-    """The document in these contents, without the nonce.
+    """The document in the contents of a file, without the nonce.
 
-    Raises ValueError where they are no JSON, or nested too deeply.
+    Raises ValueError if the contents are not JSON, or nested too deeply.
     """
     try:
         doc = json.loads(contents)
@@ -233,19 +246,19 @@ def read_all(files: Sequence[File]) -> list[bytes]:
 
 
 def delete_all(files: Iterable[File]) -> None:
-    """Remove files of one bucket or machine, and folders with their contents. Missing ones are passed over."""
+    """Remove files of one bucket or machine, and folders with their contents. Missing files are no error."""
     if all_files := list(files):
         all_files[0].delete_together(all_files)
 
 
 def looked_at(files: Iterable[File]) -> list[File]:
-    """The files as a listing would return them: a file in a store has what the store says about it now."""
+    """The files as a listing would return them: a file in a store has its present metadata."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(lambda file: file.looked_at(), files))
 
 
 def total(files: Iterable[File]) -> int:
-    """The size of data files together, in bytes. Missing files count as 0."""
+    """The total size of data files, in bytes. Missing files count as 0."""
     return sum(map(_size, files))
 
 
@@ -267,23 +280,23 @@ class Draft:
 
     @classmethod
     def of(cls, file: File) -> Self:
-        """A draft that nothing is written to yet."""
+        """The draft of a data file. Nothing is written yet."""
         return cls(file, file.draft())
 
     def finish(self) -> None:
-        """Make the contents durable. The name of a local file is durable once its folder is synced."""
+        """Turn the draft into `file`, with durable contents. A local name is durable once its folder is synced."""
         self.file.take(self.path)
         self.drop()
 
     def drop(self) -> None:
-        """Remove the temporary file of an upload. A local draft is the file itself, and stays."""
+        """Remove the temporary file of an upload. A local draft is the data file itself, and stays."""
         if str(self.path) != str(self.file):
             self.path.unlink(missing_ok=True)
 
 
 @contextmanager
 def written(file: File) -> Iterator[Path]:
-    """The path where the block writes a data file, which is finished after the block."""
+    """The path where the block writes a data file. After the block the file is finished; after an error it is not."""
     draft = Draft.of(file)
     try:
         yield draft.path
@@ -307,11 +320,12 @@ def parquet_metadata(file: File) -> "pq.FileMetaData":
 
 
 def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
-    """Delete the files that are older than `age`, unless a link leads to them. Returns how many files and bytes."""
-    ours, removed, freed = [file for file in files if not file.is_behind_link()], 0, 0
-    oldest = ours[0].parent.now() - age.total_seconds() if ours else 0.0
-    for file in ours:
-        if file.changed() < oldest:
+    """Delete the files that are older than `age`, but no file behind a link. Returns how many files and bytes."""
+    own_files = [file for file in files if not file.is_behind_link()]
+    limit = own_files[0].parent.now() - age.total_seconds() if own_files else 0.0
+    removed, freed = 0, 0
+    for file in own_files:
+        if file.changed() < limit:
             bytes_ = file.size()
             file.delete()
             removed, freed = removed + 1, freed + bytes_

@@ -1,7 +1,7 @@
 """A file or folder of this machine: a path with the operations of `File`.
 
-A document is complete when it exists, also after a crash. Reads and removals follow no symbolic link, because its
-target may belong to somebody else.
+A document is complete when it exists, even after a crash. Reads and removals follow no symbolic link, because the
+target of a link may belong to somebody else.
 """
 
 import fcntl
@@ -24,48 +24,49 @@ _DEPTH = 2  # how many folders above a file are looked at for links
 
 
 class Local(PosixPath):
-    """A path of this machine. Names, parts and comparisons are those of a path; `File` describes the operations."""
+    """A path of this machine, with the names and comparisons of `PosixPath`; `File` describes the operations."""
 
     __slots__ = ()
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Link the name to a durable file."""
-        with self._whole(json.dumps(doc).encode()) as new:
+        """Write a durable file under another name, then link this name to it."""
+        with self._new_file(json.dumps(doc).encode()) as new:
             try:
                 os.link(new, self)
-            except FileExistsError:  # a network file system may lose the answer to its request, and send it again
+            except FileExistsError:
+                # this process may have made the link: a network file system repeats a request whose answer is lost
                 return self.samefile(new)
         return True
 
     def put_document(self, doc: Mapping[str, Any]) -> None:
-        """Rename a durable file to the name."""
-        with self._whole(json.dumps(doc).encode()) as new:
+        """Write a durable file under another name, then rename it to this name."""
+        with self._new_file(json.dumps(doc).encode()) as new:
             new.replace(self)
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:  # noqa: ARG002 - a disk has no conditions
-        """Replace the document without a condition. On one machine, the lock of the lease lets one run write."""
+        """Replace the document without a condition, because on one machine the lock of the lease lets one run write."""
         self.put_document(doc)
         return True
 
     def put(self, contents: bytes) -> None:
-        """Rename a durable file to the name."""
-        with self._whole(contents) as new:
+        """Write a durable file under another name, then rename it to this name."""
+        with self._new_file(contents) as new:
             new.replace(self)
 
     def append(self, doc: Mapping[str, Any]) -> None:
         """Add a line to a file. Processes that append at the same time wait for each other.
 
-        A line that a crash cut short stays, and is no document.
+        If a crash has cut the last line short, that line stays, and the new document begins on a line of its own.
         """
         self.parent.mkdir(parents=True, exist_ok=True)
         with self.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            begun = file.seek(0, os.SEEK_END) > 0
-            torn = begun and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
-            file.write((b"\n" if torn else b"") + json.dumps(doc).encode() + b"\n")
+            has_lines = file.seek(0, os.SEEK_END) > 0
+            is_cut_short = has_lines and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n"
+            file.write((b"\n" if is_cut_short else b"") + json.dumps(doc).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        if not begun:
+        if not has_lines:  # the file may be new: its name becomes durable, too
             self.parent.sync()
 
     def lines(self) -> list[bytes]:
@@ -87,7 +88,7 @@ class Local(PosixPath):
             return file.read(MOST_BYTES)
 
     def read_seen(self) -> tuple[bytes, Any]:
-        """The contents, without a version: a disk has none."""
+        """The contents, and None as the version: a disk has no versions."""
         return self.read(), None
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
@@ -119,19 +120,19 @@ class Local(PosixPath):
         shutil.copyfile(self, to)
 
     def listed(self, pattern: str) -> list[Self]:
-        """The matching names, also those of folders."""
+        """The matching files and folders."""
         return sorted(self.glob(pattern))
 
     def looked_at(self) -> Self:
-        """The file itself: a disk is asked each time."""
+        """The file itself, because size and time are asked of the disk in every call."""
         return self
 
     def size(self) -> int:
-        """The size as the disk has it."""
+        """The present size."""
         return self.stat().st_size
 
     def changed(self) -> float:
-        """The modification time as the disk has it."""
+        """The modification time."""
         return self.stat().st_mtime
 
     def set_changed(self, moment: float) -> None:
@@ -148,7 +149,7 @@ class Local(PosixPath):
         return time.time()
 
     def make_folder(self, *, private: bool = False) -> None:
-        """Make the folder. Only the user of this process can look into a private one."""
+        """Make the folder. Only the user of this process can look into a private folder."""
         disk.make_folder(self, disk.PRIVATE) if private else disk.make_folder(self)
 
     def sync(self) -> None:
@@ -165,18 +166,18 @@ class Local(PosixPath):
 
     def tree(self) -> list[Self]:
         """The files; none if the folder is a link. Links in the folder are left out and not followed."""
-        return [path for path in self.whole()[1:] if path.is_file() and not path.is_symlink()]
+        return [path for path in self.self_and_below()[1:] if path.is_file() and not path.is_symlink()]
 
-    def whole(self) -> list[Self]:
-        """The folder and everything at any depth below it, sorted; of a link only the link itself."""
+    def self_and_below(self) -> list[Self]:
+        """The folder, then everything at any depth below it, sorted. If the folder is a link: only the link itself."""
         return [self, *([] if self.is_symlink() else sorted(self.rglob("*")))]
 
     def is_behind_link(self) -> bool:
-        """Whether it, its folder or the folder above is a symbolic link. Also true for a folder, which is no file."""
+        """Whether the file, its folder or the folder above that is a symbolic link. True for a folder as well."""
         return self.is_dir() or any(path.is_symlink() for path in (self, *list(self.parents)[:_DEPTH]))
 
     def probe(self) -> None:
-        """Write a file in a new folder in the nearest existing parent, and remove both."""
+        """Write a file into a new folder in the nearest existing parent, and remove both."""
         with tempfile.TemporaryDirectory(prefix=".lakeingest-", dir=self._nearest_existing()) as made:
             (Path(made) / "written").write_text("a file can be written")
 
@@ -189,14 +190,14 @@ class Local(PosixPath):
         return self
 
     def take(self, draft: Path) -> None:
-        """Make the contents durable. The name is durable once its folder is synced."""
+        """Make the contents durable. The name of the file is durable once its folder is synced."""
         disk.sync(draft)
 
     def source(self) -> Any:
         """The path, which PyArrow opens."""
         return self
 
-    def lasting(self) -> BinaryIO:
+    def open_lasting(self) -> BinaryIO:
         """The open file, which can be read after its name is removed."""
         return self.open("rb")
 
@@ -204,12 +205,12 @@ class Local(PosixPath):
         return next(path for path in (self, *self.parents) if path.exists())
 
     @contextmanager
-    def _whole(self, contents: bytes) -> Iterator[Self]:
-        """A durable file with these contents, beside this one.
+    def _new_file(self, contents: bytes) -> Iterator[Self]:
+        """A durable new file with these contents in the same folder.
 
-        Its new name, which the block gives it, becomes durable, too.
+        The block links or renames the new file. After the block its final name is durable, and the first name removed.
         """
-        new = self.with_name(f"{self.stem}-{uuid.uuid4().hex}.new")  # two runs must not write into one file
+        new = self.with_name(f"{self.stem}-{uuid.uuid4().hex}.new")  # unique, so that two runs never share a file
         try:
             with new.open("wb") as file:
                 file.write(contents)

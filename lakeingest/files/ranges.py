@@ -16,11 +16,11 @@ class Ranges(io.RawIOBase):
         self._part, self._size, self._at = part, size, 0
 
     def readable(self) -> bool:
-        """True: it can be read."""
+        """True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """True: it can be read from any offset."""
+        """True: the file can be read from any offset."""
         return True
 
     def tell(self) -> int:
@@ -28,7 +28,7 @@ class Ranges(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the offset at which the next read begins. Returns it."""
+        """Set and return the offset at which the next read begins."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         return self._at
 

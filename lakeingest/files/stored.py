@@ -1,8 +1,8 @@
 """A file or folder of an object store: its name, which is a value, and the requests for it.
 
-A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce, and
-the stored document then says who put it. A success is never reported as a refusal, nor repeated after others have gone
-on.
+A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce, which
+tells whether the stored document is that of this request. A success is never reported as a refusal. A request is never
+repeated after another writer has replaced the document.
 """
 
 import json
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from lakeingest.config.place import Place
     from lakeingest.config.storage import Storage
 
-NONCE = "nonce"
+NONCE = "nonce"  # the key of a document's nonce
 AT_ONCE = 16  # how many requests for several files are sent at the same time
-_PIECE_BYTES = 16 << 20
-_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-_TRIES = 20  # how often a document is tried to be replaced while others replace it, too
+_PIECE_BYTES = 16 << 20  # how many bytes are copied at once
+_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # after each failed try
+_TRIES = 20  # how often `put_document` tries while other writers replace the document, too
 _FORBIDDEN = (
     exceptions.PermissionDeniedError,
     exceptions.UnauthenticatedError,
@@ -47,7 +47,7 @@ _REFUSED = (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNot
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file or folder of an object store; `File` describes its operations. `seen` is what a listing said about it."""
+    """A file or folder of an object store; `File` describes its operations. `seen` is the metadata from a listing."""
 
     bucket: Bucket
     key: str
@@ -55,7 +55,7 @@ class Stored:
 
     @classmethod
     def of(cls, place: "Place", storage: "Storage") -> Self:
-        """The folder at a place that has a scheme."""
+        """The folder at a configured place with a scheme, such as s3."""
         from lakeingest.config.stores import store_of  # here, because commands that only show a text import this module
 
         scheme, _, rest = place.written.partition("://")
@@ -89,7 +89,7 @@ class Stored:
 
     @property
     def parent(self) -> Self:
-        """The folder that it is in."""
+        """The folder that the file is in."""
         return replace(self, key=self.key.rpartition("/")[0], seen=None)
 
     def with_suffix(self, suffix: str) -> Self:
@@ -97,7 +97,7 @@ class Stored:
         return self.parent / f"{self.stem}{suffix}"
 
     def look(self) -> Seen | None:
-        """What the store says about the file now; None if it does not exist."""
+        """The file's present metadata; None if the file does not exist."""
         try:
             with self._errors():
                 return Seen.of(obstore.head(self.bucket.store, self.key))
@@ -109,33 +109,33 @@ class Stored:
         return self.look() is not None
 
     def looked_at(self) -> Self:
-        """The file with what the store says about it now."""
+        """The file with its present metadata in `seen`."""
         return replace(self, seen=self.look())
 
-    def known(self) -> Seen:
-        """What the listing said, else what the store says now. Raises FileNotFoundError if the file does not exist."""
+    def metadata(self) -> Seen:
+        """The metadata from the listing, without one the present ones. Raises FileNotFoundError for a missing file."""
         seen = self.seen or self.look()
         if seen is None:
             raise FileNotFoundError(str(self))
         return seen
 
     def size(self) -> int:
-        """The size of the version that is known."""
-        return self.known().size
+        """The size in bytes, according to `metadata`."""
+        return self.metadata().size
 
     def changed(self) -> float:
         """The time of the last put, by the clock of the store."""
-        return self.known().changed.timestamp()
+        return self.metadata().changed.timestamp()
 
     def set_changed(self, moment: float) -> None:
         """Do nothing: a store cannot set this time."""
 
     def version(self) -> Hashable:
         """The store's version, which each put changes."""
-        return self.known().version
+        return self.metadata().version
 
     def get(self) -> tuple[bytes, Seen]:
-        """The contents, and what the store says about them. Raises FileNotFoundError if the file does not exist."""
+        """The contents and their metadata. Raises FileNotFoundError if the file does not exist."""
         with self._errors():
             answer = obstore.get(self.bucket.store, self.key)
             return bytes(answer.bytes()), Seen.of(answer.meta)
@@ -145,18 +145,18 @@ class Stored:
         return self.get()[0]
 
     def read_seen(self) -> tuple[bytes, Seen]:
-        """The contents and their version, with one request."""
+        """The contents and their metadata, which have the version, with one request."""
         return self.get()
 
     def read_together(self, files: Sequence[Self]) -> list[bytes]:
-        """The contents of the files, several at the same time."""
+        """The contents of the files, by several requests at the same time."""
         if len(files) == 1:
             return [files[0].read()]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(Stored.read, files))
 
     def lines(self) -> list[bytes]:
-        """The contents of the files in the folder, whose names begin with their time."""
+        """The contents of the files in the folder, in order: their names begin with the time."""
         lines = self.listed("*.json")
         return [line.strip() for line in self.read_together(lines)]
 
@@ -166,82 +166,83 @@ class Stored:
             return bytes(obstore.get_range(self.bucket.store, self.key, start=start, end=end))
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Put the document if the file does not exist: the store takes the first one of several."""
+        """Put the document if the file does not exist. Of several such requests, the store accepts the first one."""
         return self.put_if(doc, None) is not None
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
-        """Put the document if the store still has the version that was seen."""
+        """Put the document if the store still has the version `seen`."""
         return self.put_if(doc, seen)
 
     def append(self, doc: Mapping[str, Any]) -> None:
-        """Put the line as a file into the folder of the log. The file's name begins with the time."""
+        """Put the document as a file into the folder of the log. The file's name begins with the time."""
         line = self / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex}.json"
         line.put(json.dumps(doc).encode() + b"\n")
 
     def write(self, contents: bytes) -> None:
-        """Put the file: a store never has a part of one."""
+        """Put the contents. A store never has a part of them."""
         self.put(contents)
 
     def put(self, contents: bytes | Path) -> None:
-        """Put the contents, or those of a file of this machine."""
+        """Put these contents, or the contents of a file of this machine."""
         with self._errors(), self._in_bucket():
             obstore.put(self.bucket.store, self.key, contents)
 
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
-        """Put a document if the store's version of the file is `seen`; None: if there is no file.
+        """Put a document if the store still has the version `seen` of the file, or no file if `seen` is None.
 
-        Returns what the store then says about the file, or None if its version is another. Raises StorageAway without
-        answer.
+        Returns the metadata of the new version, or None if the store has another version. Raises StorageAway if the
+        store does not answer.
         """
         body = json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode()
         mode: Any = "create" if seen is None else dict(seen.version)
-        why: Exception | None = None
+        last_error: Exception | None = None
         began = time.monotonic()
         for pause in _PAUSES_SECONDS:
-            refused = False
+            is_refused = False
             try:
                 put = obstore.put(self.bucket.store, self.key, body, mode=mode, use_multipart=False)
                 return Seen(version_of(put), len(body), datetime.now().astimezone())
             except _REFUSED as error:
                 if isinstance(error, FileNotFoundError) and seen is None:  # there is no such bucket
                     raise self._failed(error) from error
-                why, refused = error, True
+                last_error, is_refused = error, True
             except _FORBIDDEN as error:
                 raise self._failed(error) from error
             except (exceptions.BaseError, OSError) as error:
-                why = error
-            # the request failed, or its answer is lost: the stored document tells by its nonce who put it
-            stored = self._there()
+                last_error = error
+            # The request failed, was refused, or its answer is lost. A refusal may be that of a repeated request, whose
+            # first try succeeded. So the stored document is compared: its nonce tells whether this call put it.
+            stored = self._get_or_none()
             if stored is not None and stored[0] == body:
                 return stored[1]
-            if refused or (stored and stored[1].version) != (seen and seen.version):
+            if is_refused or (stored and stored[1].version) != (seen and seen.version):
                 return None
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break
-            time.sleep(pause)  # the put was not carried out, unless it is still under way
-        raise self._away(why)
+            time.sleep(pause)  # a repetition is safe: the store still has the version `seen`
+        raise self._away(last_error)
 
     def put_document(self, doc: Mapping[str, Any]) -> Seen:
-        """Put the document if the present version is still there: so a late request cannot undo what comes after it."""
+        """Replace the present version. The put has a condition, so that a late request cannot undo a later version."""
         for _ in range(_TRIES):
             if (put := self.put_if(doc, self.look())) is not None:
                 return put
         raise StorageAway(f"{self}: others replace it all the time; run the same command again")
 
     def delete(self) -> None:
-        """Delete the file. Some stores say that a missing file is missing; that is no error."""
+        """Delete the file. No error if it is missing, which some stores report."""
         with self._errors(), suppress(FileNotFoundError):
             obstore.delete(self.bucket.store, self.key)
 
     def delete_together(self, files: Sequence[Self]) -> None:
         """Delete the files, many with one request."""
         for bucket in {file.bucket for file in files}:
-            place = replace(self, bucket=bucket, key="")
-            with place._errors(), suppress(FileNotFoundError):  # noqa: SLF001 - of the same class
+            root = replace(self, bucket=bucket, key="")
+            with root._errors(), suppress(FileNotFoundError):  # noqa: SLF001 - of the same class
                 obstore.delete(bucket.store, [file.key for file in files if file.bucket == bucket])
 
     def move_to(self, to: Self) -> None:
-        """Copy the file, then delete it. It has both names for a moment, and a new time."""
+        """Copy the file, then delete it. For a moment it has both names. The copy has a new time."""
         self.copy_to(to)
         self.delete()
 
@@ -257,7 +258,7 @@ class Stored:
         """Do nothing: a name is durable when the store has answered."""
 
     def is_there(self) -> bool:
-        """Whether a file is below the folder."""
+        """Whether there is a file at any depth below the folder."""
         with self._errors():
             return any(True for page in obstore.list(self.bucket.store, self._prefix, chunk_size=1) for _ in page)
 
@@ -276,13 +277,13 @@ class Stored:
         ]
 
     def tree(self) -> list[Self]:
-        """The files, and empty objects that stand for folders."""
+        """The files at any depth, and empty objects that some programs make for folders."""
         with self._errors():
             pages = obstore.list(self.bucket.store, self._prefix)
             return sorted(self._found(meta) for page in pages for meta in page)
 
     def subfolders(self) -> list[str]:
-        """The names of the folders. A name is a folder while files are below it."""
+        """The names of the folders in the folder. A folder exists while files are below it."""
         with self._errors():
             prefixes = obstore.list_with_delimiter(self.bucket.store, self._prefix)["common_prefixes"]
         return sorted(str(prefix).rpartition("/")[2] for prefix in prefixes)
@@ -292,7 +293,7 @@ class Stored:
         return False
 
     def now(self) -> float:
-        """The time that the store gives a new file in this folder, which is removed again."""
+        """The time that the store gives to a new file in this folder. The file is then removed."""
         probe = self / f"clock-{uuid.uuid4().hex}"
         probe.put(b"")
         try:
@@ -301,7 +302,7 @@ class Stored:
             probe.delete()
 
     def probe(self) -> None:
-        """Make and remove a file in the folder."""
+        """Make a file in the folder and remove it."""
         file = self / f".lakeingest-{uuid.uuid4().hex}"
         if not file.create({}):
             raise FileExistsError(f"{file} exists already")
@@ -318,13 +319,13 @@ class Stored:
         return Path(path)
 
     def take(self, draft: Path) -> None:
-        """Upload the draft. The contents of a small one are kept in memory, too."""
+        """Upload the draft. The contents of a small draft also go into the cache."""
         self.put(draft)
         if draft.stat().st_size <= kept.SMALL_BYTES:
             kept.keep(self, draft.read_bytes())
 
     def source(self) -> Any:
-        """The contents of a small file, which are kept; or an open file from which PyArrow reads parts."""
+        """An open file for PyArrow: the contents of a small file, from the cache; a large file is read in parts."""
         import pyarrow as pa  # imported here: commands that only show a text import this module
 
         contents = kept.contents_of(self)
@@ -338,15 +339,15 @@ class Stored:
             kept.keep(self, contents)
         return pa.BufferReader(contents)
 
-    def lasting(self) -> BinaryIO:
-        """A copy of the contents in a file of this machine that has no name."""
+    def open_lasting(self) -> BinaryIO:
+        """An open copy of the contents, in a temporary file of this machine without a name."""
         source = self.source()
         with ExitStack() as stack:
             copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
             while part := source.read(_PIECE_BYTES):
                 copy.write(part)
             copy.seek(0)
-            stack.pop_all()  # the caller closes it
+            stack.pop_all()  # without an error, the copy stays open: the caller closes it
         return copy
 
     @property
@@ -356,7 +357,7 @@ class Stored:
     def _found(self, meta: Any) -> Self:
         return replace(self, key=str(meta["path"]), seen=Seen.of(meta))
 
-    def _there(self) -> tuple[bytes, Seen] | None:
+    def _get_or_none(self) -> tuple[bytes, Seen] | None:
         try:
             return self.get()
         except FileNotFoundError:
@@ -364,7 +365,7 @@ class Stored:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises StorageAway if the store does not answer, StorageFailed if it denies access."""
+        """Raises StorageAway if the store does not answer, StorageFailed if the store denies access."""
         try:
             yield
         except FileNotFoundError as error:
@@ -376,7 +377,7 @@ class Stored:
 
     @contextmanager
     def _in_bucket(self) -> Iterator[None]:
-        """Raises StorageFailed if there is no such bucket to put a file into."""
+        """Raises StorageFailed if a put finds no bucket, which the client reports as a missing file."""
         try:
             yield
         except FileNotFoundError as error:
@@ -395,5 +396,5 @@ class Stored:
 
 
 def _first_line(error: Exception | None) -> str:
-    """The first line of an error's message, without the dump of the client's own structures."""
+    """The first line of an error's message. The other lines show structures of the client."""
     return str(error).partition("\n")[0]

@@ -1,1 +1,1 @@
-"""The source edge: MySQL's rows, binlog and definitions, as Arrow batches and values of the core."""
+"""The source: rows, binlog and definitions of MySQL and MariaDB, as Arrow batches and values of the core."""

@@ -1,4 +1,4 @@
-"""Reads a segment of the binlog, which the server sends as to a replica, to Arrow batches."""
+"""Reads a segment of the binlog into Arrow batches. The server sends the segment as to a replica."""
 
 import struct
 from collections import Counter
@@ -26,7 +26,7 @@ from lakeingest.mysql.connection import (
     source_of,
     written_position,
 )
-from lakeingest.mysql.decoders import change_rows, received
+from lakeingest.mysql.decoders import change_rows, receive_parts
 from lakeingest.mysql.dialect import MARIADB, can_log_cascades, copies_xa, dialect
 from lakeingest.mysql.packets import dumped_events
 from lakeingest.mysql.statement_reach import StatementReach
@@ -43,11 +43,11 @@ __all__ = ["Part", "SegmentFacts", "can_begin_at", "dump_events", "read_event", 
 
 _DUMP_POS_MAX = 0xFFFFFFFF  # the command has four bytes for a position
 _NON_BLOCK = 1  # at the end of the binlog, end the dump
-_WITH_ANNOTATIONS = 2  # MariaDB: send all events, or positions do not add up
+_WITH_ANNOTATIONS = 2  # MariaDB: send all events, because positions are counted from the sizes of events
 _GTIDS_KNOWN = 4  # MariaDB: send GTID events unchanged
 _DUMP = struct.Struct("<IHI")
-_BEFORE_EVENT = 100  # packets: where a dump begins, a server sends the file's name, its format, and heartbeats
-_FATAL_READING = 1236
+_BEFORE_EVENT = 100  # how many packets to read for one event: the file's name, its format and heartbeats are before it
+_FATAL_READING = 1236  # the server cannot read the binlog that was asked for, or ended the dump for another replica
 _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
 
@@ -63,17 +63,18 @@ def read_segment(
 ) -> Iterator[Part]:
     """Yield the change rows of the tables in `schemas`, and a log row for each transaction outside `segment.skip`.
 
-    The rows of a table are in binlog order, and so are the log rows. Rows count only if the iterator ends without an
-    error; `facts` describe the whole segment then. A history that the segment has of its start is proven before the
-    first part. Tables in `waiting` have no rows here, but their DDL is refused, too; if a table can be lifted over the
-    DDL, the UnsupportedEvent carries it in `ddl`. `prepared` has the XA transactions that are prepared at the segment's
-    start, or at an earlier place; without it, the binlog is searched for them.
+    The rows of each table are in binlog order, and so are the log rows. The rows are valid only if the iterator ends
+    without an error; then `facts` describe the whole segment. If `segment.history` is given, it is compared with the
+    binlog before the first part is yielded. Of tables in `waiting` no rows are yielded, but their DDL is refused, too.
+    If a copy can be lifted over the DDL, the UnsupportedEvent has the DDL in `ddl`. `prepared` has the XA transactions
+    that are prepared at the segment's start or at an earlier place; without `prepared`, the binlog is searched for
+    them.
 
     The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
 
     Raises:
         BinlogGone: the server does not have this segment.
-        SourceReplaced: another server answers.
+        SourceReplaced: the connection leads to another server.
         SourceAway: the connection breaks.
         SchemaChanged, UnsupportedEvent, UnsupportedValue: something in the segment cannot be replayed exactly.
 
@@ -102,15 +103,15 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        facts.lacks_cascades &= can_log_cascades(connection)
+        facts.lacks_cascades &= can_log_cascades(connection)  # only a source that can log them lacks them
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
 
 def _dump_start(segment: Segment) -> FilePosition:
-    """Where the dump begins: with the event that ends at the segment's start, which proves it, if that event is known.
+    """The position where the dump begins: the segment's start, or one event before it.
 
-    Otherwise the dump begins at the segment's start.
+    The event before the start is included if the segment's history has it, because it proves that history.
     """
     history = segment.history
     if history and history.event:
@@ -121,9 +122,9 @@ def _dump_start(segment: Segment) -> FilePosition:
 class _Replay:
     """Reads prepared XA transactions from the binlog again. Each read opens a connection (`wire.xa.Replay`).
 
-    `prepared` has the transactions that are prepared at a place of the binlog. A place after the segment's start is
-    not used. Otherwise the binlog before the place is not read, and the segment has no transactions to skip, because
-    these may be prepared, too.
+    `prepared` has the transactions that are prepared at a place of the binlog, so that the binlog before this place
+    need not be read. It is ignored if the place is after the segment's start. A segment with `prepared` must have no
+    transactions to skip, because a skipped transaction may be one that prepares.
     """
 
     def __init__(
@@ -138,35 +139,36 @@ class _Replay:
         self._schemas = schemas
         is_usable = prepared is not None and not is_before(segment.start, prepared.at)
         self._known = self._known_at_start = prepared if is_usable else None
-        self._pending = Pending()  # transactions that were prepared before the segment's reader began …
-        self._looked_to: FilePosition | None = None  # … and after this place; nothing older was read yet
+        self._pending = Pending()  # what the binlog between `_looked_to` and the segment says about transactions
+        self._looked_to: FilePosition | None = None  # how far back the binlog was read; None: not at all
         self.nulled = Counter[TableId]()
         self.ends_twice = False  # whether the server may end a transaction twice
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
-        """Where a transaction was prepared: before the segment. The segment commits it at `at`.
+        """Where a transaction was prepared that the segment commits at `at`, and whose XA PREPARE it has not yielded.
 
-        Raises UnsupportedEvent if the binlog has no XA PREPARE of it.
+        Raises UnsupportedEvent if the binlog has no XA PREPARE of the transaction.
         """
         if self._looked_to is None:
+            # without known transactions, the segment itself is read as well: it may skip an XA PREPARE
             self._looked_to = at if self._known is None else self._segment.start
         if xid not in self._pending.prepared:
             self._look_back(xid, self._looked_to)
         if xid not in self._pending.prepared:
-            raise self._lost(at, self._schemas)
+            raise self._prepare_lost(at, self._schemas)
         return self._pending.prepared[xid]
 
     def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
         """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`.
 
-        Raises UnsupportedEvent if the binlog has been purged up to there.
+        Raises UnsupportedEvent if the binlog with its XA PREPARE has been purged.
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
         segment = replace(self._segment, start=prepared.start, stop=prepared.stop, skip=GtidSet(), history=None)
         begin = prepared.start if can_begin_at(prepared.start) else prepared.start.start_of_file
         if not is_in_one_of(begin, self._files()):
-            raise self._lost(at, prepared.changed(self._schemas))
+            raise self._prepare_lost(at, prepared.changed(self._schemas))
         decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
         for table, batch in self._read(segment, begin, decoder):
             if table is not None:
@@ -174,12 +176,12 @@ class _Replay:
         self.nulled += decoder.nulled
 
     def _look_back(self, xid: Xid, stop: FilePosition) -> None:
-        """Read the binlog before `stop`, the newest file first, until it shows where a transaction was prepared."""
+        """Read the binlog before `stop`, the newest file first, until it shows where the transaction was prepared."""
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
         while starts and xid not in self._pending.prepared:
             start, at_place = starts[-1], self._known
-            # A file with the known place: read the part after the place, add the transactions prepared there, and
-            # only then, in the next turn, read the part before it.
+            # The file has the place of known transactions: read the part after the place and add the known
+            # transactions. The next turn reads the part before the place, if the transaction is still not found.
             if at_place is not None and is_before(start, at_place.at):
                 start, self._known = at_place.at, None
             else:
@@ -191,12 +193,12 @@ class _Replay:
             self._looked_to = stop = start
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
-        """Raise UnsupportedEvent if the transaction that is rolled back at `at` had ended before.
+        """Raise UnsupportedEvent if the transaction that is rolled back at `at` had ended earlier.
 
-        Only MariaDB may end a transaction twice: after a crash between the write of its XA COMMIT and the moment in
+        Only MariaDB can end a transaction twice: after a crash between the write of its XA COMMIT and the moment in
         which its rows become visible.
         """
-        # the newest part that prepares or ends the transaction decides
+        # the newest part of the binlog that prepares or ends the transaction decides
         for start, stop in self._parts_before(at) if self.ends_twice else ():
             part = self._pending_in(start, stop, frozenset({xid}))
             if xid in part.prepared:
@@ -208,34 +210,35 @@ class _Replay:
                 )
                 error.tables = frozenset(self._schemas)
                 raise error
+            # known to be prepared at `start`, so the binlog before it need not be read
             if self._known_at_start and start == self._known_at_start.at and xid in self._known_at_start.prepared:
                 return
 
     def _parts_before(self, stop: FilePosition) -> list[tuple[FilePosition, FilePosition]]:
-        """The binlog before a position in parts, the newest first: files, cut at the place with known transactions."""
+        """The binlog before a position in parts, the newest first: files, cut at the place of known transactions."""
         starts = {file_start(file) for file in self._files()}
         starts |= {self._known_at_start.at} if self._known_at_start else set()
         ordered = sorted((at for at in starts if is_before(at, stop)), key=lambda at: (at.number, at.pos))
         return list(zip(ordered, [*ordered[1:], stop], strict=True))[::-1]
 
-    def last_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
-        """The transactions among `xids` that ended before the segment, and the others that are not in the segment."""
+    def ended_before(self, xids: frozenset[Xid]) -> tuple[frozenset[Xid], frozenset[Xid]]:
+        """As the function `ended_before`."""
         in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
-        elsewhere = unseen = xids.difference(in_segment.prepared, in_segment.ended)
+        outside = unseen = xids.difference(in_segment.prepared, in_segment.ended)
         ended = frozenset[Xid]()
-        # the newest part first: the last that the binlog says of a transaction counts
+        # the newest part first, because the last event of a transaction counts
         for part in self._parts_before(self._segment.start) if unseen else ():
             if not unseen:
                 break
             in_part = self._pending_in(*part, unseen)
             ended |= (unseen & in_part.ended).difference(in_part.prepared)
             unseen = unseen.difference(in_part.prepared, in_part.ended)
-        return ended, elsewhere - ended
+        return ended, outside - ended
 
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
-        """The transactions that are prepared at the end of a part of the binlog, and those that end in the part.
+        """The transactions that a part of the binlog prepares and does not end, and the transactions that it ends.
 
-        For a transaction in `sought` the end is noted also if the part itself prepares it.
+        The ended ones are those that were prepared before the part, and all of them that are in `sought`.
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -255,18 +258,18 @@ class _Replay:
             return list(file_sizes(connection))
 
     def _read(self, segment: Segment, begin: FilePosition, decoder: "SegmentDecoder") -> Iterator[Part]:
-        """Yield the parts that the decoder makes of a dump from `begin` on, over a connection of its own."""
+        """Yield the parts that the decoder makes of a dump from `begin` on. The dump has its own connection."""
         with connect(self._source) as connection:
             uuid, *_ = query_row(connection, dialect(connection).state, 4)
             _require_segment(str(uuid), written_position(connection), segment)
             _start_dump(connection, begin, free_server_id(connection, self._source, self._server_id))
             try:
-                yield from received(connection, decoder)
+                yield from receive_parts(connection, decoder)
             except pymysql.err.MySQLError as error:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
-    def _lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
-        """The error for a transaction whose XA PREPARE is not in the binlog any more; `tables` are those that stop."""
+    def _prepare_lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
+        """The error for an XA COMMIT at `at` whose XA PREPARE is not in the binlog any more. It stops `tables`."""
         error = UnsupportedEvent(
             f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "
             "binlog for longer than transactions stay prepared, then copy the tables again"
@@ -275,14 +278,15 @@ class _Replay:
         return error
 
 
-def last_before(
+def ended_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """The XA transactions among `xids` that ended before the segment, and the others that are not in the segment.
+    """Two sets of XA transactions among `xids`, without those that the segment prepares or ends.
 
-    The binlog is read backwards until it shows each transaction. The errors are those of `read_segment`.
+    The first set has the transactions that ended before the segment, the second set all others. The binlog is read
+    backwards until it shows each transaction. The errors are those of `read_segment`.
     """
-    return _Replay(source, segment, server_id, NO_TABLES, None).last_before(frozenset(xids))
+    return _Replay(source, segment, server_id, NO_TABLES, None).ended_before(frozenset(xids))
 
 
 def can_begin_at(at: FilePosition) -> bool:
@@ -291,9 +295,9 @@ def can_begin_at(at: FilePosition) -> bool:
 
 
 def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:
-    """Read the event that begins at `at`: the second in which its file was begun, the event, and its bytes as sent.
+    """Read the event that begins at `at`. Returns the second in which its file was begun, the event, and its bytes.
 
-    At the start of a file the event is its FORMAT_DESCRIPTION. The connection must be fresh and cannot be used
+    At the start of a file the event is the file's FORMAT_DESCRIPTION. The connection must be fresh and cannot be used
     afterwards. Raises BinlogGone if no event begins at `at`.
     """
     began, checksums = 0, True
@@ -315,25 +319,26 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
 
 
 def assert_same_server(uuid: str, expected: str, at: FilePosition) -> None:
-    """Raise SourceReplaced unless the answering server, `uuid`, is the one of the saved position, `expected`."""
+    """Raise SourceReplaced if `uuid`, the present server, is not `expected`, the server of the saved position `at`."""
     if uuid != expected:
         raise SourceReplaced(
             f"the source is another server now: {uuid}, the position {at} is of {expected};"
-            " `lakeingest run` goes on with it, or says why it cannot"
+            " `lakeingest run` continues on the new server, or says why it cannot"
         )
 
 
 def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
-    """Raise SourceReplaced unless the server is the segment's own, BinlogGone unless it has written the segment."""
+    """Raise SourceReplaced if the server is not that of the segment, BinlogGone if it has not written the segment."""
     assert_same_server(uuid, segment.server_uuid, segment.start)
     if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
 
 
 def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> None:
-    """Send the command with which the server begins to send its binlog, from `begin` on, as to a replica."""
-    # Without the first variable, the server refuses to send events with checksums; MySQL has its first name since
-    # 8.0.26. init_connect may have set the others: to a semi-synchronous replica, or one that begins at a GTID.
+    """Send the command that makes the server send its binlog from `begin` on, as to a replica."""
+    # Without source_binlog_checksum (before MySQL 8.0.26 and on MariaDB: master_binlog_checksum) the server refuses to
+    # send events with checksums. The other variables are reset, because init_connect may have set them: then the server
+    # would take this connection for a semi-synchronous replica, or would begin at a GTID.
     query(
         connection,
         "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32', @rpl_semi_sync_replica = 0,"
@@ -349,7 +354,7 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 
 def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
-    """Yield the events that the server sends, with their headers: from `begin` to the end of its binlog.
+    """Yield the events, with their headers, that the server sends: from `begin` to the end of its binlog.
 
     The connection must be fresh and cannot be used afterwards. No replica may have `server_id`.
     """
@@ -358,7 +363,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 
 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
-    """The lakeingest error for a driver's error during the dump of `what`; other driver errors stay as they are."""
+    """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
     code, text = (*error.args, 0, "")[:2]
     if code == _FATAL_READING and "replica with the same" not in str(text):
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")

@@ -1,4 +1,4 @@
-"""The source with all that is decoded from MySQL's bytes: its binlog, and the values of defaults."""
+"""The source, with what is decoded from the server's bytes: its binlog, and the values of defaults."""
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,9 +29,9 @@ def read_changes(
     waiting: Mapping[TableId, TableSchema] = NO_TABLES,
     prepared: PreparedAt | None = None,
 ) -> Generator[Part, None, None]:
-    """Yield the parts of `binlog_reader.read_segment`, read on a new connection, which the end of the iterator closes.
+    """Yield the parts of `binlog_reader.read_segment` over a new connection, which the iterator closes at its end.
 
-    Executors call it.
+    A function, not a method, because executors call it.
     """
     with connections.connect(settings) as connection:
         server_id = connections.free_server_id(connection, settings)
@@ -39,10 +39,10 @@ def read_changes(
 
 
 class BinlogSource(Source):
-    """A source whose binlog is read, too: each read opens a connection."""
+    """A source whose binlog can be read. Each read opens a connection."""
 
     def file_began(self, file: str) -> int:
-        """The second (since 1970) in which a binlog file was begun. It tells files of one name apart after a reset."""
+        """The second (since 1970) in which a binlog file was begun. After a reset, it differs for files of one name."""
         return continuity.file_began(self.settings, file)
 
     def state(self) -> ServerState:
@@ -50,24 +50,24 @@ class BinlogSource(Source):
         return server_state(self.connection)
 
     def executed_with(self, gtids: GtidSet, position: Position | None = None) -> ServerState:
-        """The server's state once it has executed these transactions (`continuity.executed_with`).
+        """Wait until the server has executed these transactions. Returns its state then (`continuity.executed_with`).
 
-        Raises BinlogGone if the server loses the history of the `position` meanwhile.
+        Raises BinlogGone if meanwhile the server loses the history of `position`.
         """
 
-        def look(state: ServerState) -> None:
+        def require_history(state: ServerState) -> None:
             if position is not None:
-                continuity.same_history(state, position)
+                continuity.require_same_history(state, position)
 
-        return continuity.executed_with(self.connection, gtids, look)
+        return continuity.executed_with(self.connection, gtids, require_history)
 
     def last_transaction(self, end: FilePosition) -> Committed | None:
         """The last transaction with a GTID up to a position (`continuity.last_transaction`)."""
         return continuity.last_transaction(self.settings, self.connection, end)
 
     def assert_there(self, position: Position) -> None:
-        """Raise BinlogGone unless the source has the binlog after the position, SourceReplaced on another server."""
-        continuity.still_there(self.settings, self.connection, position)
+        """Raise BinlogGone if the binlog after the position is gone, SourceReplaced on another server."""
+        continuity.require_binlog(self.settings, self.connection, position)
 
     def assert_same_history(self, position: Position, files: Collection[str]) -> None:
         """Raise BinlogGone if the binlog, which consists of `files`, contradicts the history of the position."""
@@ -88,7 +88,7 @@ class BinlogSource(Source):
         return read_changes(self.settings, segment, tables)
 
     def here(self, epoch: int) -> ThisServer:
-        """The finder of other servers' positions in this server's binlog, as places of the epoch."""
+        """The binlog of this server, where positions of other servers are found. They become positions of `epoch`."""
         return ThisServer(self.settings, self.connection, epoch)
 
     def wait_until_over(self, second: int) -> None:
@@ -102,5 +102,5 @@ class BinlogSource(Source):
     def keys_within(
         self, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
     ) -> list[Mapping[str, Any]]:
-        """The keys among `keys` that are within the range, as the server compares them."""
+        """The keys among `keys` that are in the range `within`, as the server compares them."""
         return keys_within(self.connection, schema, keys, within)

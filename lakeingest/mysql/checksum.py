@@ -1,4 +1,4 @@
-"""The checksums of `core.checksum`, computed by MySQL in SQL over the canonical text of its own values."""
+"""The checksums of `core.checksum`, computed by the server in SQL from the canonical texts of its values."""
 
 from collections.abc import Sequence
 
@@ -15,41 +15,41 @@ _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
 def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
-    """The checksum of the range's rows in each bucket of keys, by the bucket's number. One statement reads all.
+    """The checksum of the range's rows in each bucket of keys, by the bucket's number, read by one statement.
 
-    Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
+    Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
     """
     with connect(source) as connection:
-        buckets_read = query(
+        rows_by_bucket = query(
             connection,
             f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_half('d', 1)}), BIT_XOR({_half('d', 17)})"
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
             f" FROM {_from(schema, keys)}) AS digests GROUP BY bucket",
         )
-        rows, hashed = (sum(int(row[count]) for row in buckets_read) for count in (1, 2))
-        _all_hashed(connection, schema, rows, hashed)
-    return {int(number): Checksum(int(n), int(left), int(right)) for number, n, _, left, right in buckets_read}
+        count, hashed = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
+        _require_all_hashed(connection, schema, count, hashed)
+    return {int(number): Checksum(int(rows), int(left), int(right)) for number, rows, _, left, right in rows_by_bucket}
 
 
 def row_checksums(
     source: Source, schema: TableSchema, keys: KeyRange, limit: int, buckets: tuple[int, Sequence[int]] | None = None
 ) -> dict[Key, Checksum]:
-    """The checksum of each row of the range, for at most `limit` rows in key order.
+    """The checksum of each row of the range by its key, for at most `limit` rows in key order.
 
-    `buckets` restricts the rows: the count of all buckets, and the numbers of the buckets to read. If only the server
-    knows the order of keys, the keys of the result are their canonical texts, and the rows are ordered by these texts.
+    `buckets` restricts the rows: the number of all buckets, and the numbers of the buckets to read. If only the server
+    knows the order of keys, the result has the canonical texts of the keys, and the rows are ordered by these texts.
     """
     values = [quote(column.name) if schema.ordered else _text(column) for column in schema.key_columns]
     order = values if schema.ordered else [f"CAST({text} AS BINARY)" for text in values]
-    within = ""
+    in_buckets = ""
     if buckets is not None:
         count, chosen = buckets
-        within = f" AND {_bucket(schema, count)} IN ({', '.join(map(str, chosen))})"
+        in_buckets = f" AND {_bucket(schema, count)} IN ({', '.join(map(str, chosen))})"
     with connect(source) as connection:
         rows = query(
             connection,
             f"SELECT {', '.join(values)}, {_half(_digest(schema), 1)}, {_half(_digest(schema), 17)}"
-            f" FROM {_from(schema, keys)}{within} ORDER BY {', '.join(order)} LIMIT {limit}",
+            f" FROM {_from(schema, keys)}{in_buckets} ORDER BY {', '.join(order)} LIMIT {limit}",
         )
     part = int if schema.ordered else str
     return {tuple(map(part, row[:-2])): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
@@ -61,26 +61,30 @@ def _from(schema: TableSchema, keys: KeyRange) -> str:
 
 
 def _digest(schema: TableSchema) -> str:
+    """SQL for the hexadecimal digits of a row's hash."""
     return f"SHA2({_joined(schema.columns)}, 256)"
 
 
 def _bucket(schema: TableSchema, count: int) -> str:
+    """SQL for the number of a row's bucket, of `count` buckets."""
     return f"CRC32({_joined(schema.key_columns)}) % {count}" if count > 1 else "0"
 
 
 def _joined(columns: Sequence[Column]) -> str:
+    """SQL for one text of the columns' values: each text after its length, and N for NULL."""
     texts = ((_value(column), _text(column)) for column in columns)
-    # not IFNULL of the CONCAT: a value that is longer than a packet must not look like NULL
+    # not IFNULL(CONCAT(…), 'N'), because CONCAT returns NULL for a value that is longer than a packet
     parts = (f"IF({name} IS NULL, 'N', CONCAT(LENGTH({text}), ':', {text}))" for name, text in texts)
     return f"CONCAT({', '.join(parts)})"
 
 
 def _half(digest: str, first: int) -> str:
+    """SQL for a number of 64 bits: the 16 hexadecimal digits of the digest from the position `first` on."""
     return f"CAST(CONV(SUBSTR({digest}, {first}, 16), 16, 10) AS UNSIGNED)"
 
 
 def _value(column: Column) -> str:
-    """The expression of the column; NULL for the dates that the user chose to be NULL."""
+    """SQL for the column's value: NULL for a zero or impossible date, if the user chose so."""
     name = quote(column.name)
     if column.choice != NULL_DATES:
         return name
@@ -89,7 +93,7 @@ def _value(column: Column) -> str:
 
 
 def _ewkb(raw: str) -> str:
-    """SQL for a geometry's hexadecimal digits in PostGIS's form, from MySQL's own form `raw`."""
+    """SQL for the hexadecimal digits of a geometry in PostGIS's form (EWKB), from MySQL's form `raw`."""
     srid = f"SUBSTR({raw}, 1, {SRID_BYTES})"
     with_srid = f"HEX(SUBSTR({raw}, 5, 4)), '20', HEX({srid}), HEX(SUBSTR({raw}, 10))"
     return f"IF({srid} = x'00000000', HEX(SUBSTR({raw}, 5)), CONCAT({with_srid}))"
@@ -103,36 +107,39 @@ def _text(column: Column) -> str:
             return f"DATE_FORMAT({name}, {_TIME})"
         case Kind.STRING:
             return f"CONVERT({name} USING utf8mb4)"
-        case Kind.BINARY:  # as bytes: a BIT would be a number
+        case Kind.BINARY:  # cast to bytes, because a BIT would be a number
             raw = f"CAST({name} AS BINARY)"
             if column.choice == EWKB:
                 return _ewkb(raw)
             return f"HEX(SUBSTR({raw}, {SRID_BYTES + 1}))" if column.is_geometry else f"HEX({raw})"
         case Kind.MICROS:
-            # in MariaDB, the seconds have a fraction too
+            # FLOOR, because on MariaDB the seconds of TIME_TO_SEC have a fraction
             micros = f"SIGN({name} + 0) * (FLOOR(ABS(TIME_TO_SEC({name}))) * 1000000 + MICROSECOND({name}))"
             return f"CAST(CAST({micros} AS SIGNED) AS CHAR)"
         case Kind.VECTOR:
             return f"HEX({name})"
         case Kind.FLOAT:
             return _unsigned_double(f"CAST({name} AS DOUBLE)")
-        case Kind.DOUBLE if column.source_type.size:  # of a product, all digits are printed
+        case Kind.DOUBLE if column.source_type.size:  # DOUBLE(M,D) is printed with D digits, a product with all digits
             return _unsigned_double(f"{name} * 1e0")
         case Kind.INT32 | Kind.INT64 | Kind.UINT64 | Kind.DECIMAL | Kind.NUMERAL | Kind.BOOLEAN:
-            # a sum is printed without the zeros of ZEROFILL
+            # `+ 0`, because a sum is printed without the zeros of ZEROFILL
             return f"CAST({name} + 0 AS CHAR)"
         case _:
             return f"CAST({name} AS CHAR)"
 
 
 def _unsigned_double(value: str) -> str:
-    """SQL for the sign and the absolute value's text: MySQL prints expressions in 22 characters, too few for a sign."""
+    """SQL for a value's sign and the text of its absolute value.
+
+    MySQL prints an expression in at most 22 characters, which is too few for a sign and all digits.
+    """
     return f"IF({value} < 0, CONCAT('-', CAST(-({value}) AS CHAR)), CAST({value} AS CHAR))"
 
 
-def _all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
-    """Raise OperatorNeeded if fewer rows were hashed than counted."""
-    if hashed < rows:  # CONCAT returns NULL for a row that is longer than a packet
+def _require_all_hashed(connection: pymysql.Connection, schema: TableSchema, rows: int, hashed: int) -> None:
+    """Raise OperatorNeeded if not all rows have a hash: CONCAT returns NULL for a row that is longer than a packet."""
+    if hashed < rows:
         (packet,) = query_row(connection, "SELECT @@max_allowed_packet", 1)
         raise OperatorNeeded(
             f"{schema.table}: {rows - hashed} rows are longer than max_allowed_packet ({packet}),"

@@ -1,22 +1,22 @@
 """Reads a chunk between its own watermarks: the four steps of DBLog's and Flink CDC's snapshot, without a lock.
 
-1. low: `gtid_executed`, which any read view opened after it contains (without GTIDs: the start of the current file,
-   because a rotation waits for earlier commits).
-2. the read view opens: START TRANSACTION WITH CONSISTENT SNAPSHOT.
-3. high: the written position, which contains everything that the view sees. It is read now, not after the rows: the
-   view is fixed, so the window is milliseconds.
-4. the table's metadata lock; the definition, read while the lock is held; the proof that the session is ours
-   (`mysql.session`: so no result is truncated); then the rows, in the same transaction.
+1. Read low: `gtid_executed`. Any read view that opens later contains these transactions. Without GTIDs, low is the
+   start of the current binlog file, because a rotation waits for earlier commits.
+2. Open the read view: START TRANSACTION WITH CONSISTENT SNAPSHOT.
+3. Read high: the written position, which contains everything that the view contains. High is read before the rows: the
+   view does not change any more, so the window is milliseconds.
+4. Take the table's metadata lock and read the definition while the lock is held. Prove that the session still has our
+   settings (`mysql.session`), so that no result is truncated. Then read the rows in the same transaction.
 
-MariaDB reports the position of a read view in the binlog. The chunk's own view gives the high watermark, and a view
-that is opened earlier gives the low one. But a view may lack an XA COMMIT that is before its position. If XA RECOVER,
-asked between the two views, lists any transaction, low is a position that was proved to have no such commit before it
-(`xa_list.settle`).
+MariaDB reports the binlog position of a read view. The chunk's view gives the high watermark, and a view that is opened
+earlier gives the low watermark. But a view may lack an XA COMMIT that is before its position. So XA RECOVER is asked
+between the two views. If it lists a transaction, low is an earlier position, of which it is proven that new views
+contain each XA COMMIT before it (`xa_list.settle`).
 
 With `source.replica`, the view, the lock, the definition and the rows are the replica's, while low and high are the
 primary's; `mysql.replica` says why this is right.
 
-Rows, low, high and definition are returned together: a retried task must never combine parts of two attempts.
+Rows, low and high are returned together, because a retried task must never combine parts of two attempts.
 """
 
 from collections import Counter
@@ -47,12 +47,12 @@ from lakeingest.mysql.connection import (
 )
 from lakeingest.mysql.decoders import select_rows
 from lakeingest.mysql.dialect import dialect
-from lakeingest.mysql.replica import catch_up, has_no_more
+from lakeingest.mysql.replica import catch_up, require_no_more
 from lakeingest.mysql.schema_reader import read_schema
-from lakeingest.mysql.xa_list import listed
+from lakeingest.mysql.xa_list import prepared_xids
 from lakeingest.rows import table_schema
 
-READ_TRIES = 3  # of a chunk, while its table is being altered
+READ_TRIES = 3  # how often a chunk is read while its table is being altered
 
 Read = TypeVar("Read")
 
@@ -80,7 +80,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRead:
-    """The rows of a chunk as its read view sees them, its split, and its high watermark as a file position.
+    """The rows of a chunk in its read view, its split, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so.
     """
@@ -93,7 +93,7 @@ class ChunkRead:
 
 @dataclass(frozen=True, slots=True)
 class RowsRead:
-    """Rows as one read view saw them, with the view's low watermark, and its high watermark as a file position.
+    """Rows of one read view, with the view's low watermark, and its high watermark as a file position.
 
     `nulled` counts the values that are NULL only because the user chose so.
     """
@@ -128,9 +128,9 @@ def read_chunk(
 
 
 def read_stable(read: Callable[[], Read]) -> Read:
-    """The result of `read`, which is repeated a few times if its table changes during the read.
+    """The result of `read`, which is repeated up to `READ_TRIES` times while it raises SplitUnstable.
 
-    Each try takes its own watermarks. Raises SplitUnstable if the table changes during the last try, too.
+    Each try reads its own watermarks. Raises SplitUnstable if the last try raises it.
     """
     for _ in range(READ_TRIES - 1):
         with suppress(SplitUnstable):
@@ -150,12 +150,12 @@ def read_rows(
 ) -> RowsRead:
     """Read the rows that meet one of the conditions, in one read view, with a SELECT for each condition.
 
-    `settled` is an earlier position of the binlog: new views contain every XA COMMIT before it. The read opens two
-    connections to the server `server_uuid`; with a replica, one to that server and two to the replica.
+    `settled` is an earlier position of the binlog, and new read views contain every XA COMMIT before that position. The
+    read opens two connections to the server `server_uuid`; with a replica, one to that server and two to the replica.
 
     Raises:
-        SplitUnstable: the table or the server changed during the read, so it has to be read again; or XA transactions
-            are prepared on MariaDB, and no `settled` is given.
+        SplitUnstable: the table or the server changed during the read, so the rows have to be read again; or XA
+            transactions are prepared on MariaDB, and no `settled` is given.
         SchemaChanged: the definition is not `schema`.
         OperatorNeeded: binlog_order_commits is OFF, or the replica has transactions that its primary lacks.
         UnsupportedValue: a value cannot be copied exactly, or a key column that the user declared is NULL in a row.
@@ -163,28 +163,29 @@ def read_rows(
         ChunkTooSlow, ChunkTooLarge: the read reached the cap.
 
     """
-    # The steps are those at the head of this file. Errors in the block name the server of the inner connection.
-    with connect(source) as beside, connect(source.of_rows, stream=True) as reading:
+    # The steps are those at the head of this file. Errors in the block name the server of `reading`: the replica, or
+    # the primary without a replica. `primary` and `reading` are never the same connection.
+    with connect(source) as primary, connect(source.of_rows, stream=True) as reading:
         # Steps 1 to 3: low, the view, high
-        low, high = _marked_view(source, reading, beside, server_uuid, epoch, hooks, settled)
+        low, high = _open_view(source, reading, primary, server_uuid, epoch, hooks, settled)
         # Step 4: the definition is read under the metadata lock, so no DDL comes between it and the rows
         table = table_name(schema.table)
         query(reading, f"SELECT 1 FROM {table} LIMIT 1")  # takes the lock; error 1412 if DDL came after the view
-        current = _definition(source, reading, beside, schema)
+        current = _current_schema(source, reading, primary, schema)
         if current.fingerprint != schema.fingerprint:
             raise SchemaChanged(
                 f"{schema.table}: DDL changed its definition since its first chunk; copy the table again"
             )
         if source.replica is None:
-            _same_server(reading, server_uuid)
-        # capped: an ALTER would wait for the metadata lock of an open transaction
+            _require_server(reading, server_uuid)
+        # the SELECT has a time limit, because an ALTER waits for the metadata lock of this transaction
         milliseconds = round(cap.seconds * 1000)
         select = dialect(reading).capped_select.format(milliseconds=milliseconds, seconds=milliseconds / 1000)
-        rows, nulled = _rows(reading, schema, select, conditions, cap)
+        rows, nulled = _matching_rows(reading, schema, select, conditions, cap)
         hooks.after_rows()
         query(reading, "COMMIT")
         if source.replica is not None:
-            has_no_more(source, beside, reading)
+            require_no_more(source, primary, reading)
         for name in schema.key if schema.declared else ():
             if rows[name].null_count:
                 raise UnsupportedValue(
@@ -193,41 +194,41 @@ def read_rows(
     return RowsRead(rows, low, high, nulled)
 
 
-def _marked_view(
+def _open_view(
     source: Source,
     reading: pymysql.Connection,
-    beside: pymysql.Connection,
+    primary: pymysql.Connection,
     server_uuid: str,
     epoch: int,
     hooks: Hooks,
     settled: FilePosition | None,
 ) -> tuple[Low, FilePosition]:
-    """Open the read view; return its low and its high watermark."""
-    is_exact = dialect(beside).has_snapshot_position
-    # Step 1: low, before the view opens, so that the view contains it; a replica must have it by then
+    """Open the read view on the connection `reading`; return its low and its high watermark."""
+    is_exact = dialect(primary).has_snapshot_position
+    # Step 1: low is read before the view opens, so that the view contains low; a replica catches up to low first
     with named_errors(source):
-        low = _settled_low(beside, settled).place(epoch) if is_exact else read_low(beside, server_uuid, epoch)
+        low = _settled_low(primary, settled).place(epoch) if is_exact else read_low(primary, server_uuid, epoch)
     hooks.after_low()
     if source.replica is not None:
         catch_up(reading, low)
     # Step 2: the view
     query(reading, OPEN_VIEW)
     hooks.after_view()
-    # Step 3: high, after the view opened, so that high contains all that the view sees
+    # Step 3: high is read after the view has opened, so that high contains everything that the view contains
     with named_errors(source):
-        high = snapshot_position(reading) if is_exact else written_position(beside)
-        _same_server(beside, server_uuid)
+        high = snapshot_position(reading) if is_exact else written_position(primary)
+        _require_server(primary, server_uuid)
     hooks.after_high()
     return low, high
 
 
 def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -> FilePosition:
-    """The low watermark of a read view that is opened after this returns, on a server that shows views' positions.
+    """The low watermark of a read view that is opened after this returns, if the server reports views' positions.
 
     Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
     """
     low = written_position(connection)
-    if not (dialect(connection).is_xa_late and listed(connection)):
+    if not (dialect(connection).is_xa_late and prepared_xids(connection)):
         return low
     if settled is None:
         raise SplitUnstable("XA transactions are prepared on the source; end them, and run the same command again")
@@ -244,24 +245,24 @@ def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Lo
     return written_position(connection).start_of_file.place(epoch)
 
 
-def _definition(
-    source: Source, reading: pymysql.Connection, beside: pymysql.Connection, schema: TableSchema
+def _current_schema(
+    source: Source, reading: pymysql.Connection, primary: pymysql.Connection, schema: TableSchema
 ) -> TableSchema:
-    """The table's definition on the server that its rows are read from.
+    """The table's present definition on the server that its rows are read from.
 
-    It is read on another connection: inside the view, information_schema is as old as the view.
+    It is read on another connection than `reading`, because information_schema in the read view is as old as the view.
     """
     if source.replica is None:
-        return read_schema(beside, schema.table, schema.choices)
-    with connect(source.of_rows) as beside_reading:
-        _same_server(beside_reading, server_of(reading))
-        return read_schema(beside_reading, schema.table, schema.choices)
+        return read_schema(primary, schema.table, schema.choices)
+    with connect(source.of_rows) as fresh:
+        _require_server(fresh, server_of(reading))
+        return read_schema(fresh, schema.table, schema.choices)
 
 
 def server_state(connection: pymysql.Connection) -> ServerState:
     """The server's state. Raises OperatorNeeded if commits are not in binlog order.
 
-    One SELECT reads it all: binlog_order_commits can be switched off at any moment, and the executed set has gaps then.
+    One SELECT reads all values: if binlog_order_commits is switched off at any moment, the executed set may have gaps.
     """
     uuid, mode, ordered, executed = query_row(connection, dialect(connection).state, 4)
     if str(ordered) not in {"1", "ON"}:
@@ -271,14 +272,14 @@ def server_state(connection: pymysql.Connection) -> ServerState:
     return ServerState(str(uuid), GtidSet.parse(executed) if mode == "ON" else None)
 
 
-def _same_server(connection: pymysql.Connection, server_uuid: str) -> None:
-    """Raise SplitUnstable if another server answers on this connection."""
+def _require_server(connection: pymysql.Connection, server_uuid: str) -> None:
+    """Raise SplitUnstable if the connection leads to another server."""
     uuid = server_of(connection)
     if uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {uuid}, not {server_uuid}; run the same command again")
 
 
-def _rows(
+def _matching_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, conditions: Sequence[str], cap: Cap
 ) -> tuple[pa.Table, int]:
     """The rows that meet the conditions, and the number of values that are NULL only because the user chose so."""

@@ -1,4 +1,4 @@
-"""Connections to the source, and the translation of its errors to those of lakeingest."""
+"""Connections to the source. Errors of the source become errors of lakeingest."""
 
 import random
 import threading
@@ -27,7 +27,7 @@ from lakeingest.errors import (
 from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.driver import GREETING_SECONDS, Driver
 from lakeingest.mysql.packets import READ_SECONDS, Surprise, surprises
-from lakeingest.mysql.session import asked, pins_of, require, setting
+from lakeingest.mysql.session import pinned_columns, pins_of, require_pinned, setting
 
 DENIED = {
     ER.ACCESS_DENIED_ERROR,
@@ -51,29 +51,29 @@ _AWAY = {
 }
 _DEFINITION_CHANGED = 1412
 _GONE = {ER.NO_SUCH_TABLE, ER.BAD_FIELD_ERROR, ER.BAD_DB_ERROR}  # DDL dropped or renamed an object of the query
-_TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # the second is MariaDB's
+_TOO_SLOW = {ER.QUERY_TIMEOUT, 1969}  # MySQL's code and MariaDB's
 _INTERRUPTED = {ER.LOCK_DEADLOCK, ER.QUERY_INTERRUPTED}
 _RAISE = "; raise {} with SET GLOBAL, or where the service has its settings"
-_LIMITS = {  # of the server, which a session cannot set for itself
+_LIMITS = {  # what to do if a statement reaches a limit of the server that a session cannot change
     ER.NET_PACKET_TOO_LARGE: _RAISE.format("max_allowed_packet"),
     4082: _RAISE.format("connection_memory_limit"),
     4081: _RAISE.format("global_connection_memory_limit"),
 }
 OPEN_VIEW = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
-_BESIDE = threading.Lock()
+_BESIDE = threading.Lock()  # so that a process has one connection of `beside` at a time
 
 
 @contextmanager
 def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connection]:
     """An autocommitting connection with a pinned session (`mysql.session`), closed at the end of the block.
 
-    Values are MySQL's own text, not converted. With `stream`, cursors do not buffer results. The server's errors
-    inside the block become lakeingest's.
+    Values are the server's text, not converted. With `stream`, cursors do not buffer results. The server's errors
+    inside the block become errors of lakeingest.
 
     Raises:
         SourceAway: the server cannot be reached, or the connection breaks.
         SplitUnstable: the server interrupted a query, or a table changed while it was read.
-        SchemaChanged: a table or a column is gone.
+        SchemaChanged: a table or a column does not exist any more.
         OperatorNeeded: the server refuses the user, or the user lacks a right.
 
     """
@@ -99,13 +99,16 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 
 @contextmanager
 def beside(source: Source) -> Iterator[pymysql.Connection]:
-    """A second connection as from `connect`, beside a run's own, for a short time. A process has one at a time."""
+    """A connection as from `connect`, beside the run's main connection and for a short time.
+
+    A process has one such connection at a time; others wait.
+    """
     with _BESIDE, connect(source) as connection:
         yield connection
 
 
 def reopen(connection: pymysql.Connection) -> None:
-    """Open a connection again that is closed or broken, with the pinned session of `connect`."""
+    """Open a closed or broken connection again, with the pinned session of `connect`."""
     driver: Any = connection  # it has no public way to close a broken connection
     driver._force_close()  # noqa: SLF001
     connection.connect()
@@ -114,17 +117,17 @@ def reopen(connection: pymysql.Connection) -> None:
 
 
 def server_of(connection: pymysql.Connection) -> str:
-    """The id of the connection's server. Raises OperatorNeeded if its session has lost a pinned value."""
+    """The id of the connection's server. Raises OperatorNeeded if the session has lost a pinned value."""
     driver: Any = connection  # the method has no types
     pins = pins_of(driver.get_server_info())
-    proven = asked(pins)
-    uuid, *values = query_row(connection, f"SELECT {', '.join([dialect(connection).server, *proven])}", 1 + len(proven))
-    require(pins, values)
+    pinned = pinned_columns(pins)
+    uuid, *values = query_row(connection, f"SELECT {', '.join([dialect(connection).server, *pinned])}", 1 + len(pinned))
+    require_pinned(pins, values)
     return str(uuid)
 
 
 def query(connection: pymysql.Connection, sql: str) -> list[tuple[Any, ...]]:
-    """Run a statement; return all rows, each value as MySQL's text."""
+    """Run a statement; return all rows, each value as the server's text."""
     with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute(sql)
         _require_result(cursor, sql)
@@ -149,7 +152,7 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
 
 @surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
-    """The text of SHOW CREATE TABLE. MariaDB shows binary defaults as bytes: one that is not UTF-8 is a surrogate."""
+    """The text of SHOW CREATE TABLE. MariaDB shows binary defaults as bytes; if not UTF-8, they become surrogates."""
     connection.use_unicode = False
     try:
         text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]
@@ -159,12 +162,13 @@ def create_statement(connection: pymysql.Connection, table: TableId) -> str:
 
 
 def _require_result(cursor: Any, sql: str) -> None:
+    """Raise Surprise if the server answers a query without a result."""
     if cursor.description is None and sql.startswith(("SELECT", "SHOW")):
         raise Surprise("no result to a question")
 
 
 def literal(text: str) -> str:
-    """A string literal; NO_BACKSLASH_ESCAPES is not in our sql_mode."""
+    """A string literal in SQL. Backslashes are escaped, because our sql_mode is without NO_BACKSLASH_ESCAPES."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
@@ -175,10 +179,10 @@ def table_name(table: TableId) -> str:
 
 @surprises("an answer to a question")
 def written_position(connection: pymysql.Connection) -> FilePosition:
-    """The end of the binlog as written. It contains every transaction that a read view sees which opened before.
+    """The written position: it contains every transaction that is in an already open read view.
 
-    On MariaDB it is the position of a read view that is opened now: the end of the finished commits. The connection
-    must have no open transaction.
+    On MariaDB it is the position of a read view that is opened now, which is the end of the finished commits. The
+    connection must have no open transaction.
     """
     if not dialect(connection).has_snapshot_position:
         row = binary_log_status(connection)
@@ -192,13 +196,13 @@ def written_position(connection: pymysql.Connection) -> FilePosition:
 
 @surprises("an answer to a question")
 def snapshot_position(connection: pymysql.Connection) -> FilePosition:
-    """The exact position of the connection's read view in the binlog; only MariaDB reports it."""
+    """The exact position of the connection's read view in the binlog, which only MariaDB reports."""
     status = {str(name).lower(): value for name, value in query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
     return FilePosition(str(status["binlog_snapshot_file"]), int(status["binlog_snapshot_position"]))
 
 
 def binary_log_status(connection: pymysql.Connection) -> dict[str, Any]:
-    """The server's status of its binlog. Raises OperatorNeeded if the server writes no binlog."""
+    """The binlog's status, as the server shows it. Raises OperatorNeeded if the server writes no binlog."""
     rows = query_dicts(connection, dialect(connection).log_status)
     if not rows:
         raise OperatorNeeded("the source writes no binary log; start it with log_bin")
@@ -219,7 +223,10 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 
 @surprises("an answer to a question")
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
-    """The start of the oldest binlog file from which at most `most` bytes follow; else of the newest file."""
+    """The start of the oldest binlog file from which on the binlog has at most `most` bytes.
+
+    If even the newest file is larger, the start of the newest file.
+    """
     sizes = file_sizes(connection)
     first, *older = reversed(sizes)
     bytes_left = most - sizes[first]
@@ -232,7 +239,7 @@ def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
 
 
 def source_of(connection: pymysql.Connection) -> Source:
-    """The source that `connect` opened this connection to."""
+    """The source to which `connect` has opened this connection."""
     if not isinstance(connection, Driver):
         raise TypeError("not a connection of `connect`")
     return connection.source
@@ -242,8 +249,8 @@ def source_of(connection: pymysql.Connection) -> Source:
 def free_server_id(connection: pymysql.Connection, source: Source, *others: int) -> int:
     """A server id of the configured range that no replica uses now, as far as the user may see replicas.
 
-    It is also none of `others`, the ids of our own readers, which the server does not list. Raises OperatorNeeded if
-    all are taken.
+    The id is not in `others` either: the ids of our own readers, which the server does not list. Raises OperatorNeeded
+    if all ids are taken.
     """
     taken = {int(query_row(connection, "SELECT @@global.server_id", 1)[0]), *others}
     try:
@@ -253,7 +260,7 @@ def free_server_id(connection: pymysql.Connection, source: Source, *others: int)
             raise
     ids = source.server_id_range
     for _ in range(1000):
-        chosen = random.choice(ids)  # noqa: S311 - spread, not secrecy
+        chosen = random.choice(ids)  # noqa: S311 - so that readers rarely choose the same id, not for secrecy
         if chosen not in taken:
             return chosen
     raise OperatorNeeded(f"source.server_ids {source.server_ids}: all are taken by replicas; widen the range")
@@ -261,10 +268,10 @@ def free_server_id(connection: pymysql.Connection, source: Source, *others: int)
 
 @contextmanager
 def named_errors(source: Source) -> Iterator[None]:
-    """Turn the server's errors inside the block into lakeingest's, whose one line names the server."""
+    """Turn the server's errors inside the block into errors of lakeingest, whose message names the server."""
     try:
         yield
-    except pymysql.err.Error as error:  # also for a broken socket
+    except pymysql.err.Error as error:  # which the driver raises for a broken socket, too
         raise _source_error(error, source) from error
 
 
@@ -281,8 +288,8 @@ def _source_error(error: Exception, source: Source) -> LakeIngestError:
         return SourceAway(f"the source {where} is away: {text}; run the same command again when it is back")
     if code == ER.ACCESS_DENIED_ERROR:
         has_password = source.password is not None and source.password.get_secret_value()
-        why = "" if has_password else "no password was given; set MYSQL_PASSWORD or source.password"
-        fix = why or "correct source.user and source.password, or the account's host in the server"
+        missing = "" if has_password else "no password was given; set MYSQL_PASSWORD or source.password"
+        fix = missing or "correct source.user and source.password, or the account's host in the server"
         return OperatorNeeded(f"the source {where} refuses user {source.user}: {text}; {fix}")
     if code in DENIED:
         denied = OperatorNeeded(

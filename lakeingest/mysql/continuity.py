@@ -1,7 +1,8 @@
 """Proves, before changes are read from a saved position, that the source still has the binlog of that position.
 
-A server that was reset, or restored from a backup, may have the same name, long enough files of the same names, and
-GTIDs with the same numbers. So the events in the position's history, at most two, are read again and compared.
+A server that was reset, or restored from a backup, may have the same name, files with the same names that are long
+enough, and GTIDs with the same numbers. So the events in the position's history, at most two, are read again and
+compared.
 """
 
 import time
@@ -35,16 +36,16 @@ from lakeingest.mysql.wire.events import ACTIONS, Action, Event, digest, read_gt
 from lakeingest.mysql.wire.grammar import other_history
 
 CLOCK_PAUSE_SECONDS = 0.1
-EXECUTED_WITHIN_SECONDS = 60  # from written to executed: a commit, and the answer of a semi-synchronous replica
+EXECUTED_WITHIN_SECONDS = 60  # the longest time from written to executed: a semi-synchronous replica may answer late
 EXECUTED_PAUSE_SECONDS = 0.05
 
 
-def still_there(source: Source, connection: pymysql.Connection, position: Position) -> None:
-    """Raise BinlogGone unless the source still has the binlog of the position, SourceReplaced on another server.
+def require_binlog(source: Source, connection: pymysql.Connection, position: Position) -> None:
+    """Raise BinlogGone if the source does not have the binlog of the position any more.
 
-    Events are read on separate connections.
+    Raises SourceReplaced on another server. Events are read on connections of their own.
     """
-    same_history(server_state(connection), position)
+    require_same_history(server_state(connection), position)
     sizes = file_sizes(connection)
     if not is_in_one_of(position.at, sizes):
         raise BinlogGone(f"the source has purged {position.at.file}; the changes from there on are lost")
@@ -56,8 +57,8 @@ def still_there(source: Source, connection: pymysql.Connection, position: Positi
     prove(source, position, sizes)
 
 
-def same_history(state: ServerState, position: Position) -> None:
-    """Raise BinlogGone unless the server has executed all transactions of the position.
+def require_same_history(state: ServerState, position: Position) -> None:
+    """Raise BinlogGone if the server has not executed all transactions of the position, or has changed its gtid_mode.
 
     Raises SourceReplaced on another server.
     """
@@ -73,13 +74,14 @@ def same_history(state: ServerState, position: Position) -> None:
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
     """Raise BinlogGone if the binlog contradicts the history of the position; `files` are the source's binlog files.
 
-    Raises SourceReplaced if another server answers by now. A purged file cannot be compared, and is no error.
+    Raises SourceReplaced if the source is another server now. A purged file is no error, because it cannot be compared.
     """
     history, at = position.history, position.at
     if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
-    # the event that ends at the position; without one, the first event of the file: both tell when the file was begun
+    # Compare the event that ends at the position, or without such an event the first event of the file. Each of the two
+    # tells when the file was begun.
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
         began, _, raw = _event(source, begins, at, position)
@@ -87,7 +89,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
-    # the last transaction before the position
+    # Compare the last transaction before the position.
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
         _, beginning, _ = _event(source, FilePosition(last.file, last.pos), at, position)
         if not _begins(beginning, last):
@@ -101,10 +103,10 @@ def file_began(source: Source, file: str) -> int:
 
 
 def last_transaction(source: Source, connection: pymysql.Connection, end: FilePosition) -> Committed | None:
-    """The last transaction with a GTID up to the position `end`, where a transaction ends; None if there is none.
+    """The last transaction with a GTID up to `end`, which is the end of a transaction.
 
-    Files are read whole, the newest first, but rows are not decoded. None also if a file is too long for that, or
-    something in it is refused.
+    Complete files are read, the newest first, but rows are not decoded. None if there is no such transaction, if a file
+    is longer than `LEAST_BYTES`, or if an event is refused.
     """
     uuid, sizes = server_state(connection).uuid, file_sizes(connection)
     stop = end
@@ -128,9 +130,9 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
 def executed_with(
     connection: pymysql.Connection, gtids: GtidSet, look: Callable[[ServerState], None] = lambda _: None
 ) -> ServerState:
-    """The server's state once it has executed the transactions `gtids`, which are in its binlog.
+    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns its state then.
 
-    `look` is called with every state that is read meanwhile. Raises Retryable if the server takes too long.
+    `look` is called with every state that is read. Raises Retryable if the server takes too long.
     """
     deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
     while True:
@@ -144,9 +146,9 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait, for a second at most, until the server's clock has passed this second (since 1970).
+    """Wait until the server's clock has passed this second (since 1970); if it is the present one, at most a second.
 
-    If the binlog is reset afterwards, its new files begin in later seconds, so they differ from the old ones.
+    If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """
     while second >= clock(connection):
         time.sleep(CLOCK_PAUSE_SECONDS)
@@ -155,9 +157,9 @@ def wait_until_over(connection: pymysql.Connection, second: int) -> None:
 def _event(
     source: Source, begins: FilePosition, at: FilePosition, position: Position | None = None
 ) -> tuple[int, Event, bytes]:
-    """Read the event that begins at `begins`, on a connection of its own: its file's second, the event, its bytes.
+    """Read the event that begins at `begins`, on a connection of its own, as `read_event` does.
 
-    Raises BinlogGone, for the position `at`, if no event begins there, and SourceReplaced if the server is not the one
+    Raises BinlogGone, which names `at`, if no event begins at `begins`. Raises SourceReplaced if the server is not that
     of `position`.
     """
     with beside(source) as connection:

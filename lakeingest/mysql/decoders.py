@@ -1,7 +1,7 @@
 """Chooses the decoders of the source's rows: the fast ones, or, with LAKEINGEST_WIRE=reference, the slow ones.
 
-No other place chooses. The fast decoders are `wire`, which takes a second to import, because of numba. The slow ones
-are `witness`, for the binlog, and `text_rows`, for a SELECT.
+Only this module chooses. The fast decoders are in `wire`, which takes a second to import, because of numba. The slow
+decoders are `witness`, for the binlog, and `text_rows`, for a SELECT.
 """
 
 import os
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 SWITCH, SLOW = "LAKEINGEST_WIRE", "reference"
 
 
-def _are_slow() -> bool:
+def _uses_slow_decoders() -> bool:
     return os.environ.get(SWITCH) == SLOW
 
 
 def select_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, rest: str, nulled: Counter[TableId] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a SELECT of all columns, in batches; its text is `select`, the columns, `rest` (`stream_rows`)."""
-    if _are_slow():
+    """The rows of a SELECT of all columns, in batches (`stream_rows`). The SELECT is `select`, the columns, `rest`."""
+    if _uses_slow_decoders():
         from lakeingest.mysql.text_rows import stream_texts, text_columns
 
         return stream_texts(connection, schema, f"{select} {text_columns(schema)} {rest}")
@@ -56,12 +56,12 @@ def change_rows(
     reach: Reach,
     replay: Replay | None,
 ) -> Iterator[Part]:
-    """Yield the parts of a segment (`read_segment`). The connection has just begun a dump, at `begin`.
+    """Yield the parts of a segment, as `read_segment` does. The connection has just begun a dump at `begin`.
 
-    `replay` reads prepared XA transactions; without it XA transactions are refused. `facts.lacks_cascades` is also set
-    for rows of a source that cannot log such changes.
+    `replay` reads prepared XA transactions; without `replay`, XA transactions are refused. `facts.lacks_cascades`
+    becomes True as well if the source cannot log changes by foreign keys at all: the caller corrects this.
     """
-    if _are_slow():
+    if _uses_slow_decoders():
         from lakeingest.mysql.witness import rows_in
 
         sent = dumped_events(connection)
@@ -71,14 +71,14 @@ def change_rows(
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
         decoder = SegmentDecoder(segment, begin, schemas, waiting, gtids=gtids, replay=replay, reach=reach)
-        yield from received(connection, decoder)
+        yield from receive_parts(connection, decoder)
         facts.nulled.update(decoder.nulled)
         facts.history, facts.pending, facts.met = decoder.history, decoder.xa.pending, decoder.maps.met
         facts.lacks_cascades = bool(decoder.reader[ReaderState.LACKS_CASCADES])
 
 
-def received(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
-    """Yield the parts that a decoder makes of the server's bytes."""
+def receive_parts(connection: pymysql.Connection, decoder: "SegmentDecoder") -> Iterator[Part]:
+    """Yield the parts that a decoder makes of the bytes of the server. Raises the error that the server reports."""
     receiver = Receiver(connection)
     while not decoder.is_done:
         yield from decoder.take(receiver.receive(decoder.free_space()))

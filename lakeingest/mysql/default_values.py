@@ -1,6 +1,6 @@
-"""Reads the values of constant defaults by `SELECT DEFAULT(column)`. The table must have at least one row for that.
+"""Reads the values of constant defaults by `SELECT DEFAULT(column)`, which returns a value only if the table has a row.
 
-The binary protocol sends them in the column's own type, charset and digits (MySQL manual, "DEFAULT(col_name)").
+The binary protocol sends the values in the column's own type, charset and digits (MySQL manual, "DEFAULT(col_name)").
 """
 
 from collections import Counter
@@ -17,9 +17,10 @@ from lakeingest.mysql.row_stream import stream_rows
 
 
 def with_default_values(source: Source, schema: TableSchema, names: Collection[str]) -> TableSchema:
-    """The definition with the values of the constant defaults of these columns.
+    """The definition, with the values of the constant defaults of the columns `names`.
 
-    A default stays without its value if the table has no row, the column changed meanwhile, or a copy cannot hold it.
+    A default stays without a value if the table has no row, the column changed meanwhile, or a copy cannot hold the
+    value.
     """
     columns = (
         replace(column, default=_read(source, schema, column))
@@ -31,12 +32,15 @@ def with_default_values(source: Source, schema: TableSchema, names: Collection[s
 
 
 def _read(source: Source, schema: TableSchema, column: Column) -> Default | Value:
-    """The value of a column's default, read from the server; CONSTANT if it cannot be read."""
+    """The value of a column's default, read from the server; CONSTANT if it cannot be read.
+
+    The SELECT has only this column, so that an error concerns only its default.
+    """
     alone = TableSchema(schema.table, (column,), (column.name,), schema.choices)
     sql = f"SELECT DEFAULT({quote(column.name)}) FROM {table_name(schema.table)} LIMIT 1"
     nulled: Counter[TableId] = Counter()
     try:
-        with connect(source, stream=True) as connection:  # its own: after an error it cannot be used
+        with connect(source, stream=True) as connection:  # a connection of its own, because an error makes it unusable
             values = [value for batch in stream_rows(connection, alone, sql, nulled) for value in batch[0].to_pylist()]
     except (UnsupportedValue, SchemaChanged):
         return Default.CONSTANT

@@ -8,7 +8,7 @@ from typing import Any
 import pymysql
 
 _LOG_STATUS_RENAMED = (8, 2)
-_ANY = 1000  # characters: more than any DOUBLE has
+_ANY = 1000  # more characters than the text of any DOUBLE has
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,18 +16,18 @@ class Dialect:
     """The statements and facts of a server.
 
     `server` is the expression of the server's id; `state` is the query for the id, gtid_mode, binlog_order_commits and
-    gtid_executed. `log_status` and `replicas` have the same columns on every server. `capped_select` begins a SELECT
-    with a time limit. `rights` are the privileges that are needed beside SELECT, each with a statement that is denied
-    without it; `more_rights` are privileges that no statement checks. `hides_rules`: information_schema shows no
-    REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
+    gtid_executed. `log_status` and `replicas` are statements whose results have the same columns on every server.
+    `capped_select` begins a SELECT with a time limit. `rights` are the privileges that are needed besides SELECT, each
+    with a statement that is denied without the privilege; `more_rights` are needed privileges that no statement checks.
+    `hides_rules`: information_schema shows no REFERENTIAL_CONSTRAINTS to a user who has only SELECT on the table.
 
-    `has_snapshot_position`: the status of a read view has its exact position in the binlog. `oldest` is the first
-    version that can be a source, `logs_cascades` the first that may log the changes by foreign keys, `xa_since` the
-    first whose XA transactions can be copied. `is_xa_late`: a read view may lack an XA COMMIT that is before its
-    position in the binlog; XA RECOVER, which every user may ask, lists the transaction until views have it.
-    `double_widths` has the greatest lengths of a DOUBLE's text without an exponent: of a column, of an expression.
-    `weight` is the SQL expression for a text's sort weight. MariaDB's leaves out the weights of accents and case, which
-    count spaces at the end there.
+    `has_snapshot_position`: the server reports the exact position of a read view in the binlog. `oldest` is the first
+    version that can be a source. `logs_cascades` is the first version that can log changes by foreign keys, None if no
+    version can. `xa_since` is the first version whose XA transactions can be copied. `is_xa_late`: a read view may lack
+    an XA COMMIT that is before the view's position in the binlog; XA RECOVER, which needs no right, lists the
+    transaction until new views contain it. `double_widths` has the greatest lengths of a DOUBLE's text without an
+    exponent: that of a column, and that of an expression. `weight` is the SQL expression for a text's sort weight. On
+    MariaDB it leaves out the weights of accents and case, because these weights depend on spaces at the end.
     """
 
     server: str
@@ -67,7 +67,7 @@ MYSQL = Dialect(
 
 MARIADB = Dialect(
     server="@@server_uid",
-    # its GTIDs cannot be watermarks: they are assigned when a commit is written
+    # constants in place of the GTIDs: they cannot be watermarks, because they are assigned when a commit is written
     state="SELECT @@server_uid, 'OFF', 'ON', ''",
     log_status="SHOW MASTER STATUS",
     replicas="SHOW REPLICA HOSTS",
@@ -92,7 +92,7 @@ def dialect(connection: pymysql.Connection) -> Dialect:
 
 
 def dialect_of(greeting: str) -> Dialect:
-    """The dialect of a server that greets with this version."""
+    """The dialect of a server with this version in its greeting."""
     if "mariadb" in greeting.lower():
         return MARIADB
     return MYSQL if version_of(greeting) >= _LOG_STATUS_RENAMED else replace(MYSQL, log_status=MARIADB.log_status)
@@ -106,7 +106,7 @@ def copies_xa(connection: pymysql.Connection) -> bool:
 
 
 def can_log_cascades(connection: pymysql.Connection) -> bool:
-    """Whether the connection's server may log changes by foreign keys."""
+    """Whether the connection's server can log changes by foreign keys; a variable may prevent this."""
     wire: Any = connection  # the driver's method has no types
     greeting = str(wire.get_server_info())
     since = dialect_of(greeting).logs_cascades
@@ -114,6 +114,6 @@ def can_log_cascades(connection: pymysql.Connection) -> bool:
 
 
 def version_of(greeting: str) -> tuple[int, ...]:
-    """The numbers of a version, without a distribution's suffix; parts that are no numbers are left out."""
+    """The numbers of a version, without the suffix of a distribution. Parts that are not numbers are left out."""
     parts = greeting.split("-", maxsplit=1)[0].split(".")
     return tuple(int(part) for part in parts if re.fullmatch("[0-9]{1,9}", part))

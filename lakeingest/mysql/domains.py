@@ -1,7 +1,7 @@
 """Finds a transaction by MariaDB's GTID, which consists of a domain, a server, and a number within the domain.
 
-MariaDB describes a position only by the last GTID before it. That GTID tells the whole history only if there is one
-domain and its numbers grow along the binlog, which `gtid_strict_mode` makes sure of.
+MariaDB describes a position only by the last GTID before it. That GTID tells which transactions are before the position
+only if there is one domain, and if its numbers grow along the binlog. `gtid_strict_mode` makes the numbers grow.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,19 @@ from lakeingest.mysql.connection import connect, file_sizes, free_server_id, lit
 from lakeingest.mysql.wire.events import HEARTBEATS, Event, Type, has_checksums, read_gtid
 
 _LIST = "Gtid_list"
-_FIRST_EVENTS = 4  # of a file: more than there are before that event
+_FIRST_EVENTS = 4  # how many events of a file are read to find `_LIST`, which is among the first ones
+# The types of events that are outside of transactions, or begin one
 _BETWEEN = {Type.DOMAIN_GTID, Type.BINLOG_CHECKPOINT, Type.ROTATE, Type.STOP, Type.GTID_LIST, Type.FORMAT_DESCRIPTION}
 
 
 def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, replicates: bool) -> Found:
-    """Where `last`, a transaction of another server, ends in the binlog of this one.
+    """Where the transaction `last` of another server ends in the binlog of this server.
 
     Raises:
-        SourceBehind: this server does not have it yet, and `replicates`.
-        SourceDiverged: this server lacks it, or has another transaction in its place.
-        BinlogGone: it cannot be found: its file is purged, there are other domains, or numbers may be out of order.
+        SourceBehind: this server does not have the transaction yet, and still replicates (`replicates`).
+        SourceDiverged: this server does not have the transaction, or has another one in its place.
+        BinlogGone: the transaction cannot be found, because its file is purged, there are other domains, or numbers may
+            be out of order.
 
     """
     sought = DomainGtid.parse(last.gtid or "")
@@ -47,7 +49,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
                 " has caught up"
             )
         raise SourceDiverged(f"the source is another server now, and lacks {sought}")
-    # The newest file that begins before the transaction has it.
+    # The transaction is in the newest file that begins before it.
     file = newest(list(file_sizes(connection)), lambda name: _last_before(connection, name) < sought.number)
     if file is None:
         raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
@@ -56,7 +58,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
 
 
 def has_gtid(last: Committed | None) -> bool:
-    """Whether a transaction has a GTID of MariaDB's."""
+    """Whether a transaction has a GTID in MariaDB's form."""
     try:
         return last is not None and bool(DomainGtid.parse(last.gtid or ""))
     except StateUnreadable:
@@ -90,7 +92,7 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
             gtid = None
         if event.type in {Type.ROTATE, Type.STOP}:
             return
-        if 0 < event.end < end:  # four bytes only: the file is longer
+        if 0 < event.end < end:  # the end has four bytes, so it starts again from 0 after 4 GiB
             raise BinlogGone(f"the source's {file} is larger than 4 GiB; its positions are not known")
         end = event.end or end
         if event.type == Type.DOMAIN_GTID:

@@ -19,8 +19,8 @@ from lakeingest.core.secrecy import Answer, Demand, Line, answer
 from lakeingest.errors import OperatorNeeded, ServerUnproven
 from lakeingest.mysql.login import password_of
 from lakeingest.mysql.packets import LOGIN_BYTES, BoundedConnection, Surprise, surprises
-from lakeingest.mysql.tls import context_of, pin_of, text_of, unverified
-from lakeingest.mysql.tunnel import through
+from lakeingest.mysql.tls import context_of, pin_of, text_of, unverified_context
+from lakeingest.mysql.tunnel import open_tunnel
 
 GREETING_SECONDS = 10  # to connect, and for each response until the session is open
 LOGIN_SECONDS = 30  # for the whole login
@@ -41,7 +41,7 @@ _LOGIN = struct.Struct("<IIB23s")
 _PACKET_MAX = 0xFFFFFF
 _OK, _MORE, _SWITCH = 0x00, 0x01, 0xFE
 _FAST, _FULL = b"\x03", b"\x04"
-_STEPS = 8  # of a login: a server that goes on asking is refused
+_STEPS = 8  # the most packets of a server in a login: a server that sends more is refused
 _WAYS = (
     "set one of source.tls.ca (the authority that signed its certificate, with verify_identity or verify_ca),"
     " source.tls.pin (its public key) and source.tls.mode: required, which encrypts and proves nothing"
@@ -49,7 +49,7 @@ _WAYS = (
 
 
 class Driver(BoundedConnection):
-    """A connection that asks for its password anew each time it is opened.
+    """A connection that gets its password from `login` whenever it is opened.
 
     `line` says how the connection is protected now. `pin` is the pin of the server's certificate, None without TLS.
     """
@@ -69,15 +69,15 @@ class Driver(BoundedConnection):
         driver: Any = self
         driver._read_timeout = GREETING_SECONDS  # noqa: SLF001
         self.password = password_of(self.source)  # bytes: the driver would encode a str in latin1
-        self.line, self.pin = Line.PLAIN, None  # of the connection before
+        self.line, self.pin = Line.PLAIN, None  # the values may be those of an earlier connection
         self._is_open = False
         self.allow(LOGIN_BYTES, LOGIN_SECONDS)
         ssh = self.source.ssh
         with surprises("a greeting or an answer to a login"):
-            super().connect(sock if ssh is None else through(self.source, ssh, GREETING_SECONDS))
+            super().connect(sock if ssh is None else open_tunnel(self.source, ssh, GREETING_SECONDS))
 
     def opened(self, seconds: float) -> None:
-        """Note that the session is open: from now on the server has so many seconds for each response."""
+        """Note that the session is open. From now on the server has `seconds` for each response."""
         driver: Any = self
         driver._read_timeout = seconds  # noqa: SLF001
         self._is_open = True
@@ -87,7 +87,7 @@ class Driver(BoundedConnection):
         return f"the source {self.source.host}:{self.source.port}"
 
     def _request_authentication(self) -> None:
-        """Answer the server's greeting, in place of the driver's own method: TLS if it is on, then the login.
+        """Answer the server's greeting, in place of the driver's own method: begin TLS if it is on, then log in.
 
         Raises ServerUnproven if the server offers no TLS although the mode needs it.
         """
@@ -107,17 +107,20 @@ class Driver(BoundedConnection):
         self._log_in(head)
 
     def _protect(self, head: bytes) -> None:
-        """Go on over TLS. Raises ServerUnproven if the server does not prove who it is, as `source.tls` asks."""
+        """Begin TLS on the connection.
+
+        Raises ServerUnproven if the server does not prove its identity in the way that `source.tls` requires.
+        """
         driver: Any = self
         context = self._chosen_context()
         driver.write_packet(head)
         try:
             driver._sock = context.wrap_socket(driver._sock, server_hostname=self.source.host)  # noqa: SLF001
         except ssl.SSLCertVerificationError as error:
-            seen = self._seen()
+            pin = self._probed_pin()
             raise ServerUnproven(
                 f"{self._where} has a certificate that source.tls does not trust: {error.verify_message}; its public"
-                f" key has the pin {seen or 'unknown'}. If that is the server's own, {_WAYS}"
+                f" key has the pin {pin or 'unknown'}. If that is the server's own, {_WAYS}"
             ) from error
         driver._rfile = driver._sock.makefile("rb")  # noqa: SLF001
         self.pin = pin_of(driver._sock.getpeercert(binary_form=True))  # noqa: SLF001
@@ -130,25 +133,25 @@ class Driver(BoundedConnection):
         self.line = Line.PROVEN if self.source.is_proven else Line.ENCRYPTED
 
     def _chosen_context(self) -> ssl.SSLContext:
-        assert self._context is not None  # noqa: S101 - the caller has looked
+        assert self._context is not None  # noqa: S101 - the caller has checked it
         return self._context
 
-    def _seen(self) -> str | None:
-        """The pin of the server's certificate, from another connection, on which no login is sent. None: no answer."""
+    def _probed_pin(self) -> str | None:
+        """The pin of the server's certificate, None if unknown. It is read on another connection, without a login."""
         probe = _Probe(self.source, **self._settings)
         with suppress(pymysql.err.Error, OSError, OperatorNeeded):
             probe.connect()
         return probe.pin
 
     def _log_in(self, head: bytes) -> None:
-        """Send the login, and answer the server's further demands until it accepts.
+        """Send the login, and answer the server's further demands until the server accepts.
 
-        Raises Surprise for an answer that is no step of a login.
+        Raises Surprise if the server sends something that is no step of a login.
         """
         driver: Any = self
         plugin, salt = str(driver._auth_plugin_name), bytes(driver.salt)  # noqa: SLF001
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
-            plugin = _NATIVE  # the server says by a switch which plugin the user has
+            plugin = _NATIVE  # if the user has another plugin, the server answers with a switch to that plugin
         response = self._first(plugin, salt)
         attributes = b"".join(_packed(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
         driver.write_packet(
@@ -161,7 +164,8 @@ class Driver(BoundedConnection):
             if packet[0] == _SWITCH:
                 name, _, data = packet[1:].partition(b"\0")
                 plugin = name.decode() or _OLD
-                salt = data if plugin == _ED25519 else data.removesuffix(b"\0")  # all its bytes may be 0
+                # no zero byte is appended to the salt of ed25519, whose own last byte may be zero
+                salt = data if plugin == _ED25519 else data.removesuffix(b"\0")
                 driver.write_packet(self._first(plugin, salt))
             elif packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FULL:
                 driver.write_packet(self._secret(plugin, Demand.EXCHANGE, salt))
@@ -170,7 +174,7 @@ class Driver(BoundedConnection):
         raise Surprise("a login without end")
 
     def _first(self, plugin: str, salt: bytes) -> bytes:
-        """The first response to a plugin of the server. `salt` is the plugin's challenge.
+        """The first response to an authentication plugin of the server. `salt` is the plugin's challenge.
 
         Raises ServerUnproven if the response would show the password to a server that is not proven.
         """
@@ -188,13 +192,14 @@ class Driver(BoundedConnection):
         return self._secret(plugin, _DEMANDS[plugin], salt)
 
     def _sealed(self, password: bytes, salt: bytes) -> bytes:
+        """The password, encrypted by `source.tls.server_public_key`."""
         try:
             return bytes(_auth.sha2_rsa_encrypt(password, salt, (self._key or "").encode()))
         except (ValueError, AttributeError) as error:  # no key, or one that does not encrypt
             raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
 
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
-        """The password in the form in which it may be sent on this line. Raises ServerUnproven if there is none."""
+        """The password in the form that is allowed on this line. Raises ServerUnproven if no form is allowed."""
         password = bytes(self.password)
         if not password:
             return b"\0"
@@ -213,19 +218,19 @@ class Driver(BoundedConnection):
         question = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
         if demand is Demand.BROKEN:
             raise ServerUnproven(f"{question}: give the user another plugin")
-        seen = f"; its public key has the pin {self.pin}" if self.pin else ""
-        also = ", or source.tls.server_public_key with mode: disabled" if demand is Demand.EXCHANGE else ""
-        raise ServerUnproven(f"{question}: set source.tls.ca, or source.tls.pin{also}{seen}")
+        pin = f"; its public key has the pin {self.pin}" if self.pin else ""
+        by_key = ", or source.tls.server_public_key with mode: disabled" if demand is Demand.EXCHANGE else ""
+        raise ServerUnproven(f"{question}: set source.tls.ca, or source.tls.pin{by_key}{pin}")
 
 
 class _Probe(Driver):
-    """Looks at the certificate of a server, and ends before the login."""
+    """A connection that reads the pin of a server's certificate, and ends before the login."""
 
     def _chosen_context(self) -> ssl.SSLContext:
-        return unverified()
+        return unverified_context()
 
     def _protect(self, head: bytes) -> None:
-        with suppress(ServerUnproven):  # of another pin
+        with suppress(ServerUnproven):  # raised for another pin than that of `source.tls`
             super()._protect(head)
 
     def _log_in(self, _head: bytes) -> None:
@@ -233,7 +238,7 @@ class _Probe(Driver):
 
 
 def _packed(data: bytes) -> bytes:
-    """Bytes with their length in front."""
+    """Bytes with their length in front, as the protocol has it; empty if they are too long for a login."""
     if len(data) < 0xFB:  # noqa: PLR2004 - of the protocol
         return bytes([len(data)]) + data
     return b"\xfc" + struct.pack("<H", len(data)) + data if len(data) < 1 << 16 else b""

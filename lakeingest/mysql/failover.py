@@ -1,4 +1,4 @@
-"""Failover: finds a position that was saved on another server in the binlog of this one, so that a run can go on here.
+"""Failover: finds a position of another server in the binlog of this server, so that a run can continue on this server.
 
 `core.failover` decides. This file reads the facts: the GTIDs before each binlog file, and the transactions of the one
 file in which the position ends.
@@ -31,11 +31,11 @@ from lakeingest.mysql.domains import find_on, has_gtid
 from lakeingest.rows import Part
 
 _PREVIOUS = "Previous_gtids"
-_FIRST_EVENTS = 4  # of a file: more than there are before that event
+_FIRST_EVENTS = 4  # how many events of a file are read to find `_PREVIOUS`, which is among the first ones
 
 
 class ThisServer:
-    """The binlog of the source as it is now. The GTIDs before a file are read when they are needed, and once."""
+    """The binlog of the source as it is now. The GTIDs before a file are read at most once."""
 
     def __init__(self, source: Source, connection: pymysql.Connection, epoch: int) -> None:
         self._source, self._connection, self._epoch = source, connection, epoch
@@ -46,28 +46,32 @@ class ThisServer:
     def moved(self, saved: Position, tables: Mapping[TableId, TableSchema]) -> tuple[Position, frozenset[TableId]]:
         """The saved position on this server, and the tables among `tables` that errant transactions may have changed.
 
-        `domains` decides about MariaDB's GTIDs.
+        MariaDB's GTIDs are compared by `mysql.domains`.
 
         Raises:
-            SourceBehind: transactions of the position are still to come from another server.
-            SourceDiverged: they will never come, or this server has others in their place.
+            SourceBehind: this server lacks transactions of the position, and is still replicating.
+            SourceDiverged: this server lacks transactions of the position, or has others in their place.
             BinlogGone: this server has purged the binlog after the position, or one of the two servers has no GTIDs.
 
         """
-        # Step 1: where the position ends on this server
+        # Step 1: find where the position ends on this server
         end_here = self._found(saved)
-        # Step 2: the file up to there, for the history that later runs prove
+        # Step 2: read the file up to that end, for the history that later runs compare
         stop, facts = end_here.end, SegmentFacts()
         for _ in self._read(file_start(stop.file), stop, GtidSet(), facts=facts):
             pass
-        # Step 3: a later second, so that a binlog that is reset from now on does not begin in the same one
+        # Step 3: wait for the second after that in which the file began: so a binlog that is reset from now on begins
+        # in another second, by which it can be told from this one
         if facts.history is not None and facts.history.began is not None:
             wait_until_over(self._connection, facts.history.began)
         moved = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
-        return moved, self._hit(saved, end_here, tables)
+        return moved, self._tables_changed_by_errant(saved, end_here, tables)
 
     def takes_over(self, saved: Position) -> bool:
-        """Whether this server continues the history of a position, as far as its GTIDs tell."""
+        """Whether this server continues the history of a position, as far as its GTIDs tell.
+
+        True, too, for a server that still replicates and does not have the position yet.
+        """
         if self._state.executed is not None:
             return is_related(saved, self._state.executed)
         try:
@@ -98,14 +102,14 @@ class ThisServer:
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        # The newest file that begins before the position's end has that end.
+        # the position ends in the newest file with a transaction of the position that is not before the file
         file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
         return find(saved, self._before_file(file), self._transactions(file))
 
     def _before_file(self, file: str) -> GtidSet:
-        """The transactions before a binlog file: of all older files, also of purged ones, and of the first data."""
+        """The transactions before a binlog file: those of older files, of purged files, and of restored data."""
         if self._purged is None:
             self._purged = GtidSet.parse(str(query_row(self._connection, "SELECT @@global.gtid_purged", 1)[0]))
         if file not in self._before:
@@ -128,36 +132,42 @@ class ThisServer:
         later = files_after(file_start(file), self._files)
         return file_start(later[0]) if later else written_position(self._connection)
 
-    def _hit(self, saved: Position, end_here: Found, tables: Mapping[TableId, TableSchema]) -> frozenset[TableId]:
+    def _tables_changed_by_errant(
+        self, saved: Position, end_here: Found, tables: Mapping[TableId, TableSchema]
+    ) -> frozenset[TableId]:
         """The tables that errant transactions have changed, and the tables that have DDL after an errant transaction.
 
-        Such DDL may have given a table the rows of another one.
+        Such DDL may have given a table the rows of another table, which an errant transaction had changed.
         """
         if not end_here.errant:
             return frozenset()
-        start = file_start(newest(self._files, self._is_before(end_here.errant)) or self._files[0])
+        start = file_start(newest(self._files, self._begins_before(end_here.errant)) or self._files[0])
         copied = saved.gtids or GtidSet()
-        changed = self._touched(tables, lambda untouched: self._read(start, end_here.end, copied, watched=untouched))
-        altered = self._touched(tables, lambda untouched: self._read(start, end_here.end, GtidSet(), waiting=untouched))
+        changed = self._changed_in(tables, lambda others: self._read(start, end_here.end, copied, watched=others))
+        altered = self._changed_in(tables, lambda others: self._read(start, end_here.end, GtidSet(), waiting=others))
         return frozenset(changed | altered)
 
-    def _is_before(self, gtids: GtidSet) -> Callable[[str], bool]:
+    def _begins_before(self, gtids: GtidSet) -> Callable[[str], bool]:
+        """A function that tells whether a binlog file begins before all of these transactions."""
         return lambda file: not gtids & self._before_file(file)
 
-    def _touched(
+    def _changed_in(
         self, tables: Mapping[TableId, TableSchema], read: Callable[[Mapping[TableId, TableSchema]], Iterator[Part]]
     ) -> set[TableId]:
-        """The tables that have rows in the parts from `read`, or events that cannot be passed over."""
-        touched = set[TableId]()
-        while True:  # an event that is refused ends the read: the next one leaves its tables out
+        """The tables that have rows in what `read` yields, or that have an event which it refuses.
+
+        `read` is called with the tables that are still to be examined.
+        """
+        changed = set[TableId]()
+        while True:  # a refused event ends the read; the next read leaves the event's tables out
             try:
-                touched |= {table for table, _ in read(_without(tables, touched)) if table is not None}
+                changed |= {table for table, _ in read(_others(tables, changed)) if table is not None}
             except LakeIngestError as error:
                 if not error.tables:
                     raise
-                touched |= error.tables
+                changed |= error.tables
             else:
-                return touched
+                return changed
 
     def _read(
         self,
@@ -169,14 +179,14 @@ class ThisServer:
         waiting: Mapping[TableId, TableSchema] = NO_TABLES,
         facts: SegmentFacts | None = None,
     ) -> Iterator[Part]:
-        """Yield the parts of a stretch of this server's binlog, without the transactions in `skip`."""
+        """Yield the parts of a segment of this server's binlog, without the transactions in `skip` (`read_segment`)."""
         segment = Segment(self._state.uuid, self._epoch, start, stop, skip)
         with connect(self._source) as connection:
             server_id = free_server_id(connection, self._source)
             yield from read_segment(connection, segment, watched, server_id, facts, waiting)
 
 
-def _without(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:
+def _others(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:
     return {table: schema for table, schema in tables.items() if table not in left_out}
 
 

@@ -1,8 +1,8 @@
 """Chooses a table's key: the columns that the user names, else the primary key, else a unique key of NOT NULL columns.
 
-The key identifies rows in the lake, by the bytes of its values, and orders the chunks, by an index of the server. So
-different keys in MySQL must be different in the lake. A column that breaks this rule is refused here. If only few
-values of a column break it, each such value is refused when it is read (`wire.encodings`).
+The key identifies rows in the lake by the bytes of its values, and it orders the chunks by an index of the server. So
+keys that differ in MySQL must differ in the lake. A column that breaks this rule is refused here. If only few values of
+a column break the rule, each such value is refused when it is read (`wire.encodings`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,8 @@ def choose_key(
 ) -> tuple[tuple[str, ...], str]:
     """The names of the key's columns, in order, and the name of its index ('' for `declared` columns).
 
-    `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. Of several
-    unique keys, one of integers is preferred, then the one with the fewest columns, then the first by name. Raises
+    `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. The primary key
+    is preferred; then a unique key of integers; then the one with the fewest columns; then the first by name. Raises
     NoKey if no columns can be the key.
     """
     by_name = {column.name: column for column in columns}
@@ -44,13 +44,13 @@ def choose_key(
     for row in statistics:
         if not int(row["non_unique"]):
             indexes.setdefault(str(row["index_name"]), []).append(row)
-    refused = {name: _refusal(name, parts, by_name) for name, parts in indexes.items()}
-    usable = {name: tuple(str(part["column_name"]) for part in indexes[name]) for name in indexes if not refused[name]}
+    refusals = {name: _refusal(name, parts, by_name) for name, parts in indexes.items()}
+    usable = {name: tuple(str(part["column_name"]) for part in indexes[name]) for name in indexes if not refusals[name]}
     if usable:
         best = min(usable, key=lambda name: _rank(name, [by_name[part] for part in usable[name]]))
         return usable[best], best
-    if PRIMARY in refused:
-        raise NoKey(f"{refused[PRIMARY]}; name other columns that are unique with {_OPTION}")
+    if PRIMARY in refusals:
+        raise NoKey(f"{refusals[PRIMARY]}; name other columns that are unique with {_OPTION}")
     raise NoKey(
         "it has neither a primary key nor a unique key of NOT NULL columns; add one, or name columns that are unique"
         f" with {_OPTION}"
@@ -62,7 +62,7 @@ def _rank(name: str, columns: Sequence[Column]) -> tuple[bool, bool, int, str]:
 
 
 def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> str | None:
-    """Why an index cannot be the key; None if it can."""
+    """The reason why an index cannot be the key; None if it can be the key."""
     if str(parts[0].get("is_visible", "YES")).upper() == "NO" or parts[0].get("ignored") == "YES":
         return f"the index {name} is invisible"
     if parts[0]["index_type"] == "HASH":  # MariaDB's, of columns that are too long for a B-tree
@@ -81,7 +81,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 
 
 def _unfit(column: Column) -> str | None:
-    """Why a column cannot be in a key; None if it can."""
+    """The reason why a column cannot be in a key; None if it can be in one."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
     if not column.has_true_members:
         why = "the server may show its members with other characters, and its values are found by them"
@@ -91,9 +91,9 @@ def _unfit(column: Column) -> str | None:
 
 
 def _has_same_texts(column: Column) -> bool:
-    """Whether two numbers of an ENUM or SET have the same text: 0 is always '', and a SET joins members by commas.
+    """Whether two numbers of an ENUM or SET have the same text. The number 0 is always '', and a SET joins by commas.
 
-    MySQL refuses a comma in a member of a SET, except in armscii8, which has a second code for it.
+    MySQL refuses a comma in a member of a SET, except in armscii8, which has a second code for the comma.
     """
     texts = ["", *column.members]
     has_comma = column.source_type.name == "set" and any("," in text for text in texts)

@@ -1,4 +1,4 @@
-"""Asks the server which keys are in a range, if only the server knows their order. No row of the table is read."""
+"""Asks the server which keys are in a range, because only the server knows their order. No row of the table is read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from lakeingest.mysql.connection import literal, query
 from lakeingest.mysql.key_values import number_of
 from lakeingest.mysql.keyed_rows import value_of
 
-_AT_ONCE = 500  # keys of a question
+_AT_ONCE = 500  # how many keys one query has
 
 
 def keys_within(
@@ -22,7 +22,7 @@ def keys_within(
     keys_inside: list[Mapping[str, Any]] = []
     for first in range(0, len(keys), _AT_ONCE):
         part = keys[first : first + _AT_ONCE]
-        keys_inside += (part[int(number)] for (number,) in query(connection, _question(schema, texts, part, within)))
+        keys_inside += (part[int(number)] for (number,) in query(connection, _range_query(schema, texts, part, within)))
     return keys_inside
 
 
@@ -37,10 +37,13 @@ def _texts(connection: pymysql.Connection, schema: TableSchema) -> dict[str, tup
     return {str(column): (str(charset), str(collation)) for column, charset, collation in rows}
 
 
-def _question(
+def _range_query(
     schema: TableSchema, texts: Mapping[str, tuple[str, str]], keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> str:
-    """The query for the numbers of the keys in the range; its values have the types and collations of the columns."""
+    """The query for the numbers of those keys that are in the range.
+
+    Its values have the types and collations of the table's columns, so that the server compares them as the columns.
+    """
     parts = []
     for number, key in enumerate(keys):
         values = (

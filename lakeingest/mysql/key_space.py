@@ -1,7 +1,7 @@
 """The key space of a table: the least and greatest key, the estimated number of rows, and boundaries of chunks.
 
-The server computes a boundary, in the order of its own index. A boundary has integers for integer columns, and for
-others SQL literals, which the server compares as it compares the column.
+The server computes a boundary, in the order of its own index. A boundary has integers for integer columns. For other
+columns it has SQL literals, which the server compares as it compares the column.
 """
 
 import pymysql
@@ -11,14 +11,14 @@ from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.mysql.connection import literal, query, query_dicts, table_name
 from lakeingest.mysql.packets import surprises
 
-_LISTED = 4096  # numbers of an ENUM or SET: with more, each chunk of such a key would scan the whole index
+_LISTED = 4096  # an ENUM or SET with more numbers is not listed in conditions: then each chunk scans the whole index
 
 
 @surprises("an answer to a question")
 def key_bounds(
     connection: pymysql.Connection, schema: TableSchema, keys: KeyRange = EVERY_KEY
 ) -> tuple[int, int] | None:
-    """The least and the greatest key in a range, of a table whose key is one integer; None if the range has no row."""
+    """The least and the greatest key in a range; None if the range has no row. The table's key must be one integer."""
     column, where = quote(schema.key[0]), keys.predicate(schema.key)
     [(least, greatest)] = query(
         connection, f"SELECT MIN({column}), MAX({column}) FROM {table_name(schema.table)} WHERE {where}"
@@ -50,7 +50,7 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
 def next_boundary(
     connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
 ) -> Key | None:
-    """The key `rows` rows after `lower`, computed by the server; None if fewer rows follow before `upper`."""
+    """The key `rows` rows after `lower` (None: after the first row); None if fewer rows are before `upper`."""
     boundaries = query(connection, boundary_query(schema, lower, rows, upper))
     if not boundaries:
         return None
@@ -58,7 +58,7 @@ def next_boundary(
 
 
 def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> str:
-    """The statement that `next_boundary` sends. It walks the key's index, and reads no row of the table."""
+    """The statement that `next_boundary` sends. The server reads only the key's index for it, no row of the table."""
     literals = ", ".join(map(_literal, schema.key_columns))
     order = ", ".join(map(quote, schema.key))
     where = KeyRange(lower, upper).predicate(schema.key)
@@ -66,6 +66,7 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 
 
 def _part(column: Column, text: str) -> int | str:
+    """The part of a boundary for one column. For an ENUM or SET: `number/last number`, or without a list the number."""
     if column.kind in INTEGERS:
         return int(text)
     last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
@@ -78,7 +79,7 @@ def _literal(column: Column) -> str:
     if column.kind in INTEGERS:
         return name
     if column.members or column.kind is Kind.BOOLEAN or column.source_type.name == "bit":
-        return f"CAST({name} AS UNSIGNED)"  # as numbers they are in order
+        return f"CAST({name} AS UNSIGNED)"  # the server orders these types by their numbers
     match column.kind:
         case Kind.DECIMAL | Kind.NUMERAL:
             return f"CAST({name} AS CHAR)"

@@ -14,24 +14,25 @@ from lakeingest.errors import UsageError
 from lakeingest.mysql.keyed_rows import value_of
 from lakeingest.rows import arrow_type
 
-_NUMBERED = 4096  # numbers of an ENUM or SET whose order a condition can list
+_LISTED = 4096  # the most numbers of an ENUM or SET that a condition lists
 
 
 def parse_key(schema: TableSchema, text: str) -> dict[str, Any]:
-    """A key of the table, by column: a JSON array of the key columns' values in key order, or a single bare value.
+    """The values of a key, by column, from a text: a JSON array of the values in key order, or one value alone.
 
     Integers are numbers; decimals, dates and times are texts as MySQL writes them; bytes are a text of hexadecimal
-    digits. Raises UsageError for anything else.
+    digits. Raises UsageError for any other text.
     """
     try:
         parsed = json.loads(text, parse_float=Decimal)
     except ValueError:
-        parsed = text  # a bare word
+        parsed = text  # a text without quotes
     values = parsed if isinstance(parsed, list) else [parsed]
     if len(values) != len(schema.key):
         raise UsageError(f"{text}: a key of {schema.table} has {len(schema.key)} values ({', '.join(schema.key)})")
     return {
-        column.name: _value(schema, column, value) for column, value in zip(schema.key_columns, values, strict=True)
+        column.name: _arrow_value(schema, column, value)
+        for column, value in zip(schema.key_columns, values, strict=True)
     }
 
 
@@ -50,7 +51,7 @@ def bound_of(schema: TableSchema, key: Mapping[str, Any]) -> Key:
 def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
     """The Arrow values of a key, by column: the inverse of `bound_of`."""
     return {
-        column.name: _value(schema, column, _written(column, part))
+        column.name: _arrow_value(schema, column, _value_of_literal(column, part))
         for column, part in zip(schema.key_columns, key, strict=True)
     }
 
@@ -58,13 +59,13 @@ def values_of(schema: TableSchema, key: Key) -> dict[str, Any]:
 def values_of_texts(schema: TableSchema, texts: Sequence[str]) -> dict[str, Any]:
     """The Arrow values of a key, by column, from the canonical texts that checksums are made of (`mysql.checksum`)."""
     return {
-        column.name: _value(schema, column, int(text) if column.kind is Kind.BOOLEAN else text)
+        column.name: _arrow_value(schema, column, int(text) if column.kind is Kind.BOOLEAN else text)
         for column, text in zip(schema.key_columns, texts, strict=True)
     }
 
 
-def _written(column: Column, part: int | str) -> Any:
-    """A literal as people write it."""
+def _value_of_literal(column: Column, part: int | str) -> Any:
+    """A part of a bound in the form in which people write the value: the inverse of `_literal`."""
     text = str(part)
     if column.kind in INTEGERS:
         return int(part)
@@ -90,13 +91,13 @@ def _bit_bytes(column: Column) -> int:
 
 
 def _literal(column: Column, value: Any) -> int | str:
-    """A value of Arrow as a bound: an integer, or an SQL literal that the server compares as the column does."""
+    """A value of Arrow as a part of a bound: an integer, or an SQL literal that the server compares as the column."""
     if column.kind in INTEGERS:
         return int(value)
     if column.members:
         number = number_of(column, value)
         last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-        return f"{number}/{last}" if last <= _NUMBERED else str(number)
+        return f"{number}/{last}" if last <= _LISTED else str(number)
     if column.kind is Kind.BINARY and column.source_type.name != "bit":
         return f"x'{value.hex().upper()}'"
     if column.kind is Kind.STRING:
@@ -105,7 +106,7 @@ def _literal(column: Column, value: Any) -> int | str:
 
 
 def number_of(column: Column, value: str) -> int:
-    """The number by which MySQL orders an ENUM's member or a SET's value. Raises UsageError for no such member."""
+    """The number by which MySQL orders an ENUM's member or a SET's value. Raises UsageError for an unknown member."""
     members = list(column.members)
     try:
         if column.source_type.name == "enum":
@@ -115,17 +116,17 @@ def number_of(column: Column, value: str) -> int:
         raise UsageError(f"{value!r} is no member of {column.name}") from None
 
 
-def _value(schema: TableSchema, column: Column, value: Any) -> Any:
-    """The value as Arrow has it in the column. Raises UsageError if the column cannot have it."""
+def _arrow_value(schema: TableSchema, column: Column, value: Any) -> Any:
+    """A value that people wrote, as Arrow holds it in the column. Raises UsageError if the column cannot have it."""
     try:
-        converted = _converted(column, value)
+        converted = _python_value(column, value)
         return pa.array([converted], arrow_type(column))[0].as_py()
     except (ValueError, TypeError, InvalidOperation, pa.ArrowException) as error:
         raise UsageError(f"{value!r} is no value of {schema.table}'s key column {column.name}: {error}") from None
 
 
-def _converted(column: Column, value: Any) -> Any:
-    """A value that people wrote as Python's type for the column. Raises ValueError if it is none."""
+def _python_value(column: Column, value: Any) -> Any:
+    """A value that people wrote, in Python's type for the column. Raises an error if the type cannot have the value."""
     if value is None:
         raise ValueError("a key has no NULL")
     match column.kind:

@@ -1,4 +1,4 @@
-"""Reads a few rows by their keys, in the same way as a chunk."""
+"""Reads a few rows by their keys, with the decoders of a chunk."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from lakeingest.mysql.connection import table_name
 from lakeingest.mysql.row_stream import stream_rows
 from lakeingest.rows import table_schema
 
-_AT_ONCE = 200  # keys per SELECT
+_AT_ONCE = 200  # how many keys one SELECT has
 
 
 def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows with these keys; for text keys, also rows whose keys are equal in the column's collation.
 
-    The values of a key are Arrow's. One SELECT reads a part of the keys, in a read view of its own.
+    Keys have Arrow's values. Each SELECT reads `_AT_ONCE` keys, in a read view of its own.
     """
     names = ", ".join(map(quote, schema.names))
     batches: list[pa.RecordBatch] = []
@@ -30,21 +30,22 @@ def rows_of(connection: pymysql.Connection, schema: TableSchema, keys: Sequence[
 
 
 def conditions_of(schema: TableSchema, keys: Sequence[Mapping[str, Any]]) -> list[str]:
-    """SQL conditions, one for each part of the keys; together they select the rows of `rows_of`."""
-    one_key = [
+    """SQL conditions, one for every `_AT_ONCE` keys; together they select the rows of `rows_of`."""
+    for_each_key = [
         " AND ".join(f"{quote(column.name)} = {value_of(column, key[column.name])}" for column in schema.key_columns)
         for key in keys
     ]
     return [
-        " OR ".join(f"({condition})" for condition in one_key[first : first + _AT_ONCE])
-        for first in range(0, len(one_key), _AT_ONCE)
+        " OR ".join(f"({condition})" for condition in for_each_key[first : first + _AT_ONCE])
+        for first in range(0, len(for_each_key), _AT_ONCE)
     ]
 
 
 def value_of(column: Column, value: Any) -> str:
-    """The SQL literal with which MySQL compares a value of the lake."""
+    """The SQL literal for a value of the lake, as MySQL compares it with the column."""
     if column.kind is Kind.MICROS:
-        return f"SEC_TO_TIME({Decimal(value).scaleb(-6):f})"  # a division has div_precision_increment digits
+        # not `value / 1000000` in SQL: its digits depend on div_precision_increment
+        return f"SEC_TO_TIME({Decimal(value).scaleb(-6):f})"
     match value:
         case bool() | int():
             return str(int(value))

@@ -1,6 +1,7 @@
-"""The last DDL of tables in a part of the binlog.
+"""Finds the last DDL of tables in a part of the binlog.
 
-If all transactions that changed a table had ended before its DDL, a later read view has all changes before the DDL.
+If all transactions that changed a table had ended before the table's DDL, a read view that opens later contains all
+changes before the DDL.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,12 @@ def last_ddl(
 ) -> dict[TableId, FilePosition | None]:
     """The end of the last DDL of each table that has DDL in the segment.
 
-    None, unless all transactions that changed the table had certainly ended before that DDL. All tables have None if
-    the segment holds an event that cannot be passed over. The DDL must be in force, as it is after
+    None if it is not certain that all transactions that changed the table had ended before that DDL. All tables have
+    None if the segment has an event that cannot be passed over. The DDL must be in force, as it is after
     `read_stable_schema` has returned. Rows are not decoded.
     """
     ends = dict[TableId, FilePosition | None]()
-    while not segment.empty:  # each read ends at the next DDL, and the segment goes on after it
+    while not segment.empty:  # each read ends at the next DDL; the next read begins after that DDL
         try:
             with beside(source) as reading:
                 server_id = free_server_id(reading, source)

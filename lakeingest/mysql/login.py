@@ -1,7 +1,7 @@
 """The password of a new connection: the configured one, or a token that is made for this connection.
 
-A token of AWS IAM is valid for 15 minutes, and the server checks it at the login only. So a token is never kept: each
-connection gets its own, and again when it is reopened. The token is signed here, without a request to AWS.
+A token of AWS IAM is valid for 15 minutes, and the server checks it only at the login. So a token is never kept: each
+connection gets a new one whenever it is opened. The token is signed here, without a request to AWS.
 """
 
 import functools
@@ -18,7 +18,7 @@ def password_of(source: Source) -> bytes:
 
 
 def _token(source: Source, region: str) -> str:
-    """A token of AWS IAM. Raises OperatorNeeded if it cannot be made."""
+    """A token of AWS IAM. Raises OperatorNeeded if no token can be made."""
     try:
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
@@ -35,7 +35,7 @@ def _token(source: Source, region: str) -> str:
 
 @functools.cache
 def _signer(region: str | None) -> Any:
-    """The client that signs tokens. It is cached, because it takes a while to make; it renews its own credentials."""
+    """The client that signs tokens. It is cached, because it takes long to make. It renews its credentials."""
     import boto3  # type: ignore[import-untyped]
 
     return boto3.Session().client("rds", region_name=region)

@@ -1,7 +1,7 @@
 """Limits of the driver's packets, in bytes and in time, against servers that are hostile or broken.
 
-A packet's size is known before its bytes are read, so nothing above a limit is stored. `row_stream` and `binlog_reader`
-read rows of tables and events of the binlog; their buffers have the limits of `wire.buffer`.
+A packet's size is known before its bytes are read, so nothing above a limit is stored. Rows of tables and events of the
+binlog do not pass here: `row_stream` and `binlog_reader` read them, with the limits of `wire.buffer`.
 """
 
 import struct
@@ -15,15 +15,15 @@ from pymysql.connections import MySQLResult
 from pymysql.constants import CR
 from pymysql.protocol import MysqlPacket
 
-READ_SECONDS = 600  # for a response: of a query on a busy server, or the next packet of a long result
-RESULT_SECONDS = 1800  # for all of a result that is kept in memory: 600 seconds at most pass before it begins
-LOGIN_BYTES = 1 << 20  # all that a server sends until the session is open
-RESULT_BYTES = 1 << 30  # of a result that is kept in memory: all definitions of 100,000 tables have less
-PACKET_BYTES = (1 << 30) + (1 << 10)  # the greatest max_allowed_packet, which no row and no event exceeds
-COLUMNS = 0xFFFF  # of a result: other parts of the protocol count them in two bytes
+READ_SECONDS = 600  # the longest wait for the response to a query, or for the next packet of a long result
+RESULT_SECONDS = 1800  # for a whole result that is kept in memory, with the wait until it begins
+LOGIN_BYTES = 1 << 20  # for everything that a server sends until the session is open
+RESULT_BYTES = 1 << 30  # for a result that is kept in memory: the definitions of 100,000 tables take less
+PACKET_BYTES = (1 << 30) + (1 << 10)  # the greatest max_allowed_packet, with a reserve; no row and no event is larger
+COLUMNS = 0xFFFF  # the most columns of a result: other parts of the protocol count them in two bytes
 _PACKET_COST = 256  # bytes that a small row takes in this process, beside its values
 
-# The errors that the driver raises for an answer that breaks the protocol. RuntimeError: it asks for a local file.
+# The errors of the driver for an answer that breaks the protocol. RuntimeError: the answer asks for a local file.
 _PARSING = (
     struct.error,
     AssertionError,
@@ -43,15 +43,15 @@ class Surprise(pymysql.err.InternalError):
 
 @contextmanager
 def surprises(what: str) -> Iterator[None]:
-    """Raise Surprise if the answer that is read in the block breaks the protocol; `what` names the answer."""
+    """Raise Surprise if the answer that the block reads breaks the protocol; `what` names the answer."""
     try:
         yield
     except pymysql.err.InternalError as error:
         if isinstance(error, Surprise) or (error.args and isinstance(error.args[0], int)):
-            raise  # an error with a number is one that the server reports
-        raise Surprise(f"{what} that is none ({error})") from error
+            raise  # an error with a number is an error that the server reports
+        raise Surprise(f"{what} that breaks the protocol ({error})") from error
     except _PARSING as error:
-        raise Surprise(f"{what} that is none ({type(error).__name__}: {str(error)[:100]})") from error
+        raise Surprise(f"{what} that breaks the protocol ({type(error).__name__}: {str(error)[:100]})") from error
 
 
 def dumped_events(connection: pymysql.Connection) -> Iterator[bytes]:
@@ -75,13 +75,13 @@ class BoundedConnection(pymysql.Connection):
     """PyMySQL's connection with limits for the login, then for each result, or for each packet of a long answer."""
 
     _is_open = False  # whether the login is over
-    _size, _seconds, _of_each = LOGIN_BYTES, 0.0, False
-    _left, _until = LOGIN_BYTES, 0.0
+    _size, _seconds, _of_each = LOGIN_BYTES, 0.0, False  # the limits, and whether they are for each packet
+    _bytes_left, _deadline = LOGIN_BYTES, 0.0
 
     def allow(self, size: int, seconds: float, *, of_each: bool = False) -> None:
-        """Limit the bytes and the seconds of all that is received from now on, or `of_each` packet."""
+        """Limit what is received from now on to so many bytes and seconds, together; with `of_each`, in each packet."""
         self._size, self._seconds, self._of_each = size, seconds, of_each
-        self._left, self._until = size, time.monotonic() + seconds
+        self._bytes_left, self._deadline = size, time.monotonic() + seconds
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:  # noqa: FBT001, FBT002 - the driver's
         """Run a statement. Raises Surprise if the answer breaks the protocol or a limit."""
@@ -90,13 +90,13 @@ class BoundedConnection(pymysql.Connection):
             return int(parent.query(sql, unbuffered))
 
     def _execute_command(self, command: int, sql: Any) -> None:
-        if self._is_open:
+        if self._is_open:  # during the login, its limits stay
             self.allow(PACKET_BYTES, READ_SECONDS, of_each=True)
         parent: Any = super()
         parent._execute_command(command, sql)  # noqa: SLF001
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
-        """Read a response, in place of the driver's own method: with limits, and with another class of the result."""
+        """Read a response, in place of the driver's own method: with limits, and as `_Result`."""
         if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self
@@ -118,17 +118,21 @@ class BoundedConnection(pymysql.Connection):
         return parent._read_packet(packet_type)  # noqa: SLF001
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Read so many bytes. Raises Surprise for too many, the driver's OperationalError if they take too long."""
-        self._left -= num_bytes + _PACKET_COST
+        """Read so many bytes. Raises Surprise if that is above the limit.
+
+        Raises the driver's OperationalError after the deadline, or if the connection breaks. In all three cases the
+        connection is closed.
+        """
+        self._bytes_left -= num_bytes + _PACKET_COST
         driver: Any = self
-        if self._left < 0:
+        if self._bytes_left < 0:
             driver._force_close()  # noqa: SLF001
             raise Surprise(f"more than {self._size} bytes in one answer")
         parts: list[bytes] = []
         missing = num_bytes
         try:
             while missing:
-                if time.monotonic() > self._until:
+                if time.monotonic() > self._deadline:
                     raise TimeoutError(f"timed out: no whole answer in {self._seconds:.0f} seconds")
                 part = driver._rfile.read1(missing)  # noqa: SLF001
                 if not part:

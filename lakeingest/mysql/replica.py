@@ -1,11 +1,12 @@
-"""Waits for a replica that a chunk's rows are read from, while its watermarks and the binlog are the primary's.
+"""Waits for a replica that a chunk's rows are read from. The chunk's watermarks and the binlog are the primary's.
 
-The view contains low, because the chunk waits until the replica has it. High contains the view, because a transaction
-is in the primary's binlog before a replica can apply it, and high is read after the view opens. The changes between low
-and high are whole rows, so they turn the view into the table as of high, in any order in which the replica applied
-them. Without the wait, the view of a replica that lags would lack changes from before low, which no merge applies.
+The read view contains low, because the chunk waits until the replica has executed low. High contains the view, because
+a transaction is in the primary's binlog before a replica can apply it, and high is read after the view opens. The
+changes between low and high are complete rows. So they turn the view into the table as of high, whatever the order in
+which the replica has applied them. Without the wait, the view of a replica that lags would lack changes before low, and
+no merge applies these.
 
-A transaction that only the replica has would stay in the copy. So a replica with such a transaction is refused.
+The rows of a transaction that only the replica has would stay in the copy. So such a replica is refused.
 """
 
 import pymysql
@@ -15,7 +16,7 @@ from lakeingest.core.position import GtidSet, Low
 from lakeingest.errors import OperatorNeeded, SourceAway
 from lakeingest.mysql.connection import literal, named_errors, query_row
 
-LAG_SECONDS = 60  # as long as a chunk may take: a replica that lags by more would lag behind every chunk
+LAG_SECONDS = 60  # the longest time of a chunk: a replica that lags by more would hold up every chunk
 # A replica may have a transaction that its primary has written and not committed, because a semi-synchronous primary
 # waits for other replicas: usually for 10 seconds at most.
 COMMIT_SECONDS = 20
@@ -26,22 +27,22 @@ NO_GTIDS = (
 
 
 def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
-    """Wait until the replica shows all transactions of low.
+    """Wait until the replica has executed all transactions of the low watermark.
 
     Raises SourceAway if the replica lags for too long, OperatorNeeded if low has no GTIDs.
     """
     if not isinstance(low, GtidSet):
         raise OperatorNeeded(NO_GTIDS)
     if not _has(replica, low, LAG_SECONDS):
-        lacks = low - executed(replica)
+        missing = low - executed(replica)
         raise SourceAway(
-            f"the replica {replica.host}:{replica.port} lags: after {LAG_SECONDS} seconds it lacks {lacks.count}"
+            f"the replica {replica.host}:{replica.port} lags: after {LAG_SECONDS} seconds it lacks {missing.count}"
             " transactions of its source; see SHOW REPLICA STATUS there, and run the same command again"
         )
 
 
-def has_no_more(source: Source, primary: pymysql.Connection, replica: pymysql.Connection) -> None:
-    """Raise OperatorNeeded if the replica has executed transactions that its primary lacks; `source` is the primary."""
+def require_no_more(source: Source, primary: pymysql.Connection, replica: pymysql.Connection) -> None:
+    """Raise OperatorNeeded if the replica has executed transactions that its primary, `source`, has not executed."""
     applied = executed(replica)
     with named_errors(source):
         if _has(primary, applied, COMMIT_SECONDS):
@@ -59,6 +60,6 @@ def executed(connection: pymysql.Connection) -> GtidSet:
 
 
 def _has(connection: pymysql.Connection, gtids: GtidSet, seconds: int) -> bool:
-    """Whether the server has executed all these transactions, after a wait of `seconds` at most."""
+    """Whether the server has executed all these transactions. Waits for them for `seconds` at most."""
     (is_late,) = query_row(connection, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({literal(str(gtids))}, {seconds})", 1)
     return not int(is_late)

@@ -16,29 +16,30 @@ def account_of(connection: pymysql.Connection) -> str:
     return f"{literal(user)}@{literal(host)}"
 
 
-def granting(dialect: Dialect, account: str, databases: Iterable[str], *, names_are_patterns: bool = True) -> list[str]:
+def grant_statements(
+    dialect: Dialect, account: str, databases: Iterable[str], *, names_are_patterns: bool = True
+) -> list[str]:
     """The GRANT statements for the account of a user who copies tables of these databases.
 
-    `names_are_patterns` is as in `granting_select`. True, the default of all servers, is for a server that is not
-    asked.
+    `names_are_patterns` is as in `grant_select`. True is for a server that cannot be asked: the default of servers.
     """
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [
-        *(granting_select(account, database, names_are_patterns=names_are_patterns) for database in databases),
+        *(grant_select(account, database, names_are_patterns=names_are_patterns) for database in databases),
         f"GRANT {rights} ON *.* TO {account}",
     ]
 
 
-def granting_select(account: str, database: str, *, names_are_patterns: bool) -> str:
+def grant_select(account: str, database: str, *, names_are_patterns: bool) -> str:
     """The GRANT statement for all tables of a database, and of no other database.
 
-    `names_are_patterns`: GRANT takes `_` and `%` in the name as wildcards, so they are escaped. MySQL with
-    partial_revokes takes the name as it is (MySQL manual, "Privilege Restriction Using Partial Revokes").
+    `names_are_patterns`: GRANT takes `_` and `%` in the name for wildcards, so they are escaped. If False, the name is
+    not escaped, as MySQL with partial_revokes requires (MySQL manual, "Privilege Restriction Using Partial Revokes").
     """
     name = re.sub(r"([_%\\])", r"\\\1", database) if names_are_patterns else database
     return f"GRANT SELECT ON {quote(name)}.* TO {account}"
 
 
 def has_patterns(connection: pymysql.Connection) -> bool:
-    """Whether this server's GRANT has wildcards in names of databases."""
+    """Whether GRANT on this server takes `_` and `%` in names of databases for wildcards."""
     return not any(str(value) == "ON" for _, value in query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'"))

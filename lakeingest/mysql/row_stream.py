@@ -1,6 +1,6 @@
-"""Reads the rows of a SELECT to Arrow batches, by a prepared statement, whose binary result bypasses the driver.
+"""Reads the rows of a SELECT into Arrow batches. The binary result of a prepared statement bypasses the driver.
 
-Source: MySQL's protocol documentation, "COM_STMT_PREPARE" and "COM_STMT_EXECUTE". The driver does handshake,
+Source: MySQL's protocol documentation, "COM_STMT_PREPARE" and "COM_STMT_EXECUTE". The driver does the handshake,
 authentication, TLS, and all other queries of the connection.
 """
 
@@ -23,8 +23,8 @@ from lakeingest.mysql.packets import READ_SECONDS, surprises
 _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
 _NO_CURSOR, _ONCE = 0, 1
-_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002
-_PACE_BYTES = 1 << 20  # no server needs longer: a SELECT of a chunk ends after a minute, the binlog is in files
+_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002  # after a read of fewer bytes than these, `Receiver` pauses so long
+_PACE_BYTES = 1 << 20  # a server that needs more than READ_SECONDS for so many bytes is too slow
 
 
 def stream_rows(
@@ -32,13 +32,13 @@ def stream_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `sql`, which selects the columns of `schema` in order, in batches.
 
-    At the end, the values that are NULL only because the user chose so are added to `nulled`. The connection can be
-    used again when the iterator has ended. Raises SchemaChanged if the columns have other types, UnsupportedValue for a
-    value that Arrow cannot hold exactly, and the driver's errors.
+    At the end, the number of values that are NULL only because the user chose so is added to `nulled`. The connection
+    can be used again when the iterator has ended without an error. Raises SchemaChanged if the columns have other
+    types, UnsupportedValue for a value that Arrow cannot hold exactly, and the driver's errors.
     """
     from lakeingest.mysql.wire.result_set import ResultSet, read_definition  # numba: it takes a second to import
 
-    # each text in its column's charset: a conversion would replace codes without Unicode by question marks
+    # each text is sent in its column's charset, because a conversion would replace codes without Unicode by `?`
     query(connection, "SET character_set_results = NULL")
     wire: Any = connection  # the driver has no public way to send a command or to read a packet
     with surprises("an answer to a prepared statement"):
@@ -64,21 +64,23 @@ def stream_rows(
 class Receiver:
     """Receives the bytes that the server sends after the last packet that the driver has read.
 
-    After a short read it pauses for a moment: a server that is slower than the reader would wake it for every few rows,
-    which costs both sides more than the pause. With TLS all reads are short, so there is no pause.
+    After a short read it pauses for a moment. Without the pause, a server that is slower than the reader would wake the
+    reader for every few rows, which costs both sides more than the pause. With TLS all reads are short, so there is no
+    pause.
 
-    A server that sends too slowly is given up: the reader waits for each MiB for READ_SECONDS in total.
+    A server that sends too slowly is given up: the waits for each MiB take at most READ_SECONDS together.
     """
 
     def __init__(self, connection: pymysql.Connection) -> None:
         wire: Any = connection
         self._buffered, self._socket = wire._rfile, wire._sock  # noqa: SLF001
-        self._is_drained = self._pauses = False
+        self._is_drained = False  # whether the bytes in the driver's buffer have been received
+        self._pauses = False  # whether the last read was short
         self._little = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
-        self._came, self._waited = 0, 0.0
+        self._bytes, self._waited = 0, 0.0  # since the last full MiB
 
     def receive(self, room: memoryview) -> int:
-        """Receive bytes into `room`; return their number. Raises the driver's OperationalError if the link is lost."""
+        """Receive bytes into `room`; return their number. Raises the driver's OperationalError without a connection."""
         began = time.monotonic()
         try:
             if self._is_drained:
@@ -86,24 +88,24 @@ class Receiver:
                     time.sleep(_PAUSE_SECONDS)
                 count = self._socket.recv_into(room)
                 self._pauses = count < min(self._little, len(room))
-            else:  # at most the driver's buffer: for more bytes, it would wait for the server
+            else:  # at most the size of the driver's buffer, because for more bytes the call would wait for the server
                 count = self._buffered.readinto1(room[: io.DEFAULT_BUFFER_SIZE])
                 self._is_drained = True
         except OSError as error:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error
         if not count:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection")
-        self._judge(count, time.monotonic() - began)
+        self._count(count, time.monotonic() - began)
         return int(count)
 
-    def _judge(self, count: int, seconds: float) -> None:
+    def _count(self, count: int, seconds: float) -> None:
         """Count received bytes and the wait for them. Raises the driver's OperationalError for a slow server."""
-        self._came += count
+        self._bytes += count
         self._waited += seconds
-        if self._came >= _PACE_BYTES:
-            self._came, self._waited = 0, 0.0
+        if self._bytes >= _PACE_BYTES:
+            self._bytes, self._waited = 0, 0.0
         elif self._waited > READ_SECONDS:
-            slow = f"the server sent {self._came} bytes in {READ_SECONDS} seconds"
+            slow = f"the server sent {self._bytes} bytes in {READ_SECONDS} seconds"
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, slow)
 
 

@@ -1,4 +1,4 @@
-"""Reads a TableSchema from information_schema. A key or type that cannot be copied exactly is refused by its name."""
+"""Reads a TableSchema from information_schema. A key or type that cannot be copied exactly is refused by name."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -29,10 +29,10 @@ from lakeingest.mysql.wire.hidden_columns import hidden_columns
 
 _SYSTEM = {"mysql", "information_schema", "performance_schema", "sys"}
 _LITERAL = re.compile(r"-?[0-9.]+(?:e[+-]?\d+)?|[bx]?'.*'", re.DOTALL | re.IGNORECASE)
-_DIGITS_MAX = 38  # of a decimal in Arrow and in both formats
-_OURS = "_lakeingest_"
+_DIGITS_MAX = 38  # the most digits of a decimal in Arrow, in Iceberg and in Hudi
+_RESERVED = "_lakeingest_"  # the prefix of columns that lakeingest adds
 GENERATED = ("VIRTUAL GENERATED", "STORED GENERATED")  # in the column EXTRA of information_schema
-_BYTES = {"", "binary"}  # the charset of members that are no texts, as MySQL and MariaDB show it
+_BYTES = {"", "binary"}  # what MySQL and MariaDB show as the charset of members (of ENUM, SET) that are bytes
 _VERSIONED = "SYSTEM VERSIONED"  # a table type of MariaDB
 # Endings of the type of a column that MariaDB stores in another form
 _OTHER_FORMS = {
@@ -80,15 +80,15 @@ _UNSIGNED: dict[str, Kind] = {"int": Kind.INT64, "bigint": Kind.UINT64}
 
 def list_tables(connection: pymysql.Connection) -> list[TableId]:
     """Every base table of the source that the user may see, except those of the system schemas."""
-    return _listed(connection, "BASE TABLE", _VERSIONED)
+    return _tables_of_types(connection, "BASE TABLE", _VERSIONED)
 
 
 def list_views(connection: pymysql.Connection) -> list[TableId]:
     """Every view of the source that the user may see. Views cannot be copied: the binlog has no rows of them."""
-    return _listed(connection, "VIEW")
+    return _tables_of_types(connection, "VIEW")
 
 
-def _listed(connection: pymysql.Connection, *types: str) -> list[TableId]:
+def _tables_of_types(connection: pymysql.Connection, *types: str) -> list[TableId]:
     literals = ", ".join(map(literal, types))
     rows = query(
         connection, f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ({literals})"
@@ -97,15 +97,15 @@ def _listed(connection: pymysql.Connection, *types: str) -> list[TableId]:
 
 
 def is_system(table: TableId) -> bool:
-    """Whether the table is one of the server's own."""
+    """Whether the table is a system table of the server."""
     return table.database.lower() in _SYSTEM
 
 
 def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
-    """The table's current definition, mapped as the user chose.
+    """The table's present definition, with types as the user chose in `choices`.
 
-    Raises OperatorNeeded if the table does not exist, UnsupportedTable, with all reasons, if its key or a column cannot
-    be copied exactly.
+    Raises OperatorNeeded if the table does not exist. Raises UnsupportedTable, with all reasons, if the table's key or
+    a column cannot be copied exactly.
     """
     schema = read_schemas(connection, {table: choices})[table]
     if isinstance(schema, OperatorNeeded):
@@ -114,14 +114,16 @@ def read_schema(connection: pymysql.Connection, table: TableId, choices: Choices
 
 
 def read_stable_schema(connection: pymysql.Connection, table: TableId, choices: Choices = USUAL) -> TableSchema:
-    """The definition as from `read_schema`, read under the table's metadata lock: all DDL in the binlog is in force.
+    """As `read_schema`, but under the table's metadata lock, so that the definition has all DDL that is in the binlog.
 
-    Without the lock it may not be: the server writes DDL to the binlog before information_schema shows it. If other
-    sessions keep the lock for long, the server's error is raised, which `named_errors` turns into SplitUnstable.
+    Without the lock the definition may be older, because the server writes DDL to the binlog before information_schema
+    shows it. If other sessions keep the lock for long, the server's error is raised, which `named_errors` turns into
+    SplitUnstable.
     """
     try:
         query(connection, "START TRANSACTION")
-        query(connection, f"SELECT * FROM {table_name(table)} LIMIT 0")  # denied where a column is hidden
+        # takes the lock; fails with ProgrammingError if the user may not read all columns
+        query(connection, f"SELECT * FROM {table_name(table)} LIMIT 0")
         return read_schema(connection, table, choices)
     except pymysql.err.ProgrammingError:  # the table was dropped, or the user may no longer read it
         return read_schema(connection, table, choices)
@@ -132,23 +134,29 @@ def read_stable_schema(connection: pymysql.Connection, table: TableId, choices: 
 def read_schemas(
     connection: pymysql.Connection, choices: Mapping[TableId, Choices]
 ) -> dict[TableId, TableSchema | OperatorNeeded]:
-    """The definition of each table as from `read_schema`, or the error that refuses it. Three queries a database."""
+    """The definition of each table as `read_schema` returns it, or the error that `read_schema` would raise.
+
+    Each database takes three queries, whatever the number of its tables.
+    """
     schemas: dict[TableId, TableSchema | OperatorNeeded] = {}
     for database in dict.fromkeys(table.database for table in choices):
         tables = [table for table in choices if table.database == database]
         names = ", ".join(literal(table.name) for table in tables)
-        described = _Described.of(connection, f"TABLE_SCHEMA = {literal(database)} AND TABLE_NAME IN ({names})")
+        descriptions = _Descriptions.of(connection, f"TABLE_SCHEMA = {literal(database)} AND TABLE_NAME IN ({names})")
         for table in tables:
             try:
-                schemas[table] = described.schema(table, choices[table])
+                schemas[table] = descriptions.schema(table, choices[table])
             except OperatorNeeded as error:
                 schemas[table] = error
     return schemas
 
 
 @dataclass(frozen=True, slots=True)
-class _Described:
-    """The rows of information_schema for some tables: types and comments, columns, indexes; by the table's name."""
+class _Descriptions:
+    """The rows of information_schema for some tables of one database, by the table's name.
+
+    `tables` has the type and the comment of each table.
+    """
 
     is_mariadb: bool
     tables: Mapping[str, tuple[str, str]]
@@ -182,8 +190,8 @@ class _Described:
         if self.is_mariadb and kind == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
         generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
-        kinds = _skipped_kinds(choices)
-        skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in kinds))
+        skipped_kinds = _skipped_kinds(choices)
+        skipped = tuple(name for name, extra in generated.items() if any(kind in extra for kind in skipped_kinds))
         columns = tuple(
             replace(_column(row, choices, reasons), default=_default(row, is_mariadb=self.is_mariadb))
             for row in rows
@@ -217,7 +225,10 @@ def _by_table(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 def _key(
     columns: tuple[Column, ...], indexes: list[dict[str, Any]], choices: Choices, reasons: list[str]
 ) -> tuple[tuple[str, ...], str]:
-    """The key's columns and the name of its index. If the table has no key: empty, and a reason in `reasons`."""
+    """The key's columns and the name of its index. Without a key, both are empty and `reasons` gets a reason.
+
+    `reasons` also gets one for each key column that would be NULL for a zero date.
+    """
     key: tuple[str, ...] = ()
     index = ""
     try:
@@ -233,10 +244,10 @@ def _key(
 
 
 def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
-    """The kind of a column's default. COLUMN_DEFAULT is for people: it is not always the text of the value.
+    """The kind of a column's default, or the default NULL. Other values are not taken from COLUMN_DEFAULT.
 
-    MySQL shows NULL for a column without a default, and marks expressions in EXTRA. MariaDB shows the default as SQL,
-    with the word NULL.
+    Its text is for people, and is not always that of the value. MySQL shows NULL for a column without a default, and
+    marks expressions in EXTRA. MariaDB shows the default as SQL: the word NULL is the default NULL.
     """
     shown, extra = row["column_default"], str(row["extra"]).upper()
     if "AUTO_INCREMENT" in extra:
@@ -256,7 +267,7 @@ def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
 
 
 def _text(value: object) -> str:
-    """A text of information_schema; MySQL sends some texts as bytes. NULL is empty."""
+    """A text of information_schema as str, because MySQL sends some texts as bytes. NULL becomes ''."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
 
 
@@ -265,19 +276,19 @@ def _is_generated(row: dict[str, Any]) -> bool:
 
 
 def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column:
-    """The column of a row of information_schema. The reasons why it cannot be copied are added to `reasons`."""
+    """The column that a row of information_schema describes. Reasons why it cannot be copied are added to `reasons`."""
     name, source = str(row["column_name"]), source_type(str(row["column_type"]))
     precision, scale = int(row["numeric_precision"] or 0), int(row["numeric_scale"] or 0)
     usual = _kind(source, precision)
-    kind, choice = _chosen(usual, source, choices)
+    kind, choice = _kind_by_choices(usual, source, choices)
     refusals = (
         (kind is None, "this type is not built yet"),
         (bool(source.members) and _charset(row) in _BYTES, "members of bytes (CHARACTER SET binary) are not built yet"),
         (not name.isprintable() or name.startswith("."), "its name cannot be printed, or begins with a dot"),
-        (name.lower().startswith(_OURS), f"names that begin with {_OURS} are reserved"),
+        (name.lower().startswith(_RESERVED), f"names that begin with {_RESERVED} are reserved"),
         *((source.text.endswith(ending), reason) for ending, reason in _OTHER_FORMS.items()),
     )
-    reasons += [f"column {name} is {source}: {reason}" for refused, reason in refusals if refused]
+    reasons += [f"column {name} is {source}: {reason}" for is_refused, reason in refusals if is_refused]
     return Column(
         name=name,
         kind=kind or Kind.STRING,
@@ -296,13 +307,13 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
 
 
 def _charset(row: dict[str, Any]) -> str:
-    """The charset of a column's texts or members, by its current name: `utf8` is utf8mb3. Empty if it has none."""
+    """The charset of a column's texts or members, '' without one. The old name `utf8` becomes utf8mb3."""
     charset = str(row["character_set_name"] or "").lower()
     return "utf8mb3" if charset == "utf8" else charset
 
 
-def _chosen(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
-    """The column's kind after the user's choices, and the value of `Column.choice`; `kind` is the usual one."""
+def _kind_by_choices(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
+    """The column's kind after the user's choices, and the value of `Column.choice`. `kind` is the kind without them."""
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""

@@ -1,18 +1,18 @@
 """The session of every connection to the source: every variable that a result depends on is pinned.
 
-A server gives each new session its own defaults, and `init_connect` may change them for users without administrator's
-rights. Then `sql_select_limit` may truncate each result without an error, `time_zone` move timestamps,
-`completion_type` leave transactions open. So these variables are pinned: they are set, for the session alone, on each
-connection after its login. The documented rights suffice for that. Variables that a session with these rights cannot
-change are checked by preflight instead. `docs/session-variables.yml` lists every variable of the servers, and a test
-tries each.
+The server's defaults apply to each new session, and `init_connect` can change them for users without administrator's
+rights. Then `sql_select_limit` could truncate each result without an error, `time_zone` could move timestamps, and
+`completion_type` could leave transactions open. So these variables are pinned: they are set, for the session alone, on
+each connection after its login. The documented rights suffice for that. A variable that a session with these rights
+cannot change is checked by preflight. `docs/session-variables.yml` lists every variable of the servers, and a test
+tries each of them.
 
-Setting a variable proves nothing: a proxy between us and the server may give the statement to another session. So the
-values that results depend on are read again in each read view, before the rows, by a statement that is sent there
-anyway. Nobody else can change the variables of a session, and the view's transaction holds the session. The server
-itself ends a result early only by a LIMIT, the statement's own or `sql_select_limit`; anything else that stops a result
-is an error, which the server sends in place of the result's end. So a result that is read in such a view and ends
-without an error has all rows.
+Setting a variable proves nothing, because a proxy between us and the server may give the statement to another session.
+So the values that results depend on are read again in each read view, before the rows, by a statement that is needed
+there in any case. Nobody else can change the variables of a session, and the view's transaction keeps the session. A
+server ends a result early only because of a LIMIT: that of the statement, or `sql_select_limit`. Anything else that
+stops a result is an error, which the server sends in place of the result's end. So a result that is read in such a view
+and ends without an error has all rows.
 """
 
 import functools
@@ -25,10 +25,10 @@ from lakeingest.mysql.dialect import MARIADB, dialect_of, version_of
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A session variable and its value in each session, as the server shows it; `why` completes "else …".
+    """A session variable and its value in each session, as the server shows the value; `why` completes "else …".
 
-    `since` is the first version of the server that has the variable. `depends`: results depend on it. The others are
-    limits and timeouts, which the server may round.
+    `since` is the first version of the server that has the variable. `depends`: results depend on the variable. Most
+    variables without `depends` are limits and timeouts, which the server may round.
     """
 
     name: str
@@ -42,8 +42,9 @@ _ALL_ROWS = str(2**64 - 1)  # the server's value for "no limit"
 _DEFAULT = "DEFAULT"
 
 BOTH = (
-    # Twice: the change from 0 to 1 also commits a transaction that init_connect began. And the driver would not set it
-    # if the server's greeting says that it is on, which need not hold for the session.
+    # autocommit is set twice, because the change from 0 to 1 commits a transaction that init_connect may have begun. It
+    # is not left to the driver, which does not set it if the greeting says that autocommit is on: in the session it may
+    # be off.
     Pin("autocommit", "0", "a transaction of init_connect goes on", depends=False),
     Pin("autocommit", "1", "all statements see the data of the first one"),
     Pin("completion_type", "NO_CHAIN", "COMMIT begins another transaction, or ends the connection"),
@@ -61,12 +62,12 @@ BOTH = (
     Pin("sql_buffer_result", "0", "results are stored in a temporary table first"),
     Pin("sql_quote_show_create", "1", "names in SHOW CREATE are not quoted"),
     Pin("lc_messages", "en_US", "errors that are told apart by their text have another one"),
-    # keys that are long and begin alike would have no order; the sort buffer must hold such keys
+    # else long keys that begin with the same bytes would have no order; the sort buffer must hold such keys
     Pin("max_sort_length", "16384", "ORDER BY takes long keys for equal", depends=False),
     Pin("sort_buffer_size", str(4 << 20), "long keys cannot be sorted", depends=False),
     Pin("optimizer_search_depth", "62", "questions to information_schema take half a minute", depends=False),
-    # The wait for a table that other sessions lock is short, so that other tables can go on. The other timeouts are
-    # long: a connection may wait for a long merge, and the server for a slow reader.
+    # The wait for a table that other sessions lock is short, so that it does not hold up other tables. The other
+    # timeouts are long, because a connection may wait for a long merge, and the server for a slow reader.
     Pin("lock_wait_timeout", "20", "a locked table holds up the others, or is given up at once", depends=False),
     Pin("wait_timeout", "28800", "connections end while a merge takes long", depends=False),
     Pin("net_read_timeout", "600", "slow connections end", depends=False),
@@ -98,9 +99,9 @@ ON_MARIADB = (
 
 @functools.cache
 def pins_of(greeting: str) -> tuple[Pin, ...]:
-    """The variables that are pinned on a server that greets with this version."""
-    own = ON_MARIADB if dialect_of(greeting) is MARIADB else ON_MYSQL
-    return tuple(pin for pin in (*BOTH, *own) if version_of(greeting) >= pin.since)
+    """The variables that are pinned on a server with this version in its greeting."""
+    of_dialect = ON_MARIADB if dialect_of(greeting) is MARIADB else ON_MYSQL
+    return tuple(pin for pin in (*BOTH, *of_dialect) if version_of(greeting) >= pin.since)
 
 
 def setting(pins: Sequence[Pin]) -> str:
@@ -108,15 +109,15 @@ def setting(pins: Sequence[Pin]) -> str:
     return f"SET {', '.join(f'SESSION {pin.name} = {_literal(pin.value)}' for pin in pins)}"
 
 
-def asked(pins: Sequence[Pin]) -> list[str]:
-    """The columns of a SELECT whose values `require` takes."""
+def pinned_columns(pins: Sequence[Pin]) -> list[str]:
+    """The columns of a SELECT that reads the pinned variables on which results depend."""
     return [f"@@session.{pin.name}" for pin in pins if pin.depends]
 
 
-def require(pins: Sequence[Pin], values: Sequence[str]) -> None:
-    """Raise OperatorNeeded if the session has other values than its pins; `values` are those of `asked`, in order."""
-    proven = [pin for pin in pins if pin.depends]
-    changed = [f"{pin.name} = '{value}'" for pin, value in zip(proven, values, strict=True) if value != pin.value]
+def require_pinned(pins: Sequence[Pin], values: Sequence[str]) -> None:
+    """Raise OperatorNeeded if a pinned variable has another value. `values` are those of `pinned_columns`, in order."""
+    checked = [pin for pin in pins if pin.depends]
+    changed = [f"{pin.name} = '{value}'" for pin, value in zip(checked, values, strict=True) if value != pin.value]
     if changed:
         raise OperatorNeeded(
             f"the session has {', '.join(changed)}, which lakeingest had set otherwise: a proxy in between mixes"

@@ -1,7 +1,7 @@
 """Asks the source in SQL: for definitions, keys, settings, and the end of its binlog.
 
-A run uses this class, or `binlog_source.BinlogSource`, which also reads the binlog. `binlog_source` takes a second to
-import, because it decodes rows.
+`binlog_source.BinlogSource` extends `Source` and reads the binlog as well. It has a module of its own, because a module
+that decodes rows takes a second to import.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from lakeingest.mysql.dialect import dialect
 from lakeingest.mysql.driver import GREETING_SECONDS
 from lakeingest.mysql.preflight.foreign_keys import Unlogged, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
-from lakeingest.mysql.rights import account_of, granting_select, has_patterns
+from lakeingest.mysql.rights import account_of, grant_select, has_patterns
 from lakeingest.mysql.text_classes import text_classes
 from lakeingest.mysql.visibility import is_hidden
 
@@ -29,7 +29,7 @@ from lakeingest.mysql.visibility import is_hidden
 class Source:
     """A server, over one connection. `reopen` opens the same connection again after it broke.
 
-    Every method may raise the errors of `connection.connect`.
+    Besides the errors of their docstrings, all methods raise the errors of `connection.connect`.
     """
 
     CONNECT_SECONDS = GREETING_SECONDS  # the longest time in which a connection opens
@@ -46,7 +46,7 @@ class Source:
 
     @contextmanager
     def beside(self) -> Iterator[Self]:
-        """The same server on another connection, for a short time: another thread may use it."""
+        """The same server on another connection, for a short time. Another thread can use it."""
         with connections.beside(self.settings) as connection:
             yield type(self)(self.settings, connection)
 
@@ -55,13 +55,13 @@ class Source:
         connections.reopen(self.connection)
 
     def named_errors(self) -> AbstractContextManager[None]:
-        """Turn the server's errors inside the block into lakeingest's."""
+        """Turn the server's errors inside the block into errors of lakeingest."""
         return connections.named_errors(self.settings)
 
-    # Where its binlog ends
+    # The end of the binlog
 
     def written(self) -> FilePosition:
-        """The end of the binlog as written (`connection.written_position`)."""
+        """The written position (`connection.written_position`)."""
         return connections.written_position(self.connection)
 
     def files(self) -> dict[str, int]:
@@ -69,7 +69,7 @@ class Source:
         return connections.file_sizes(self.connection)
 
     def has_exact_lows(self) -> bool:
-        """Whether low watermarks are exact places of read views: never before a position that was read earlier."""
+        """Whether low watermarks are exact places of read views, so that no low is before a position read earlier."""
         return dialect(self.connection).has_snapshot_position
 
     def reads_from_file_start(self, position: Position) -> bool:
@@ -77,7 +77,7 @@ class Source:
         return position.gtids is None and not self.has_exact_lows()
 
     def has_low_at_file_start(self, position: Position) -> bool:
-        """Whether a low watermark that is read after now may be before the position."""
+        """Whether a low watermark that is read from now on may be before the position."""
         if not self.reads_from_file_start(position):
             return False
         return not is_before(position.at, self.written().start_of_file)
@@ -90,7 +90,7 @@ class Source:
 
     @property
     def double_widths(self) -> tuple[int, int]:
-        """The greatest lengths of a DOUBLE's text without an exponent: of a column, of an expression."""
+        """The greatest lengths of a DOUBLE's text without an exponent: that of a column, and that of an expression."""
         return dialect(self.connection).double_widths
 
     def clock(self) -> int:
@@ -98,7 +98,7 @@ class Source:
         return connections.clock(self.connection)
 
     def retention_seconds(self) -> int | None:
-        """The age at which the server purges binlog files; None if it never does so by itself."""
+        """The age at which the server purges binlog files; None if it never purges them on its own."""
         return Server.of(self.connection).retention_seconds
 
     def shown_retention_seconds(self) -> int | None:
@@ -115,12 +115,12 @@ class Source:
     # Tables
 
     def tables(self) -> list[TableId]:
-        """Every table that the user may see, but for the server's own."""
+        """Every table that the user is allowed to see, without the server's system tables."""
         return schema_reader.list_tables(self.connection)
 
     @staticmethod
     def is_system(table: TableId) -> bool:
-        """Whether the table is one of the server's own."""
+        """Whether the table is a system table of the server."""
         return schema_reader.is_system(table)
 
     def schema(self, table: TableId, choices: Choices = USUAL) -> TableSchema:
@@ -128,7 +128,7 @@ class Source:
         return schema_reader.read_schema(self.connection, table, choices)
 
     def stable_schema(self, table: TableId, choices: Choices = USUAL) -> TableSchema:
-        """The definition of a table while nobody alters it (`schema_reader.read_stable_schema`)."""
+        """The definition of a table, under its metadata lock (`schema_reader.read_stable_schema`)."""
         return schema_reader.read_stable_schema(self.connection, table, choices)
 
     def schemas(self, tables: Mapping[TableId, Choices]) -> Mapping[TableId, TableSchema | OperatorNeeded]:
@@ -140,24 +140,25 @@ class Source:
         return unlogged_keys(Server.of(self.connection), tables, are_logged=are_logged)
 
     def is_hidden(self, table: TableId) -> bool:
-        """Whether the user may not read the table as a whole (`visibility.is_hidden`)."""
+        """True if the user is not allowed to read the whole table (`visibility.is_hidden`)."""
         return is_hidden(self.connection, table)
 
     def missing_right(self, table: TableId) -> tuple[str, str]:
         """The user's account, and the GRANT statement with which it can read the table."""
         account = account_of(self.connection)
         patterns = has_patterns(self.connection)
-        return account, granting_select(account, table.database, names_are_patterns=patterns)
+        return account, grant_select(account, table.database, names_are_patterns=patterns)
 
     def refusal_of(self, schema: TableSchema, condition: str) -> str | None:
-        """The server's reason why it cannot evaluate an SQL condition on the table's rows; None if it can."""
+        """The server's reason why it cannot evaluate an SQL condition on the table's rows; None if it can do so."""
         try:
             connections.query(
                 self.connection, f"SELECT 1 FROM {connections.table_name(schema.table)} WHERE ({condition}) LIMIT 0"
             )
         except (pymysql.err.ProgrammingError, pymysql.err.OperationalError, pymysql.err.NotSupportedError) as error:
             code, *text = error.args
-            if isinstance(error, pymysql.err.OperationalError) and code in range(2000, 3000):  # the connection's own
+            # errors from 2000 on are about the connection, not about the condition
+            if isinstance(error, pymysql.err.OperationalError) and code in range(2000, 3000):
                 raise
             return " ".join(map(str, text))
         return None
@@ -165,11 +166,11 @@ class Source:
     # Keys
 
     def estimated_rows(self, schema: TableSchema, keys: KeyRange = EVERY_KEY) -> int:
-        """The optimizer's estimate of the rows with these keys."""
+        """The optimizer's estimate of the number of rows with these keys."""
         return key_space.estimated_rows(self.connection, schema, keys)
 
     def estimated_bytes(self, schema: TableSchema) -> int:
-        """The server's estimate of the bytes that the rows take on its disk."""
+        """The server's estimate of the size of the rows on its disk, in bytes."""
         return key_space.estimated_bytes(self.connection, schema)
 
     def key_bounds(self, schema: TableSchema, keys: KeyRange) -> tuple[int, int] | None:
@@ -181,5 +182,5 @@ class Source:
         return key_space.next_boundary(self.connection, schema, lower, rows, upper)
 
     def text_classes(self, collation: str, texts: Collection[str]) -> dict[str, str]:
-        """The class of each text: texts of two classes are never equal on the server (`text_classes.text_classes`)."""
+        """The class of each text. Texts of different classes are never equal on the server (`text_classes`)."""
         return text_classes(self.connection, collation, texts)

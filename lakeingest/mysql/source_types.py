@@ -12,7 +12,7 @@ _UNESCAPED = {"''": "'", "\\\\": "\\", "\\0": "\0", "\\n": "\n", "\\r": "\r"}
 
 
 def source_type(text: str) -> SourceType:
-    """A type as COLUMN_TYPE of information_schema has it, such as `decimal(10,2) unsigned` or `enum('a','b')`."""
+    """The type in a text of COLUMN_TYPE (information_schema), such as `decimal(10,2) unsigned` or `enum('a','b')`."""
     name = re.split(r"\W", text, maxsplit=1)[0].lower()
     if name in _WITH_MEMBERS:
         return SourceType(text, name, members=tuple(map(_unescaped, _MEMBER.findall(text))))

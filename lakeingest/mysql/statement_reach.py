@@ -1,9 +1,9 @@
 """Asks the server whether a statement in the binlog changes only rows of the table that it names.
 
 A change in statement format has no rows in the binlog. If its table is not copied, copies do not need the rows. But the
-server may change rows of other tables with it: by triggers, by foreign keys, through a view that the statement names,
-or in stored functions. Sources: MySQL manual, "INFORMATION_SCHEMA Tables", "The TRIGGER Privilege"; "Replication and
-Triggers".
+statement may change rows of copied tables as well: by triggers, by foreign keys, through a view that the statement
+names, or in stored functions. Sources: MySQL manual, "INFORMATION_SCHEMA Tables", "The TRIGGER Privilege"; "Replication
+and Triggers".
 """
 
 import re
@@ -17,21 +17,22 @@ from lakeingest.mysql.wire.ddl import folded
 from lakeingest.mysql.wire.dml import Change
 
 _GLOBAL = re.compile(r"GRANT (.*) ON \*\.\* TO ", re.DOTALL)
-_TAKEN = re.compile(r"REVOKE (.*) ON `((?:[^`]|``)*)`\.\* FROM ", re.DOTALL)  # a part of a global right
+_REVOKED = re.compile(r"REVOKE (.*) ON `((?:[^`]|``)*)`\.\* FROM ", re.DOTALL)  # a global right, for one database
 _NEEDED = {"SELECT", "TRIGGER"}  # without them the server hides triggers, views and functions
 _NO_RIGHTS = "the user cannot see whether it fires triggers: grant SELECT and TRIGGER ON *.* to it"
 _ACTIONS = "('CASCADE', 'SET NULL', 'SET DEFAULT')"
 
-Name = tuple[str, ...]  # of a table or of anything else, folded
+Name = tuple[str, ...]  # the parts of a table's or another object's name, folded
 
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """The source's objects by which a statement may change other tables. `others` are views and stored functions.
+    """The source's objects through which a statement may change other tables.
 
-    `hidden` are the databases whose objects the user does not see completely; None: every database is one. `referenced`
-    are the tables that foreign keys refer to; `parents` are those of them with which foreign keys change other tables.
-    To see these keys a user needs only SELECT on their tables.
+    `hidden` has the databases of which the user may not see all objects; None: all databases. `referenced` has the
+    tables that foreign keys refer to. `parents` has those tables of `referenced` whose changes a foreign key passes on
+    to other tables. The user needs only SELECT on the tables to see foreign keys. `others` has views and stored
+    functions.
     """
 
     hidden: frozenset[str] | None
@@ -43,16 +44,17 @@ class _Objects:
 
 
 class StatementReach:
-    """Answers for the statements of one source. It connects to the source at the first statement."""
+    """Judges the statements of one source (`wire.dml.Reach`). It connects to the source at the first statement."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def __call__(self, change: Change) -> str:
-        """Why the statement may change rows of other tables, too; empty if it does not."""
+        """The reason why the statement may change rows of other tables, too; '' if it changes only its own table."""
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
+            # a system table has no triggers, and foreign keys are visible without these rights
             return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
@@ -60,12 +62,12 @@ class StatementReach:
             return "its table has triggers"
         if table in objects.parents:
             return "foreign keys change other tables with it"
-        objects_named = change.names & {name for (name,) in objects.others}
-        return f"it names a view or a stored function ({', '.join(sorted(objects_named))})" if objects_named else ""
+        named_objects = change.names & {name for (name,) in objects.others}
+        return f"it names a view or a stored function ({', '.join(sorted(named_objects))})" if named_objects else ""
 
     @cached_property
     def _objects(self) -> _Objects:
-        """The source's objects, read once."""
+        """The source's objects, read at the first use."""
         with connect(self._source) as connection:
 
             def names(sql: str) -> set[Name]:
@@ -95,15 +97,15 @@ class StatementReach:
 
 
 def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
-    """The databases, folded, that these grants do not show the user completely; None: they show none completely."""
+    """The folded names of databases that a user with these grants does not see completely; None: all databases."""
     rights, hidden = set[str](), set[str]()
     for grant in grants:
         if granted := _GLOBAL.match(grant):
             rights.update(granted[1].upper().split(", "))
         elif grant.startswith("REVOKE"):
-            taken = _TAKEN.match(grant)
-            if taken is None:
+            revoked = _REVOKED.match(grant)
+            if revoked is None:
                 return None
-            if not _NEEDED.isdisjoint(taken[1].upper().split(", ")):
-                hidden.add(folded(taken[2].replace("``", "`")))
+            if not _NEEDED.isdisjoint(revoked[1].upper().split(", ")):
+                hidden.add(folded(revoked[2].replace("``", "`")))
     return frozenset(hidden) if rights >= _NEEDED or "ALL PRIVILEGES" in rights else None

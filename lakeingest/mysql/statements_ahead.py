@@ -1,4 +1,4 @@
-"""Finds the first statement in the unread binlog that would stop copied tables. No row is decoded."""
+"""Finds the first statement in the unread binlog that would stop copied tables. Rows are not decoded."""
 
 from collections.abc import Mapping
 
@@ -13,25 +13,25 @@ from lakeingest.mysql.statement_reach import StatementReach
 from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, read_rotate
 from lakeingest.mysql.wire.grammar import Watched, sign_of
 
-_BYTES = 16 << 20  # searched at most: managed services write such statements every few minutes, or each second
+_BYTES = 16 << 20  # how many bytes are searched: enough, as services write such statements every few minutes or seconds
 
 
 def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """The error with which a statement would stop tables; None if there is no such statement.
+    """The message of the error with which a statement would stop tables; None if there is no such statement.
 
-    Such a statement cannot be replayed and is no DDL. The binlog is searched from `start` on, or from the start of the
-    current file, for `_BYTES` at most. Compressed transactions are not searched.
+    It is a statement that cannot be replayed and is not DDL. The binlog is searched from `start` on (None: from the
+    start of the current file) for `_BYTES` at most. Compressed transactions are not searched.
     """
     if not schemas:
         return None
     try:
-        return _first(source, start, schemas)
+        return _first_refusal(source, start, schemas)
     except Damaged as damage:
         return f"the binlog is damaged: {damage}"
 
 
-def _first(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
-    """The message of `statement_ahead`, from a search of the binlog event by event."""
+def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
+    """As `statement_ahead`; raises Damaged for a damaged binlog."""
     with beside(source) as connection:
         at = start or file_start(written_position(connection).file)
         at = at if can_begin_at(at) else at.start_of_file
@@ -48,7 +48,7 @@ def _first(source: Source, start: FilePosition | None, schemas: Mapping[TableId,
                 try:
                     sign_of(event, watched, at, has_rows=False, is_mariadb=is_mariadb)
                 except UnsupportedEvent as error:
-                    if error.alterations is None:
+                    if error.alterations is None:  # not DDL, which a run can follow or halt at
                         return str(error)
             if not event.is_made_up:
                 at = FilePosition(at.file, max(at.pos, event.end))

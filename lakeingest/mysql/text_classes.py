@@ -1,8 +1,8 @@
-"""Finds texts that may be one value in a foreign key. Only the server knows its collations, so it gives their weights.
+"""Finds texts that may be one value in a foreign key, by their sort weights. The server computes the weights.
 
 The server gives equal weights to texts that are equal by `=`. There is one exception: many collations ignore spaces at
-the end of a text, but give them a weight. So these weights are removed. Then texts of two classes are never equal.
-Texts of one class may differ.
+the end of a text, but give weights to these spaces. So the weights of spaces at the end are removed here. Then texts of
+different classes are never equal for the server. Texts of one class may differ for it.
 """
 
 from collections.abc import Collection
@@ -12,16 +12,16 @@ import pymysql
 from lakeingest.mysql.connection import query
 from lakeingest.mysql.dialect import dialect
 
-_AT_ONCE = 500  # texts of a question
+_AT_ONCE = 500  # how many texts one query has
 
 
 def text_classes(connection: pymysql.Connection, collation: str, texts: Collection[str]) -> dict[str, str]:
-    """The class of each of these texts, by the text. The collation is one of `core.comparison.CHARSETS`."""
-    listed, classes = list(texts), dict[str, str]()
-    for first in range(0, len(listed), _AT_ONCE):
-        part = listed[first : first + _AT_ONCE]
-        space, *weights = _weights(connection, collation, [" ", *part])
-        classes |= zip(part, (_without_end(weight, space) for weight in weights), strict=True)
+    """The class of each of these texts, by the text. The collation's charset is one of `core.comparison.CHARSETS`."""
+    all_texts, classes = list(texts), dict[str, str]()
+    for first in range(0, len(all_texts), _AT_ONCE):
+        part = all_texts[first : first + _AT_ONCE]
+        weight_of_space, *weights = _weights(connection, collation, [" ", *part])
+        classes |= zip(part, (_without_spaces(weight, weight_of_space) for weight in weights), strict=True)
     return classes
 
 
@@ -32,7 +32,7 @@ def _weights(connection: pymysql.Connection, collation: str, texts: Collection[s
     return weights
 
 
-def _without_end(weight: str, space: str) -> str:
-    while space and weight.endswith(space):
-        weight = weight.removesuffix(space)
+def _without_spaces(weight: str, weight_of_space: str) -> str:
+    while weight_of_space and weight.endswith(weight_of_space):
+        weight = weight.removesuffix(weight_of_space)
     return weight

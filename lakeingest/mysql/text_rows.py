@@ -1,4 +1,4 @@
-"""Reads the rows of a SELECT to Arrow batches by the driver and the text protocol: slowly, without compiled code."""
+"""Reads the rows of a SELECT into Arrow batches by the driver and the text protocol: slowly, without compiled code."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ from lakeingest.mysql.wire.codes import has_one_code_each
 from lakeingest.mysql.wire.refusals import beyond_reference, is_chosen, no_day
 from lakeingest.rows import INSTANT, arrow_type, table_schema
 
-FETCH_ROWS = 2_000  # rows that are Python objects at a time
-FETCH_BYTES = 4 << 20  # about so many bytes in Arrow at a time
-FETCH_GROWTH = 10  # the most by which a fetch exceeds the last one: earlier rows only hint at the width of the next
+FETCH_ROWS = 2_000  # the most rows of a fetch, which are Python objects
+FETCH_BYTES = 4 << 20  # about how many bytes in Arrow a fetch has
+FETCH_GROWTH = 10  # a fetch has at most so many times the rows of the last one, because later rows may be larger
 
 
 def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a SELECT of `text_columns`, as `row_stream.stream_rows` does."""
+    """Yield the rows of `sql`, a SELECT of `text_columns`, as `row_stream.stream_rows` does."""
     types = table_schema(schema)
     _require_one_code_each(connection, schema)
     fetch = 1
@@ -35,21 +35,21 @@ def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) 
 
 
 def text_columns(schema: TableSchema) -> str:
-    """The expressions of a SELECT of all columns, whose texts are exact."""
+    """The expressions of a SELECT of all columns, written so that the texts of their values are exact."""
     return ", ".join(map(_expression, schema.columns))
 
 
 def _expression(column: Column) -> str:
     name = quote(column.name)
     if column.kind in {Kind.FLOAT, Kind.DOUBLE}:
-        return f"CAST({name} AS DOUBLE)"  # MySQL's text is rounded: a FLOAT's has only six digits
-    return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # its text may have the zeros of ZEROFILL
+        return f"CAST({name} AS DOUBLE)"  # MySQL rounds the text of a FLOAT to six digits
+    return f"{name} + 0" if column.kind is Kind.NUMERAL else name  # `+ 0` removes the zeros of ZEROFILL
 
 
 def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) -> None:
     """Raise UnsupportedValue if a text key has a charset with several codes for a character.
 
-    The server converts the texts that it sends, so the original code is unknown here.
+    The server converts texts before it sends them, so the original codes are not known here.
     """
     table = schema.table
     rows = query(
@@ -64,7 +64,7 @@ def _require_one_code_each(connection: pymysql.Connection, schema: TableSchema) 
 
 
 def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
-    """The Arrow columns of fetched rows. Raises UnsupportedValue, with the table's name."""
+    """The Arrow columns of fetched rows. Errors of `from_text` get the table's name."""
     try:
         return [
             from_text(column, values) for column, values in zip(schema.columns, zip(*rows, strict=True), strict=True)
@@ -98,10 +98,10 @@ def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
             return texts.cast(pa.timestamp("us")).cast(INSTANT)
         return texts.cast(arrow_type(column))
     except pa.ArrowInvalid as error:
-        raise no_day(column, _offender(column, texts)) from error
+        raise no_day(column, _invalid_text(column, texts)) from error
 
 
-def _offender(column: Column, texts: pa.Array) -> str:
+def _invalid_text(column: Column, texts: pa.Array) -> str:
     """The first text that cannot be cast to the column's type."""
     target = pa.timestamp("us") if column.kind is Kind.TIMESTAMP else arrow_type(column)
     for text in pc.unique(texts.drop_null()).to_pylist():

@@ -10,11 +10,11 @@ from lakeingest.config import Source
 from lakeingest.config.source import PIN, VERIFYING
 from lakeingest.errors import OperatorNeeded
 
-_VERSION, _KEY = 0xA0, 5  # of a certificate: the tag of its version, and the index of the public key after that
+_VERSION, _KEY = 0xA0, 5  # in a certificate: the tag of the version, and the index of the key without the version
 
 
 def context_of(source: Source) -> ssl.SSLContext | None:
-    """The context of the mode in force, None without TLS. Raises OperatorNeeded if `tls.ca` cannot be read."""
+    """The TLS context of the source, None without TLS. Raises OperatorNeeded if the file of `tls.ca` cannot be read."""
     mode = source.tls_mode
     if mode == "disabled":
         return None
@@ -23,7 +23,10 @@ def context_of(source: Source) -> ssl.SSLContext | None:
 
 
 def text_of(source: Source, key: str) -> str | None:
-    """The content of a file that `source.tls` names; None if it names none. Raises OperatorNeeded if unreadable."""
+    """The content of the file that this key of `source.tls` names; None if the key is not set.
+
+    Raises OperatorNeeded if the file cannot be read.
+    """
     try:
         return source.tls.text(key)
     except OSError as error:
@@ -34,9 +37,9 @@ def text_of(source: Source, key: str) -> str | None:
 def pin_of(certificate: bytes) -> str:
     """The pin of the public key of a certificate in DER: `sha256:` and Base64, as curl's pins have it.
 
-    The certificate is not read as a whole: libraries refuse some that servers make, such as MariaDB's with the serial
-    number 0. Its public key is the part after version, serial number, algorithm, issuer, validity and subject
-    (RFC 5280, section 4.1). Raises ValueError if it is no certificate, or not in DER.
+    Only the public key is read, because libraries refuse some certificates that servers make, such as those of MariaDB
+    with the serial number 0. The public key is the part after version, serial number, algorithm, issuer, validity and
+    subject (RFC 5280, section 4.1). Raises ValueError if `certificate` is no certificate, or not in DER.
     """
     signed = next(_elements(certificate), (0, b""))[1]
     body = next(_elements(_contents(signed)), (0, b""))[1]
@@ -47,7 +50,7 @@ def pin_of(certificate: bytes) -> str:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the elements of DER, one after the other: the tag, and the whole element with its tag and length."""
+    """Yield the elements of a part in DER: the tag of each, and the complete element with its tag and length."""
     while data:
         start, size = _header(data)
         if len(data) < start + size:
@@ -57,13 +60,15 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _contents(element: bytes) -> bytes:
+    """An element without its tag and length."""
     return element[_header(element)[0] :]
 
 
 def _header(data: bytes) -> tuple[int, int]:
-    """The index at which the contents of an element begin, and their length in bytes.
+    """The index at which the contents of an element begin, and the length of the contents in bytes.
 
-    Only DER is read: in an element of indefinite length, TLS might see another public key than this function.
+    Raises ValueError for anything but DER: in an element of indefinite length, the TLS library might find another
+    public key than this module.
     """
     if len(data) < 2 or data[0] & 0x1F == 0x1F:  # noqa: PLR2004 - tag and length
         raise ValueError("an element of a certificate is cut, or has a long tag")
@@ -77,7 +82,7 @@ def _header(data: bytes) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def _context(mode: str, authority: str | None) -> ssl.SSLContext:
-    """The context of a mode. Cached: loading the system's certificates takes longer than reading a small chunk."""
+    """The TLS context of a mode. It is cached, because loading the system's certificates takes long."""
     if mode not in VERIFYING:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -89,6 +94,6 @@ def _context(mode: str, authority: str | None) -> ssl.SSLContext:
     return context
 
 
-def unverified() -> ssl.SSLContext:
-    """A context that proves nothing."""
+def unverified_context() -> ssl.SSLContext:
+    """A TLS context that accepts every certificate."""
     return _context("required", None)

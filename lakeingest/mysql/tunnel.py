@@ -1,8 +1,8 @@
 """Connections to the source through an SSH server, for a source that only that server can reach.
 
-Each process has one SSH connection to a server, which all its connections to the source share; executors open their
-own. A pair of sockets in this process leads to a channel of the SSH connection. No port is opened on this machine, so
-its other users cannot use the tunnel.
+Each process, such as an executor, has one SSH connection to an SSH server. All its connections to the source share the
+SSH connection. A pair of sockets in this process leads to a channel of the SSH connection. No port is opened on this
+machine, so other users of the machine cannot use the tunnel.
 """
 
 import io
@@ -22,7 +22,7 @@ from lakeingest.errors import OperatorNeeded, SourceAway
 if TYPE_CHECKING:
     import paramiko
 
-_PART = 1 << 16
+_PART = 1 << 16  # how many bytes are copied at once
 _KEEP_ALIVE_SECONDS = 30
 _BROKEN = (OSError, EOFError)
 _SILENT = logging.NullHandler()
@@ -30,11 +30,11 @@ _LOCK = threading.Lock()
 _CLIENTS: dict[tuple[int, Ssh], "paramiko.SSHClient"] = {}  # by process: a fork must not share a connection
 
 
-def through(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
-    """A socket that leads to the source through the SSH server; each step may take `seconds`.
+def open_tunnel(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
+    """A socket that leads to the source through the SSH server. Each step of the connection takes at most `seconds`.
 
-    Raises SourceAway if the SSH server or the source behind it cannot be reached, OperatorNeeded if the SSH server has
-    another host key, refuses the user or the way to the source, or if a key cannot be read.
+    Raises SourceAway if the SSH server, or the source behind it, cannot be reached. Raises OperatorNeeded if the SSH
+    server has another host key, if it refuses the user or the connection to the source, or if a key cannot be read.
     """
     with _named(source, ssh):
         client = _client(ssh, seconds)
@@ -42,14 +42,14 @@ def through(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
         if transport is None:
             raise EOFError("the connection was closed")
         channel = transport.open_channel("direct-tcpip", (source.host, source.port), ("127.0.0.1", 0), timeout=seconds)
-    ours, inner = socket.socketpair()
+    for_driver, for_channel = socket.socketpair()
     for copy in (_to_source, _from_source):
-        threading.Thread(target=copy, args=(inner, channel), daemon=True, name="tunnel").start()
-    return ours
+        threading.Thread(target=copy, args=(for_channel, channel), daemon=True, name="tunnel").start()
+    return for_driver
 
 
 def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
-    """The process's connection to the SSH server. A new one is opened if there is none, or if it is broken."""
+    """The process's connection to the SSH server. If there is none, or it is broken, a new one is opened."""
     import paramiko
 
     with _LOCK:
@@ -61,7 +61,7 @@ def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
                 return shared
             shared.close()
         client = paramiko.SSHClient()
-        logging.getLogger("paramiko").addHandler(_SILENT)  # else errors that we raise by name are also printed
+        logging.getLogger("paramiko").addHandler(_SILENT)  # else errors that become errors of lakeingest are printed
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         _trust(client.get_host_keys(), ssh)
         client.connect(
@@ -83,7 +83,7 @@ def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
 
 
 def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
-    """Add the host keys of `source.ssh.known_hosts`, the only ones that are trusted."""
+    """Add the host keys of `source.ssh.known_hosts` to `keys`. Only these host keys are trusted."""
     from paramiko.hostkeys import HostKeyEntry
 
     for line in _text("known_hosts", ssh.known_hosts).splitlines():
@@ -116,7 +116,7 @@ def _text(name: str, value: str) -> str:
 
 @contextmanager
 def _named(source: Source, ssh: Ssh) -> Iterator[None]:
-    """Turn SSH's errors inside the block into lakeingest's, which name the server and the way out."""
+    """Turn SSH's errors inside the block into errors of lakeingest, which name the server and the way out."""
     try:
         import paramiko
     except ModuleNotFoundError as error:
@@ -145,20 +145,20 @@ def _named(source: Source, ssh: Ssh) -> Iterator[None]:
         raise SourceAway(f"{where} is away: {error}; run the same command again when it is back") from error
 
 
-def _to_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
-    """Copy bytes from the socket to the channel until one of the two ends."""
+def _to_source(for_channel: socket.socket, channel: "paramiko.Channel") -> None:
+    """Copy bytes from the socket to the channel until the socket or the channel ends."""
     with suppress(*_BROKEN):
-        while part := inner.recv(_PART):
+        while part := for_channel.recv(_PART):
             channel.sendall(part)
     with suppress(*_BROKEN):
         channel.close()
 
 
-def _from_source(inner: socket.socket, channel: "paramiko.Channel") -> None:
-    """Copy bytes from the channel to the socket until one of the two ends."""
+def _from_source(for_channel: socket.socket, channel: "paramiko.Channel") -> None:
+    """Copy bytes from the channel to the socket until the channel or the socket ends."""
     with suppress(*_BROKEN):
         while part := channel.recv(_PART):
-            inner.sendall(part)
+            for_channel.sendall(part)
     with suppress(*_BROKEN):
-        inner.shutdown(socket.SHUT_RDWR)  # wakes the other thread too, and our end reads that the source is gone
-    inner.close()
+        for_channel.shutdown(socket.SHUT_RDWR)  # wakes the thread of `_to_source`, and the driver reads an end
+    for_channel.close()

@@ -1,4 +1,7 @@
-"""Asks what the user may see of the source. Servers leave out hidden objects, so an empty answer may be no answer."""
+"""Asks what the user is allowed to see of the source.
+
+Servers leave hidden objects out of their results. So an empty result does not prove that there is no such object.
+"""
 
 from collections.abc import Callable
 
@@ -17,22 +20,23 @@ def is_denied(connection: pymysql.Connection, sql: str) -> bool:
 
 
 def _is_denied(ask: Callable[[], object]) -> bool:
-    """Whether the server denies a call. Other errors are raised, but for a lock that others hold for long."""
+    """Whether the server denies a call. Other errors are raised, except a timeout of a lock of other sessions."""
     try:
         ask()
     except pymysql.err.Error as error:
         if error.args[0] in DENIED:
             return True
-        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:  # others lock a table that the user may read
+        if error.args[0] != ER.LOCK_WAIT_TIMEOUT:  # a user waits only for a table that the user is allowed to read
             raise
     return False
 
 
 def is_hidden(connection: pymysql.Connection, table: TableId) -> bool:
-    """Whether the user may not read the table as a whole. The table need not exist.
+    """True if the user is not allowed to read the whole table: all its columns, and its definition.
 
-    Servers deny a table to a user without a right on it, whether the table exists or not. A user who may only read some
-    columns does not see the others, nor, on MariaDB, foreign keys: so the server must show the table's definition, too.
+    Servers deny a table to a user without a right on it, whether the table exists or not: the result is True. If a user
+    with a right asks for a table that does not exist, the result is False. The definition is asked for as well, because
+    a user who may read only some columns sees neither the other columns nor, on MariaDB, the foreign keys.
     """
     try:
         return is_denied(connection, f"SELECT * FROM {table_name(table)} LIMIT 0") or _is_denied(

@@ -1,7 +1,7 @@
-"""Reads the list of a server's prepared transactions (XA). On MariaDB it shows which of them a new read view contains.
+"""Reads XA RECOVER, the server's list of prepared transactions. On MariaDB it tells what a new read view contains.
 
-MariaDB writes XA COMMIT to the binlog first. Then its rows become visible, and last the transaction leaves the list of
-XA RECOVER. So a transaction that is not in the list is not prepared yet, or any read view that opens later contains it.
+MariaDB writes an XA COMMIT to the binlog first. Then the rows become visible, and last the transaction leaves the list.
+So a transaction that has an XA COMMIT in the binlog and is not in the list is in any read view that opens later.
 """
 
 import time
@@ -14,18 +14,18 @@ from lakeingest.core.position import FIRST_EPOCH, FilePosition, Position
 from lakeingest.core.prepared import Xid
 from lakeingest.core.segments import Segment
 from lakeingest.errors import SplitUnstable
-from lakeingest.mysql.binlog_reader import last_before
+from lakeingest.mysql.binlog_reader import ended_before
 from lakeingest.mysql.connection import free_server_id, query, written_position
 from lakeingest.mysql.dialect import dialect
 
 _PAUSE_SECONDS = 0.01
-_PASSING_SECONDS = 0.1  # most transactions are prepared for a shorter time: for these the binlog is not read
-_COMMIT_SECONDS = 10.0  # an XA COMMIT that takes longer is not waited for
-_FORMATS = 1 << 32
+_PASSING_SECONDS = 0.1  # most transactions are prepared for a shorter time, and the binlog need not be read for them
+_COMMIT_SECONDS = 10.0  # the longest wait for an XA COMMIT to become visible
+_FORMATS = 1 << 32  # XA RECOVER may show a format id as negative, the binlog has it as an unsigned number of 32 bits
 
 
-def listed(connection: pymysql.Connection) -> frozenset[Xid]:
-    """The transactions that are prepared or are being committed."""
+def prepared_xids(connection: pymysql.Connection) -> frozenset[Xid]:
+    """The transactions in XA RECOVER: they are prepared, or being committed."""
     rows = query(connection, "XA RECOVER")
     return frozenset(
         Xid(name[: int(size)], name[int(size) :], int(format_) % _FORMATS) for format_, size, _, name in rows
@@ -35,21 +35,21 @@ def listed(connection: pymysql.Connection) -> frozenset[Xid]:
 def settle(
     source: Source, connection: pymysql.Connection, at: Position, prepared: Collection[Xid] = ()
 ) -> frozenset[Xid]:
-    """Wait until read views contain each XA COMMIT that is before the position `at` of the binlog.
+    """Wait until new read views contain each XA COMMIT that is before the position `at` of the binlog.
 
-    `prepared` are the known transactions that were prepared before the position and have not ended since. Returns the
-    other such transactions: their XA PREPARE is before the position, or the binlog has none. Raises SplitUnstable if a
-    commit is not visible in time.
+    `prepared` has known transactions that were prepared before the position and had not ended there. Returns other
+    transactions that are still prepared: their XA PREPARE is before the position, or is not in the binlog. Raises
+    SplitUnstable if a commit is not visible in time.
     """
     if not dialect(connection).is_xa_late:
         return frozenset()
-    # Step 1: most transactions end by themselves within a moment
-    lasting = _still_listed(connection, listed(connection).difference(prepared), _PASSING_SECONDS)
+    # Step 1: wait a moment, in which most transactions end
+    lasting = _still_listed(connection, prepared_xids(connection).difference(prepared), _PASSING_SECONDS)
     if not lasting:
         return frozenset()
-    # Step 2: the binlog says which of the others ended before the position; those become visible, and leave the list
+    # Step 2: look up in the binlog which of the others ended before the position, and wait until they leave the list
     segment = Segment.after(at, written_position(connection))
-    ended, older = last_before(source, segment, free_server_id(connection, source), lasting)
+    ended, older = ended_before(source, segment, free_server_id(connection, source), lasting)
     if stuck := _still_listed(connection, ended, _COMMIT_SECONDS):
         xid = min(stuck, key=lambda xid: (xid.global_part, xid.branch))
         name = f"X'{xid.global_part.hex()}',X'{xid.branch.hex()}',{xid.format}"
@@ -61,16 +61,16 @@ def settle(
 
 
 def settled_now(source: Source, connection: pymysql.Connection, server_uuid: str) -> FilePosition:
-    """The server's written position, after read views contain each XA COMMIT before it. The errors are `settle`'s."""
+    """The server's written position. New read views contain each XA COMMIT before it. The errors are `settle`'s."""
     at = written_position(connection)
     settle(source, connection, Position(server_uuid, FIRST_EPOCH, at, None))
     return at
 
 
 def _still_listed(connection: pymysql.Connection, xids: frozenset[Xid], seconds: float) -> frozenset[Xid]:
-    """The transactions among `xids` that stay in the list for `seconds`."""
+    """The transactions among `xids` that are still in XA RECOVER after a wait of at most `seconds`."""
     deadline = time.monotonic() + seconds
     while xids and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
-        xids &= listed(connection)
+        xids &= prepared_xids(connection)
     return xids

@@ -4,7 +4,7 @@ spool/archive/id.json                     the name of this changelog; a spool th
 spool/archive/<start>-<stop>.<level>.json manifests; the files that they name stay in spool/data
 spool/archive/readers/…                   readers that are at work
 
-A run never reads the archive when it opens the spool, so an archive does not slow it down. A run that follows makes a
+A run does not read the archive to open the spool, so a large archive does not slow it down. A run that follows makes a
 segment a second. So 64 neighbours of one level are joined into one segment of the next level, with one file for each
 table.
 """
@@ -22,7 +22,7 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.spool import reread_files
-from lakeingest.spool.joined import JOIN, LAST_LEVEL, file_names, joined
+from lakeingest.spool.joined import JOIN, LAST_LEVEL, file_names, join_segments
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
 from lakeingest.state import store
@@ -32,7 +32,7 @@ LARGE_BYTES = 8 << 20  # a segment of more bytes goes to the last level at once,
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A manifest of the archive, as the name of its file tells it."""
+    """A manifest of the archive, with what the name of its file says. `read` reads the rest."""
 
     file: File
     start: Place
@@ -54,135 +54,138 @@ class Archived:
             raise StateUnreadable(f"{self.file}, which the changelog needs, cannot be read: {error}") from error
 
 
-def listed(spool: File) -> list[Archived]:
-    """All manifests of the archive by their start; of several with one start the largest first."""
+def all_archived(spool: File) -> list[Archived]:
+    """All manifests of the archive in the order of their starts; of several with one start, the longest first."""
     segments = (Archived.of(file) for file in (spool / "archive").listed("*-*.*.json"))
     return sorted(segments, key=lambda segment: (segment.start, [-part for part in _parts(segment.stop)]))
 
 
-def names(spool: File) -> set[str]:
+def named_files(spool: File) -> set[str]:
     """The files that the archive's manifests name, relative to the spool's folder."""
-    return {name for segment in listed(spool) for name in file_names(segment.read())}
+    return {name for segment in all_archived(spool) for name in file_names(segment.read())}
 
 
 def name_of(spool: File) -> str:
-    """The name of this changelog; '' where it has none that can be read, as in the spool of an earlier version."""
+    """The name of this changelog; '' if it cannot be read, or there is none, as in a spool of an earlier version."""
     try:
         return str(store.read(spool / "archive" / "id.json")["id"])
     except (OSError, *DAMAGED):
         return ""
 
 
-def named(spool: File) -> str:
+def ensure_name(spool: File) -> str:
     """The name of this changelog. A changelog without a name gets one now, and loses its archive."""
     if name := name_of(spool):
         return name
     clear(spool)  # the spool is of an earlier version, or its process ended while it was opened
-    begin(spool)
+    give_name(spool)
     return name_of(spool)
 
 
 def clear(spool: File) -> None:
-    """Remove the name of the changelog first, then the archive, the oldest segment first, then the rows read again."""
+    """Remove all that belongs to this changelog beside the spool: its name, then the archive, then the reread rows."""
     folder = spool / "archive"
     store.make_folder(folder)
     with store.storage_errors(folder):
         (folder / "id.json").delete()
-        _remove(spool, listed(spool))
+        _remove(spool, all_archived(spool))
     reread_files.clear(spool)
 
 
-def empty(spool: File) -> None:
-    """Remove all segments of the archive, the oldest first. The changelog keeps its name and what the spool has."""
+def remove_segments(spool: File) -> None:
+    """Remove all segments of the archive, the oldest first. The changelog keeps its name and the spool's segments."""
     with store.storage_errors(spool / "archive"):
-        _remove(spool, listed(spool))
+        _remove(spool, all_archived(spool))
 
 
-def begin(spool: File) -> None:
+def give_name(spool: File) -> None:
     """Give the changelog, which is the spool and the archive, a new name."""
     store.replace(spool / "archive" / "id.json", {"id": uuid.uuid4().hex[:8]})
 
 
-def keep(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
-    """Move segments from the spool into the archive, and remove the archived segments that nobody needs.
+def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Manifest]], kept_for: timedelta) -> None:
+    """Move segments from the spool into the archive, or delete them. Remove archived segments that nobody needs.
 
-    A segment is needed for the time `kept_for` after it was spooled, and as long as a reader at work has still to read
-    it. In an object store the time counts from when it came into the archive. Segments before a gap are removed as
-    well. A crash leaves each segment in the spool's folder, in the archive, or in both; the next call finishes the
-    work.
+    A segment is needed for the time `kept_for` after it was spooled, and while a reader at work has not read it yet. In
+    an object store the time counts from the move into the archive, because the move gives the manifest a new time.
+    Archived segments before a gap are not needed. After a crash each segment is in the spool's folder, in the archive,
+    or in both; the next call finishes the work.
     """
     folder = spool / "archive"
-    named(spool)
+    ensure_name(spool)
     read_up_to = needed_by_readers(spool)
-    is_archived = bool(kept_for) or read_up_to is not None
+    must_archive = bool(kept_for) or read_up_to is not None
     with store.storage_errors(folder):
         for manifest, segment in segments:
-            if is_archived:
+            if must_archive:
                 level = LAST_LEVEL if _bytes(spool, segment) > LARGE_BYTES else 0
                 manifest.move_to(_file(folder, segment, epoch, level))
                 folder.sync()  # the new name must be durable before the old one is gone
             else:
                 manifest.delete()
-                _unlink(spool, segment)
-        archived = listed(spool)
-        _remove(spool, _due(archived, kept_for, time.time(), read_up_to))
+                _delete_files(spool, segment)
+        archived = all_archived(spool)
+        _remove(spool, _unneeded(archived, kept_for, time.time(), read_up_to))
         levels = [segment.level for segment in archived]
         if any(levels.count(level) >= JOIN for level in range(LAST_LEVEL)):
             _join(spool, epoch)
 
 
-def _due(archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None) -> list[Archived]:
+def _unneeded(
+    archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None
+) -> list[Archived]:
     """The archived segments that nobody needs: covered by a larger one, before a gap, or old and read already."""
-    # Step 1: a larger segment, which comes first, replaces the smaller ones that it covers
-    due, chain = [], list[Archived]()
+    # Step 1: segments that a larger one covers, which is before them in `archived`
+    unneeded, chain = [], list[Archived]()
     for segment in archived:
         if chain and segment.stop <= chain[-1].stop:
-            due.append(segment)
+            unneeded.append(segment)
         else:
             chain.append(segment)
-    # Step 2: from the end back to the first gap; readers cannot pass it
-    connected = list[Archived]()
+    # Step 2: segments before the last gap, because readers cannot read over a gap
+    connected = list[Archived]()  # the segments after the last gap, the newest first
     for segment in reversed(chain):
         if connected and segment.stop != connected[-1].start:
             break
         connected.append(segment)
-    due += chain[: len(chain) - len(connected)]
-    # Step 3: the oldest ones go first, up to the first that is still needed
+    unneeded += chain[: len(chain) - len(connected)]
+    # Step 3: the oldest of the others, up to the first one that is needed: a later removal would make a gap
     for segment in reversed(connected):
         unread = read_up_to is not None and segment.stop > read_up_to
         if unread or now - segment.file.changed() < kept_for.total_seconds():
             break
-        due.append(segment)
-    return due
+        unneeded.append(segment)
+    return unneeded
 
 
 def _join(spool: File, epoch: int) -> None:
     """Join neighbours of each level that has at least `JOIN` segments."""
     for level in range(LAST_LEVEL):
-        archived = [(segment, segment.read()) for segment in listed(spool)]
+        archived = [(segment, segment.read()) for segment in all_archived(spool)]
         if sum(segment.level == level for segment, _ in archived) < JOIN:
             continue
-        for (is_such, *_), group in groupby(archived, key=lambda pair: _kind(pair[0], pair[1], level)):
-            if is_such:
-                _put_together(spool, epoch, list(group), level + 1)
+        for (has_level, *_), group in groupby(archived, key=lambda pair: _kind(pair[0], pair[1], level)):
+            if has_level:
+                _join_group(spool, epoch, list(group), level + 1)
 
 
 def _kind(segment: Archived, manifest: Manifest, level: int) -> tuple[bool, bool, list[TableId]]:
-    """The kind of a segment; neighbours of one kind are joined.
+    """What neighbours must have in common to be joined: whether they have this level, are DDL, and the watched tables.
 
-    They are of this level and watch the same tables. DDL is of a kind of its own.
+    Segments of another level are not joined.
     """
     return segment.level == level, bool(manifest.alterations), sorted(manifest.tables)
 
 
-def _put_together(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
-    """Replace neighbours by one segment of the next level; those that cannot be joined go to that level one by one."""
-    whole = joined(spool, [manifest for _, manifest in group]) if len(group) > 1 else None
+def _join_group(spool: File, epoch: int, group: Sequence[tuple[Archived, Manifest]], level: int) -> None:
+    """Replace neighbours by one segment of `level`. If they cannot be joined, each of them gets this level."""
+    whole = join_segments(spool, [manifest for _, manifest in group]) if len(group) > 1 else None
     if whole is None:
         for segment, manifest in group:
             segment.file.move_to(_file(spool / "archive", manifest, epoch, level))
         return
-    # the files of the whole are durable: its manifest comes next, and its parts go last, so that no change is missing
+    # The files of `whole` are durable. Its manifest is made before the neighbours are removed, so that no change is
+    # missing at any moment. The manifest gets the time of the youngest neighbour, from which `kept_for` counts.
     file = _file(spool / "archive", whole, epoch, LAST_LEVEL if _bytes(spool, whole) > LARGE_BYTES else level)
     youngest = max(segment.file.changed() for segment, _ in group)
     store.create(file, whole.to_json())
@@ -199,7 +202,7 @@ def _file(folder: File, segment: Manifest, epoch: int, level: int) -> File:
 
 
 def _remove(spool: File, archived: Sequence[Archived]) -> None:
-    """Delete manifests, in order, then the files that they name. So no manifest names a missing file."""
+    """Delete these manifests, in order, then the files that they name. So no manifest names a missing file."""
     manifests = []
     for segment in archived:
         manifests.append(segment.read())
@@ -207,10 +210,10 @@ def _remove(spool: File, archived: Sequence[Archived]) -> None:
     if manifests:
         (spool / "archive").sync()
     for manifest in manifests:
-        _unlink(spool, manifest)
+        _delete_files(spool, manifest)
 
 
-def _unlink(spool: File, segment: Manifest) -> None:
+def _delete_files(spool: File, segment: Manifest) -> None:
     for name in file_names(segment):
         (spool / name).delete()
 

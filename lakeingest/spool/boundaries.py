@@ -10,16 +10,16 @@ from lakeingest.state import store
 
 @dataclass(slots=True)
 class Boundaries:
-    """The document `boundaries.json`: each end of a transaction, with the second (since 1970) when its file began."""
+    """The document `boundaries.json`: ends of transactions, with the second (since 1970) when their binlog began."""
 
     file: File
     known: Mapping[FilePosition, int] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: File) -> "Boundaries":
-        """Those of the spool in a folder. Raises StateUnreadable where the document is damaged.
+        """The boundaries of the spool in a folder. Raises StateUnreadable if the document is damaged.
 
-        The list of the previous version does not distinguish histories, so it is dropped.
+        The previous version stored a list without seconds, which does not distinguish histories: the list is dropped.
         """
         file = folder / "boundaries.json"
         document: Mapping[str, int] | Sequence[str] = store.read(file) if file.exists() else {}
@@ -27,14 +27,14 @@ class Boundaries:
         return cls(file, {FilePosition.parse(at): int(began) for at, began in known})
 
     def after(self, place: Place) -> Mapping[FilePosition, int]:
-        """Those after this place, in its epoch."""
+        """The boundaries after this place, in the place's epoch."""
         return {at: began for at, began in self.known.items() if at.place(place.epoch) > place}
 
     def note(self, boundary: FilePosition, began: int, end: Place) -> None:
-        """Store one more, for the next run, too. Those up to `end`, the end of the spool, are dropped."""
+        """Store one more boundary. Boundaries up to `end`, the end of the spool, are dropped."""
         self.known = {**self.after(end), boundary: began}
         store.replace(self.file, {str(at): second for at, second in self.known.items()})
 
     def keep(self, valid: Collection[FilePosition]) -> None:
-        """Drop all but these: at the others no transaction ends any more."""
+        """Drop all boundaries except those in `valid`: no transaction ends at the others any more."""
         self.known = {at: began for at, began in self.known.items() if at in valid}

@@ -1,7 +1,8 @@
-"""The stored changelog as its readers see it: archive, spool and rows that were read again, while a run writes them.
+"""The stored changelog as its readers get it: archive, spool and reread rows, while a run writes them.
 
-A reader takes no lock. A run may move, join or remove a listed file before the reader opens it; then the reader lists
-again. It finds segments by the places that they cover, not by their names. So it never sees a gap, or a change twice.
+A reader takes no lock. If a run moves, joins or removes a listed file before the reader opens it, the reader lists the
+folder once more. It finds segments by the places that they cover, not by their names. So it misses no change, and
+gets no change twice.
 """
 
 import time
@@ -22,15 +23,15 @@ from lakeingest.core.schema import TableId
 from lakeingest.errors import DAMAGED, ChangelogGone, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
-from lakeingest.spool.archive import listed, name_of
-from lakeingest.spool.changes import BATCH_ROWS, Changes, Stored, definition_of
+from lakeingest.spool.archive import all_archived, name_of
+from lakeingest.spool.changes import BATCH_ROWS, ChangeFile, Changes, definition_of
 from lakeingest.spool.followed import Altered
 from lakeingest.spool.held import Held, Stretch, chain
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.reread_files import RereadFolder
 from lakeingest.spool.spool import Spool
 
-_TRIES = 20  # of a listing, which a run may change meanwhile
+_TRIES = 20  # how often the folder is listed, if a run changes it meanwhile
 _PAUSE_SECONDS = 0.05
 
 Result = TypeVar("Result")
@@ -44,36 +45,37 @@ class _Moved(Exception):
 class StoredChangelog:
     """The changelog in a spool's folder. It can be read while a run writes it.
 
-    `shown` returns the newest place as of which readers of the lake see the table; None if they do not see it. `suffix`
-    is appended to the changelog's name in positions of the table.
+    `shown` returns the newest place as of which readers of the lake see the table; None if they do not see the table.
+    `suffix` is appended to the changelog's name in positions of the table.
     """
 
     folder: File
     shown: Callable[[], Place | None] = lambda: None
     suffix: str = ""
     _known: dict[File, tuple[Hashable, Manifest]] = field(default_factory=dict)  # manifests that were read
-    _lost: set[str] = field(default_factory=set)  # files that manifests name, and that are not there
+    _lost: set[str] = field(default_factory=set)  # missing files that manifests name
 
     def held(self) -> Held | None:
-        """All segments that are stored now; None where there is no spool. Raises StateUnreadable for a damaged one."""
+        """All segments that are stored now; None if there is no spool. Raises StateUnreadable if it is damaged."""
         for _ in range(_TRIES):
             with suppress(_Moved):
-                return self._held(whole=True)
+                return self._held(allow_gap=False)
             time.sleep(_PAUSE_SECONDS)
-        return _persistently(lambda: self._held(whole=False))
+        # the gap is in every listing, so no run at work causes it: the segments after it are held
+        return _retried(lambda: self._held(allow_gap=True))
 
-    def _held(self, *, whole: bool) -> Held | None:
-        """The segments of one listing. Raises `_Moved` if a run changed the folder meanwhile.
+    def _held(self, *, allow_gap: bool) -> Held | None:
+        """The segments of one listing; those after the last gap if `allow_gap`.
 
-        `whole`: a gap counts as such a change.
+        Raises `_Moved` if a run changed the folder meanwhile. Without `allow_gap`, a gap counts as such a change.
         """
         path = self.folder / "opened.json"
         if not path.exists():
             return None
-        # segments move from the spool to the archive: listed in this order, none is missed
+        # the spool is listed before the archive: a segment that moves to the archive meanwhile is not missed
         name = name_of(self.folder)
         paths = (self.folder / "segments").listed("*.json")
-        paths += [segment.file for segment in listed(self.folder)]
+        paths += [segment.file for segment in all_archived(self.folder)]
         manifests = {file: self._read(file) for file in paths}
         self._known = {file: entry for file, entry in self._known.items() if file in manifests}
         try:
@@ -87,7 +89,7 @@ class StoredChangelog:
                 end = end.moved(segment.stop, segment.gtids, segment.history)
         starts = [manifest.start.place(opened.epoch) for manifest in manifests.values()]
         has_gap = bool(manifests) and (not segments or min(starts) < segments[0].start.place(opened.epoch))
-        if name != name_of(self.folder) or (whole and has_gap):
+        if name != name_of(self.folder) or (has_gap and not allow_gap):
             raise _Moved
         return Held(name, opened, end, tuple(segments))
 
@@ -103,21 +105,22 @@ class StoredChangelog:
             raise StateUnreadable(f"{file} of the spool cannot be read: {error}") from error
 
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:
-        """All segments held now, and the stretch of them that has every change of the table.
+        """All segments that are held now, and the stretch of them that has every change of the table.
 
-        If the table is not watched up to the end, readers of the lake may see a newer version of it than the stretch
-        has. That version is asked for first, and the segments are listed after that: so a version that is published
-        meanwhile does not look like a gap. Raises ChangelogGone without a spool.
+        If the last segments do not watch the table, the copy may be newer than the stretch, and changes are missing
+        between them. `Held.stretch` decides that by the place of the copy. Raises ChangelogGone without a spool.
         """
-        held = self._found(table)
+        held = self._held_or_gone(table)
         stretch = held.stretch(table, lost=self._lost)
         if stretch.stops or not stretch.segments:
+            # first the copy's place, then the segments: so a commit that is published meanwhile is no gap
             shown = self.shown()
-            held = self._found(table)
+            held = self._held_or_gone(table)
             stretch = held.stretch(table, shown, self._lost)
         return held, stretch
 
-    def _found(self, table: TableId) -> Held:
+    def _held_or_gone(self, table: TableId) -> Held:
+        """All segments that are held now. Raises ChangelogGone without a spool."""
         held = self.held()
         if held is None:
             raise ChangelogGone(
@@ -127,90 +130,103 @@ class StoredChangelog:
 
     @contextmanager
     def opened(self, table: TableId, since: ReadTo, name: str) -> Iterator[Changes]:
-        """The table's changes after `since`, up to the end at this moment. They stay readable within the block.
+        """The table's changes after `since`, up to the present end of the changelog.
 
-        Raises ChangelogGone where some of them are no longer held, or where the changelog has another name than `name`
-        now.
+        The files of change rows stay open, and so readable, within the block. Raises ChangelogGone if some of the
+        changes are no longer held, or if the changelog now has another name than `name`.
         """
-        with ExitStack() as opened:
-            yield _persistently(lambda: self._opened(table, since, name, opened), self._lost.add)
+        with ExitStack() as stack:
+            yield _retried(lambda: self._open_changes(table, since, name, stack), self._lost.add)
 
-    def _opened(self, table: TableId, since: ReadTo, name: str, opened: ExitStack) -> Changes:
+    def _open_changes(self, table: TableId, since: ReadTo, name: str, stack: ExitStack) -> Changes:
+        """As `opened`; `stack` closes the files. Raises `_Moved` if a run changed the folder meanwhile."""
         held, stretch = self.stretch(table)
         if held.name != name:
             raise ChangelogGone(
                 f"{table}: the spool was begun anew since position {since}; read the changelog from its beginning, into"
                 " an empty table"
             )
-        if stretch.lacks(since):
-            raise gone(table, since, stretch, name + self.suffix)
-        parts: list[Stored | Altered] = []
-        # Step 1: open the files, the last one first: a file without a definition has the one before the next DDL
-        unmarked = ""
-        for segment in reversed(held.after(since, stretch.segments)):
+        if stretch.begins_after(since):
+            raise changelog_gone(table, since, stretch, name + self.suffix)
+        parts: list[ChangeFile | Altered] = []
+        # Step 1: open the files, the last one first. A file of an earlier version does not name the definition of its
+        # rows, which is the definition before the next DDL.
+        definition_before_ddl = ""
+        for segment in reversed(held.segments_after(since, stretch.segments)):
             if table in segment.followed:
                 parts.append(Altered(segment.alterations[table], segment.followed[table]))
-                unmarked = segment.followed[table].before.fingerprint
+                definition_before_ddl = segment.followed[table].before.fingerprint
             elif entry := segment.tables[table]:
                 try:
                     # an open file can still be read after a run removes it
-                    part = pq.ParquetFile(opened.enter_context((self.folder / entry[0]).lasting()))
+                    part = pq.ParquetFile(stack.enter_context((self.folder / entry[0]).open_lasting()))
                 except FileNotFoundError as error:
                     raise _Moved(entry[0]) from error
                 except (OSError, pa.ArrowException) as error:
                     raise StateUnreadable(f"{self.folder / entry[0]} cannot be read: {error}") from error
-                parts.append(Stored(part, definition_of(part) or unmarked))
+                parts.append(ChangeFile(part, definition_of(part) or definition_before_ddl))
         try:
-            # Step 2: list rows that were read again. Those as of a place are stored before a segment that begins there:
-            # no segment of step 1 is without them
-            rereads = RereadFolder.of(self.folder, table).listed(replace(since, log=name), stretch.end)
+            # Step 2: list the reread rows after the segments, because a run stores the reread rows as of a place before
+            # it stores the segment that begins there. So the reread rows before each segment of step 1 are listed.
+            rereads = RereadFolder.of(self.folder, table).files_after(replace(since, log=name), stretch.end)
         except FileNotFoundError as error:
             raise _Moved from error
-        # Step 3: look at the segments again. Rows as of a segment's start are removed after it: with it, they are here
+        # Step 3: list the segments once more. A run removes a segment before it removes the reread rows as of the
+        # segment's start. So if the segments are still held, step 2 has found their reread rows.
         later, later_stretch = self.stretch(table)
-        if later.name != name or later_stretch.lacks(since):
+        if later.name != name or later_stretch.begins_after(since):
             raise _Moved
         return Changes(table, since, stretch.end, tuple(reversed(parts)), tuple(rereads), stretch.stops)
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
-        """The place up to which all transactions are in the set; None if that may be before the first held segment."""
+        """The place up to which every transaction is in the set.
+
+        None if this place is not known: a transaction before the held segments is not in the set, or the place may be
+        in a lost file.
+        """
         if not held.gtids <= gtids:
             return None
 
-        def look() -> Place | None:
-            return self._until(held, lambda batch: _lacking(batch, gtids), lambda segment: segment.gtids <= gtids)
-
-        return _persistently(look, self._lost.add)
-
-    def place_of_time(self, held: Held, moment: datetime) -> Place | None:
-        """The place before the first transaction that was committed after a moment; None as in `place_of_gtids`."""
-        micros = int(moment.timestamp() * 1_000_000)
-        if _is_over(held.end.history, micros):
-            return held.end.place
-
-        def look() -> Place | None:
-            return self._until(
-                held,
-                lambda batch: batch["committed_at"].cast(pa.int64()).to_numpy() > micros,
-                lambda segment: _is_over(segment.history, micros),
+        def search() -> Place | None:
+            return self._last_place_before(
+                held, lambda batch: _is_outside(batch, gtids), lambda segment: segment.gtids <= gtids
             )
 
-        place = _persistently(look, self._lost.add)
+        return _retried(search, self._lost.add)
+
+    def place_of_time(self, held: Held, moment: datetime) -> Place | None:
+        """The place of the last transaction before the first one that was committed after `moment`.
+
+        None if the place cannot be known: it may be before the held segments, or in a lost file.
+        """
+        micros = int(moment.timestamp() * 1_000_000)
+        if _ends_by(held.end.history, micros):
+            return held.end.place
+
+        def search() -> Place | None:
+            return self._last_place_before(
+                held,
+                lambda batch: batch["committed_at"].cast(pa.int64()).to_numpy() > micros,
+                lambda segment: _ends_by(segment.history, micros),
+            )
+
+        place = _retried(search, self._lost.add)
         return None if place == held.start else place
 
-    def _until(
+    def _last_place_before(
         self,
         held: Held,
-        is_after: "Callable[[pa.RecordBatch], np.ndarray]",
+        are_after: "Callable[[pa.RecordBatch], np.ndarray]",
         is_before: Callable[[Manifest], bool],
     ) -> Place | None:
-        """The place of the last transaction before the first one that `is_after`; None where a lost file may have it.
+        """The place of the last transaction before the first one that is after the sought place.
 
-        `is_after` tells for each transaction of a batch whether it is after the sought place; `is_before` tells of a
-        whole segment whether it is before that place.
+        `are_after` tells for each transaction of a batch whether it is after the sought place, `is_before` whether all
+        transactions of a segment are before it. None if a lost file may have the first transaction after it.
         """
         place, current = held.start, self.held()
-        # a run may have joined segments since they were listed
+        # the present segments, because a run may have joined the segments of `held`; but those of `held` if the present
+        # ones begin later
         segments = held.segments if current is None or current.start > held.start else current.segments
         for segment in segments:
             if segment.transactions in self._lost:
@@ -221,11 +237,11 @@ class StoredChangelog:
             try:
                 with files.parquet(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
-                        after = is_after(batch)
-                        first = int(np.argmax(after)) if after.any() else len(after)
-                        if first:
-                            place = Place(*(batch[name][first - 1].as_py() for name in ("epoch", "file", "pos")))
-                        if first < len(after):
+                        after = are_after(batch)
+                        before = int(np.argmax(after)) if after.any() else len(after)  # how many are before
+                        if before:
+                            place = Place(*(batch[name][before - 1].as_py() for name in ("epoch", "file", "pos")))
+                        if before < len(after):
                             return place
             except FileNotFoundError as error:
                 raise _Moved(segment.transactions) from error
@@ -245,28 +261,31 @@ class StoredChangelog:
                 raise _Moved
             return loaded
 
-        return _persistently(load)
+        return _retried(load)
 
 
-def gone(table: TableId, since: object, stretch: Stretch, name: str) -> ChangelogGone:
-    """The error for a reader whose position is older than the held changes."""
+def changelog_gone(table: TableId, since: object, stretch: Stretch, name: str) -> ChangelogGone:
+    """The error for a reader whose position `since` is before the held changes of the table.
+
+    `name` is the changelog's name in positions of the table.
+    """
     return ChangelogGone(
         f"{table}: the changes after {since} are no longer held, the oldest position is"
         f" {ReadTo(stretch.start, log=name)}; read the changelog from its beginning, into an empty table"
     )
 
 
-def _persistently(look: Callable[[], Result], lose: Callable[[str], None] = lambda _: None) -> Result:
-    """The result of `look`, which is called again when it raises `_Moved`.
+def _retried(read: Callable[[], Result], note_lost: Callable[[str], None] = lambda _: None) -> Result:
+    """The result of `read`, which is called up to `_TRIES` times while it raises `_Moved`.
 
-    A file that is missing each time is lost: `lose` is called with its name, and `look` is called again. Raises
-    StateUnreadable where `look` still needs that file, or no name is known.
+    If the last `_Moved` names a file, the file is lost: `note_lost` is called with its name, and the tries begin anew.
+    Raises StateUnreadable if `_Moved` names no file, or a file that is already noted as lost.
     """
     lost = set[str]()
     while True:
         for tries_left in reversed(range(_TRIES)):
             try:
-                return look()
+                return read()
             except _Moved as error:
                 name = next(iter(error.args), None)
                 if tries_left:
@@ -277,16 +296,16 @@ def _persistently(look: Callable[[], Result], lose: Callable[[str], None] = lamb
                     ) from error
                 else:
                     lost.add(name)
-                    lose(name)
+                    note_lost(name)
 
 
-def _is_over(history: History | None, micros: int) -> bool:
+def _ends_by(history: History | None, micros: int) -> bool:
     """Whether the last transaction of a history was committed at or before this time, in µs since 1970."""
     return history is not None and history.last is not None and history.last.committed_at <= micros
 
 
-def _lacking(batch: pa.RecordBatch, gtids: GtidSet) -> "np.ndarray":
-    """For each transaction, whether it is not in the set. One without a GTID counts as being in it."""
+def _is_outside(batch: pa.RecordBatch, gtids: GtidSet) -> "np.ndarray":
+    """For each transaction of a batch, whether its GTID is not in the set; False if it has no GTID."""
     columns = (batch[name].to_pylist() for name in ("uuid", "number", "tag"))
     return np.array(
         [

@@ -1,4 +1,4 @@
-"""The changes of a table after a position: change rows of the binlog, DDL, and rows read again, in one order."""
+"""The changes of a table after a position: change rows of the binlog, DDL, and reread rows, in one order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from lakeingest.errors import ChangelogGone
 from lakeingest.files import file as files
 from lakeingest.rows import DEFINITION
 from lakeingest.spool.followed import Altered
-from lakeingest.spool.reread_files import RereadRows, unreadable
+from lakeingest.spool.reread_files import RereadRows, rereads_unreadable
 
 BATCH_ROWS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """An open file of change rows, and the fingerprint of the rows' definition; '' where it is not known."""
+class ChangeFile:
+    """An open file of change rows, and the fingerprint of the rows' definition; '' if the definition is not known."""
 
     file: pq.ParquetFile
     definition: str
@@ -32,14 +32,14 @@ class Stored:
 class Changes:
     """The changes of a table after `since`, up to the place `end`.
 
-    The files of `parts` are open; those of `rereads` may be too many to keep open. `stops`: the table is not watched
-    after `end`.
+    The files of `parts` are open. The files of `rereads` are opened when they are read, because there may be too many
+    of them. `stops`: the table is not watched after `end`.
     """
 
     table: TableId
     since: ReadTo
     end: Place
-    parts: tuple[Stored | Altered, ...]
+    parts: tuple[ChangeFile | Altered, ...]
     rereads: tuple[RereadRows, ...] = ()
     stops: bool = False
 
@@ -49,24 +49,25 @@ class Changes:
         return max([ReadTo(self.end), *(rows.last for rows in self.rereads)], key=lambda position: position.order)
 
     def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
-        """Change rows and DDL in order, after `since` and up to `stop`, where they are given.
+        """Change rows, reread rows and DDL in order, after `since` (None: of this object) and up to `stop` (None: all).
 
-        The metadata of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Rows that were read
-        again have no commit time. Those as of `stop` come after `stop`, and are left out. Raises ChangelogGone where a
-        file of such rows is removed meanwhile: the reader is slow, and has not said that it is at work.
+        The metadata of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no
+        commit time. Reread rows as of `stop` come after `stop`, so they are left out. Raises ChangelogGone if a file of
+        reread rows was removed meanwhile. That happens to slow readers that do not report that they are at work
+        (`spool.readers`).
         """
         since, waiting = since or self.since, list(self.rereads)
         for part in self.parts:
             if isinstance(part, Altered):
-                at = part.followed.read_to
-                while waiting and waiting[0].last.order < at.order:
+                ddl_at = part.followed.read_to
+                while waiting and waiting[0].last.order < ddl_at.order:
                     yield from self._reread(waiting.pop(0), since, stop)
-                if since.order < at.order and (stop is None or at.place <= stop):
+                if since.order < ddl_at.order and (stop is None or ddl_at.place <= stop):
                     yield part
                 continue
             for batch in part.file.iter_batches(BATCH_ROWS):
                 remaining = batch.replace_schema_metadata({DEFINITION: part.definition})
-                # rows that were read again as of a place come before the first change row after that place
+                # reread rows as of a place come before the first change row after that place
                 while waiting and (is_later := _is_after(remaining, ReadTo(waiting[0].last.place))).any():
                     yield from _between(remaining.filter(pa.array(~is_later)), since, stop)
                     yield from self._reread(waiting.pop(0), since, stop)
@@ -76,38 +77,39 @@ class Changes:
             yield from self._reread(reread, since, stop)
 
     def _reread(self, rows: RereadRows, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one `RereadRows` that are after `since`; none if they are as of `stop` or later."""
+        """The rows of one file that come after `since`; none if they are as of `stop` or later."""
         if rows.last.order <= since.order or (stop is not None and rows.last.place >= stop):
             return
+        # the number of the last row that the reader has read as of this place; −1: it has read none
         last_read = since.reread if since.place == rows.last.place and since.reread is not None else -1
         try:
             with files.parquet(rows.path) as file:
-                mark = {DEFINITION: definition_of(file) or self._definition_at(rows.last.place)}
+                metadata = {DEFINITION: definition_of(file) or self._definition_at(rows.last.place)}
                 for batch in file.iter_batches(BATCH_ROWS):
                     unread = batch.filter(pa.array(batch[change.ORDINAL].to_numpy() > last_read))
                     if unread.num_rows:
-                        yield unread.replace_schema_metadata(mark)
+                        yield unread.replace_schema_metadata(metadata)
         except FileNotFoundError as error:
             raise ChangelogGone(
                 f"{self.table}: rows that were read again at {rows.first} are no longer held; read the changelog from"
                 " its beginning, into an empty table"
             ) from error
         except (OSError, pa.ArrowException) as error:
-            raise unreadable(rows.path, error) from error
+            raise rereads_unreadable(rows.path, error) from error
 
     def _definition_at(self, place: Place) -> str:
-        """The fingerprint of the definition at a place, for rows that an earlier version wrote; '' if not known."""
+        """The fingerprint of the definition at a place, for files of an earlier version; '' if it is not known."""
         all_followed = [part.followed for part in self.parts if isinstance(part, Altered)]
         return next((followed.before.fingerprint for followed in all_followed if followed.place > place), "")
 
 
 def definition_of(file: pq.ParquetFile) -> str:
-    """The fingerprint that a file of change rows carries; '' in one of an earlier version."""
+    """The fingerprint of the definition in the metadata of a file; '' in a file of an earlier version."""
     return str((file.schema_arrow.metadata or {}).get(DEFINITION, b""), "ascii")
 
 
 def _between(batch: pa.RecordBatch, since: ReadTo, stop: Place | None) -> Iterator[pa.RecordBatch]:
-    """The change rows of a batch that are after `since` and up to `stop`; no batch where there are none."""
+    """The change rows of a batch that are after `since` and up to `stop`, as one batch; no batch without such rows."""
     is_between = _is_after(batch, since)
     if stop is not None:
         is_between &= ~_is_after(batch, ReadTo(stop))
@@ -120,7 +122,7 @@ def _is_after(batch: pa.RecordBatch, since: ReadTo) -> "np.ndarray":
     """For each change row of a batch, whether it is after `since`."""
     epoch, file, pos, ordinal = (batch[name].to_numpy() for name in change.ORDER)
     place = since.place
-    # compared by the ordinal first, then by each part of the place: a more significant part overrules the ones before
+    # from the least significant part, the ordinal, to the most significant one, the epoch: each overrules those before
     is_after = np.zeros(batch.num_rows, bool) if since.ordinal is None else ordinal > since.ordinal
     for column, value in ((pos, place.pos), (file, place.file), (epoch, place.epoch)):
         is_after = (column > value) | ((column == value) & is_after)

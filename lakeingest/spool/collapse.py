@@ -1,8 +1,8 @@
-"""The spooled changes of a table in Arrow: the filter of `core.wave` and the collapse of `core.collapse`, fast.
+"""Collapse of the spooled changes in Arrow: the fast form of the filter of `core.wave` and of `core.collapse`.
 
-A property test holds both equal to the core. Only the keys are read at first. Then the complete rows of the last
-changes are taken from the files by row number. Files and their rows are in binlog order, so a later row is a later
-change.
+A property test holds this module equal to the core. At first only the keys are read. Then the complete rows of the last
+changes are taken from the files by their row numbers. Files and their rows are in binlog order, so a later row is a
+later change.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,15 +26,15 @@ from lakeingest.errors import StateUnreadable, UnsupportedValue
 from lakeingest.files.file import File, parquet
 from lakeingest.rows import with_change_metadata
 
-_ORDER = "_lakeingest_order"
+_ORDER = "_lakeingest_order"  # a column with each row's number, counted over all files
 _WIDE = pa.decimal128(20)  # holds every integer key, signed and unsigned
-_SAMPLES = 16  # row groups that are sampled to cut a batch
+_SAMPLES = 16  # about how many row groups `cut` reads
 _DELETES = [kind.value for kind in RowKind if kind.is_delete]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The values of a column from `lower` (included) to `upper` (not included), in Arrow's order; None: no bound."""
+    """A range of values of a column, in Arrow's order: `lower` is included, `upper` is not. None means no bound."""
 
     lower: pa.Scalar | None = None
     upper: pa.Scalar | None = None
@@ -69,34 +69,35 @@ def collapsed(
     part: Slice,
     patches: Sequence[Place] = (),
 ) -> Collapsed:
-    """The last change up to `stop` of each key in `part`, of the changes that splits with these marks still need.
+    """The last needed change of each key in `part`, up to `stop`. A change is needed if it is after its split's mark.
 
-    The first files are those of patches, one for each place in `patches`. A patch has the effect of every change of its
-    keys up to its place. So of these keys only the changes after that place are needed.
+    `patches` has the places of patches, whose files are the first ones of `files`. A patch has the effect of every
+    change of its keys up to its place. So of these keys only the changes after that place are needed.
     """
-    least, read = min([*patches, *(mark for _, mark in marks)]), 0
+    earliest, read = min([*patches, *(mark for _, mark in marks)]), 0
     starts = [0]  # the number of each file's first row, and of the row after the last file
     parts: list[pa.Table] = []
     patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each patch
     for number, file in enumerate(files):  # only the needed rows of each file stay in memory
-        rows = _narrow(file, key, starts[-1])
+        rows = _keys_of_changes(file, key, starts[-1])
         starts.append(starts[-1] + rows.num_rows)
         in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
-        if number < len(patches):
+        if number < len(patches):  # the file of a patch: all its rows are needed
             parts.append(rows.filter(in_part))
             patched.append((patches[number], parts[-1].select(list(key))))
             read += parts[-1].num_rows
             continue
-        changes = rows.filter(in_part & _is_after(rows, least) & ~_is_after(rows, stop))
+        changes = rows.filter(in_part & _is_after(rows, earliest) & ~_is_after(rows, stop))
         read += changes.num_rows
-        needed = _needed(changes, key, marks)
+        is_needed = _is_after_mark(changes, key, marks)
         for place, keys in patched:
-            needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), needed)
-        parts.append(changes.filter(needed))
+            is_needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), is_needed)
+        parts.append(changes.filter(is_needed))
+    # the last row of each key is the row with the greatest `_ORDER`
     applied = pa.concat_tables(parts)
     last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
-    # `applied` is in order, so a binary search finds the last changes
+    # `applied` is sorted by `_ORDER`, so a binary search finds these rows
     chosen = applied.take(pa.array(np.searchsorted(applied[_ORDER].to_numpy(), orders)))
     file_numbers = np.searchsorted(starts, orders, side="right") - 1
     changes = chosen.select(list(key)).append_column(DELETED, _deletes(chosen))
@@ -104,11 +105,11 @@ def collapsed(
 
 
 def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
-    """At most `parts` slices of a column, with about as many change rows each, estimated from a sample of the files."""
+    """At most `parts` slices of the column `name`, with about equally many change rows, estimated from a sample."""
     if parts == 1:
         return [Slice()]
     groups = [(file, index) for file in files for index in range(_metadata(file).num_row_groups)]
-    sampled = groups[:: -(-len(groups) // _SAMPLES)]
+    sampled = groups[:: -(-len(groups) // _SAMPLES)]  # the step is rounded up
     column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
     bounds = dict.fromkeys(ordered[len(ordered) * part // parts] for part in range(1, parts))
@@ -116,9 +117,9 @@ def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
 
 
 def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a key column in the files, from their statistics; None where they have none.
+    """The least and the greatest value of a key column in the files, from the statistics of their row groups.
 
-    Parquet records no values of more than 4 KB.
+    None if a row group has no statistics of the column: Parquet records no values of more than 4 KB.
     """
     ends: list[Any] = []
     for file in files:
@@ -133,22 +134,23 @@ def bounds_of(files: Sequence[File], name: str) -> tuple[Any, Any] | None:
 
 
 def take(file: File, rows: "np.ndarray", stop: Place, *, deleted: bool, metadata: Sequence[str] = ()) -> pa.Table:
-    """The rows of a file with these ascending numbers. With `deleted`, a column says whether each one deletes its key.
+    """The rows of a file with these ascending numbers, and the metadata columns that `metadata` names.
 
-    They have the metadata columns that `metadata` names. There, rows that were read again have the place `stop`.
+    With `deleted`, another column says whether each row deletes its key. In metadata columns, reread rows have the
+    place `stop`.
     """
-    table = numbered(file, rows, [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND])
+    table = rows_at(file, rows, [change.KIND, *change.PLACE, change.COMMITTED_AT] if metadata else [change.KIND])
     names = [name for name in table.column_names if name not in change.ORIGIN]
-    whole = table.select(names)
+    taken = table.select(names)
     if metadata:
-        whole = with_change_metadata(whole, metadata, table, stop)
-    return whole.append_column(DELETED, _deletes(table)) if deleted else whole
+        taken = with_change_metadata(taken, metadata, table, stop)
+    return taken.append_column(DELETED, _deletes(table)) if deleted else taken
 
 
-def numbered(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
+def rows_at(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
     """The rows of a file with these ascending numbers: the table's columns, then the columns `origin`.
 
-    `origin` are some of `core.change.ORIGIN`.
+    `origin` names some columns of `core.change.ORIGIN`.
     """
     with _opened(file) as opened:
         names = [name for name in opened.schema_arrow.names if name not in change.ORIGIN]
@@ -161,10 +163,10 @@ def numbered(file: File, rows: "np.ndarray", origin: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _narrow(file: File, key: Sequence[str], start: int) -> pa.Table:
-    """The key columns of a file, with the kind and place of each change, and its order, which counts from `start`.
+def _keys_of_changes(file: File, key: Sequence[str], start: int) -> pa.Table:
+    """The key, kind and place of each change in a file, and the column `_ORDER`, which counts from `start`.
 
-    Raises UnsupportedValue where a key is NULL.
+    Raises UnsupportedValue if a key is NULL.
     """
     with _opened(file) as opened:
         rows = opened.read([*key, change.KIND, *change.PLACE])
@@ -203,16 +205,16 @@ def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
         return opened.read_row_group(index, list(names))
 
 
-def _needed(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":
-    """For each change, whether its key is in a range and it is after the range's mark: `MergePlan.should_apply`."""
-    needed = np.zeros(changes.num_rows, bool)
+def _is_after_mark(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":
+    """For each change, whether it is after the mark of the range that has its key: `MergePlan.should_apply`."""
+    is_after_mark = np.zeros(changes.num_rows, bool)
     for keys, mark in marks:
-        needed |= _is_after(changes, mark) & within(changes, key, keys)
-    return needed
+        is_after_mark |= _is_after(changes, mark) & within(changes, key, keys)
+    return is_after_mark
 
 
 def _is_among(changes: pa.Table, key: Sequence[str], keys: pa.Table) -> "np.ndarray":
-    """For each change, whether its key is one of these keys."""
+    """For each change, whether `keys` has its key."""
     among = np.zeros(changes.num_rows, bool)
     matches = changes.select([*key, _ORDER]).join(keys, keys=list(key), join_type="left semi", use_threads=False)
     among[np.searchsorted(changes[_ORDER].to_numpy(), matches[_ORDER].to_numpy())] = True
@@ -235,7 +237,7 @@ def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray
 
 
 def _at_least(columns: Sequence[pa.ChunkedArray], bound: Key) -> pa.ChunkedArray:
-    """For each key, whether it is at or after the bound. Only as many columns are compared as the bound has."""
+    """For each key, whether it is at or after the bound. If the bound has fewer columns, only these are compared."""
     column, value = columns[0], pa.scalar(Decimal(int(bound[0])), _WIDE)
     if len(bound) == 1:
         return pc.greater_equal(column, value)

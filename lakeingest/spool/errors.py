@@ -10,7 +10,7 @@ from lakeingest.state import store
 
 @contextmanager
 def spool_errors(folder: File) -> Iterator[None]:
-    """Raises StateUnreadable if a folder of the spool is missing, the errors of `store.storage_errors` otherwise."""
+    """Raises StateUnreadable if the block misses a file or folder, and else the errors of `store.storage_errors`."""
     with store.storage_errors(folder):
         try:
             yield

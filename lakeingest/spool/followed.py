@@ -1,7 +1,7 @@
-"""DDL that the copy of a table has followed, for readers of the changelog, who do the same with their rows.
+"""DDL that the copy of a table has followed, for readers of the changelog, who follow the DDL with their rows.
 
-It is stored in the manifest of the DDL's segment, before the copy is lifted. Segments before this one have rows of the
-definition `before`, segments after it rows of the definition `after`.
+It is stored in the manifest of the DDL's segment, before the copy is lifted. Segments before the DDL have rows of the
+definition `before`, segments after the DDL have rows of the definition `after`.
 """
 
 import base64
@@ -29,8 +29,8 @@ from lakeingest.state.definition import schema_from_json, schema_to_json
 class Followed:
     """How a copy followed DDL, and the transaction of the DDL.
 
-    `origins` has the old name of each column of `after`, None for a new column. In a new column old rows have the value
-    in `fills`, or NULL without one.
+    `origins` has the old name of each column of `after`, None for a new column. `fills` has the values of new columns
+    in old rows; a new column that `fills` does not name is NULL there.
     """
 
     before: TableSchema
@@ -43,9 +43,10 @@ class Followed:
 
     @classmethod
     def of(cls, lift: Lift, fills: Mapping[str, pa.Scalar], last: Committed | None, transactions: File) -> Self:
-        """The lift over DDL. `last` is its transaction in the history, `transactions` the file with that transaction.
+        """The record of a lift over DDL.
 
-        Raises StateUnreadable if that file cannot be read, or has not exactly one transaction.
+        `last` is the DDL's transaction as the history has it, `transactions` the file of the DDL's segment. Raises
+        StateUnreadable if that file cannot be read, or has not exactly one transaction.
         """
         try:
             with files.parquet(transactions) as opened:
@@ -57,7 +58,7 @@ class Followed:
 
     @property
     def read_to(self) -> ReadTo:
-        """The position of a reader that has read the DDL. The DDL is a transaction of its own, without any row."""
+        """The position of a reader that has read the DDL, which is a transaction of its own without rows."""
         return ReadTo(self.place, 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class Altered:
 
 
 def _packed(fills: Mapping[str, pa.Scalar]) -> str:
-    """One row of these values as Arrow's stream format in base64, which is exact for each type."""
+    """These values as one row in Arrow's stream format and in base64, because that is exact for each type."""
     row = pa.table({name: pa.repeat(value, 1) for name, value in fills.items()})
     out = pa.BufferOutputStream()
     with ipc.new_stream(out, row.schema) as stream:

@@ -1,6 +1,6 @@
-"""Halts: the DDL of a table in the spool. No merge of the table crosses a halt; its rows are lifted there.
+"""Halts: the DDL of a table in the spool. No merge of the table crosses a halt. The copy's rows are lifted at a halt.
 
-The segments after a halt do not watch the table until they are read again with its next definition.
+The segments after a halt do not watch the table until they are read again with the table's next definition.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def halts(spool: Spool, table: TableId, after: Place) -> list[Halt]:
 
 
 def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.Scalar]) -> None:
-    """Store how the copy is lifted at this halt, for readers of the changelog. `fills`: the values of new columns."""
+    """Store how the copy is lifted at a halt, for readers of the changelog. `fills`: the values of new columns."""
     table = lift.before.table
     for number, start, segment, stop in spool.parts():
         if start.place == halt.before.place and table in segment.alterations:
@@ -54,8 +54,8 @@ def note_followed(spool: Spool, halt: Halt, lift: Lift, fills: Mapping[str, pa.S
             return
 
 
-def unread(spool: Spool, table: TableId, after: Place, stop: Place) -> dict[int, Segment]:
-    """The segments between two places that do not watch the table, by their number."""
+def unwatched_segments(spool: Spool, table: TableId, after: Place, stop: Place) -> dict[int, Segment]:
+    """The segments between two places that do not watch the table, by their numbers."""
     return {
         number: Segment.after(start, end.at)
         for number, start, segment, end in spool.parts()
@@ -63,11 +63,11 @@ def unread(spool: Spool, table: TableId, after: Place, stop: Place) -> dict[int,
     }
 
 
-def waits(spool: Spool, table: TableId, after: Place) -> bool:
-    """Whether the spool has the table's changes from `after` on, but only up to a halt, or to segments behind a halt.
+def is_watched_to_halt(spool: Spool, table: TableId, after: Place) -> bool:
+    """True if the table's changes after `after` are spooled, but only up to a halt or up to segments behind a halt.
 
-    The changes from there on are still to be read, with the definition after the halt. False where the spool has all
-    changes, and where changes are missing without a halt.
+    The other changes are still to be read, with the definition after the halt. False if the spool has all changes, or
+    if changes are missing without a halt.
     """
     if not spool.start <= after <= spool.position.place:
         return False

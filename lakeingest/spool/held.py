@@ -13,7 +13,7 @@ from lakeingest.spool.manifest import Manifest
 class Stretch:
     """The segments that have every change of a table after `start` and up to `end`, with the DDL that its copy follows.
 
-    `stops`: the table is not watched after `end`. For example, it waits before DDL, or has stopped.
+    `stops`: the table is not watched after `end`. For example, it waits at a halt, or is stopped.
     """
 
     start: Place
@@ -21,32 +21,34 @@ class Stretch:
     segments: tuple[Manifest, ...]
     stops: bool
 
-    def lacks(self, since: ReadTo) -> bool:
-        """Whether a change of the table after `since` may be missing: the stretch begins later."""
+    def begins_after(self, since: ReadTo) -> bool:
+        """Whether the stretch begins after the position `since`, so that changes between the two may be missing."""
         return since.order < ReadTo(self.start).order
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """All segments at one moment, in order, without a gap, up to the spool's end. `name` is the changelog's name."""
+    """All segments that were held at one moment, in order and without a gap. `name` is the changelog's name."""
 
     name: str
-    opened: Position  # where the spool begins, behind the archive
+    opened: Position  # where the archive ends and the spool begins
     end: Position
     segments: tuple[Manifest, ...]
 
     @property
     def start(self) -> Place:
-        """Every change after this place is held, of the tables that were watched then."""
+        """The place where the held segments begin."""
         return self._start(self.segments[0]) if self.segments else self.opened.place
 
     def stretch(self, table: TableId, shown: Place | None = None, lost: Collection[str] = ()) -> Stretch:
-        """The last segments in a row that watch the table, or are DDL that its copy followed.
+        """The latest uninterrupted segments that watch the table, or are DDL that its copy followed.
 
-        `shown` is the newest place as of which readers of the lake see the copy. If the table is not watched after
-        these segments and `shown` is later than their end, the changes in between are missing: the stretch is empty,
-        and begins at `shown`. It is empty there, too, if no segment watches the table. `lost` names files that are
-        missing.
+        `shown` is the newest place as of which readers of the lake see the copy. `lost` names missing files: a segment
+        with such a file of the table interrupts the stretch.
+
+        The stretch is empty and begins at `shown` in two cases. Either no segment watches the table. Or the segments
+        after the stretch do not watch the table and `shown` is later than the end of the stretch: then the changes
+        between the end and `shown` are missing. Without `shown`, an empty stretch begins at the changelog's end.
         """
         last = len(self.segments)
         while last and not self._has(self.segments[last - 1], table, lost):
@@ -60,21 +62,21 @@ class Held:
             return Stretch(shown, shown, (), stops)
         return Stretch(self._start(segments[0]) if segments else end, end, segments, stops)
 
-    def after(self, since: ReadTo, segments: Sequence[Manifest]) -> list[Manifest]:
-        """The segments that may have changes after `since`.
+    def segments_after(self, since: ReadTo, segments: Sequence[Manifest]) -> list[Manifest]:
+        """Those of the segments that may have changes after the position `since`.
 
-        `since` may be in the middle of a transaction that ends where its segment ends: that segment is included.
+        If `since` is in the middle of the last transaction of a segment, that segment is included.
         """
         return [segment for segment in segments if since.order < ReadTo(self._stop(segment)).order]
 
     def definitions(self, table: TableId) -> list[TableSchema]:
-        """The definitions before and after each DDL that the copy followed, in order."""
+        """The table's definitions before and after each DDL that the copy followed, in order."""
         ddl = [segment.followed[table] for segment in self.segments if table in segment.followed]
         return [schema for followed in ddl for schema in (followed.before, followed.after)]
 
     @property
     def gtids(self) -> GtidSet:
-        """All GTIDs up to `start`: those before the spool, minus those of the archived segments."""
+        """All GTIDs up to `start`: the GTIDs before the spool, minus the GTIDs of archived segments."""
         archived = GtidSet()
         for segment in self.segments:
             if self._stop(segment) <= self.opened.place:
@@ -97,17 +99,18 @@ class Held:
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
     """The segments that lead to the last one without a gap; of segments that overlap, the one that begins first."""
     epoch, chained = opened.epoch, list[Manifest]()
-    # backwards: the segments from `end` on are chosen; `best` begins first of those that reach up to `end`
+    # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `best` is the
+    # candidate to precede it: of the segments that stop at or after `end`, the one with the earliest start.
     end = max([opened.place, *(_stop(segment, opened) for segment in segments)])
     best: Manifest | None = None
     for segment in sorted(segments, key=lambda segment: segment.stop.place(epoch), reverse=True):
-        if _stop(segment, opened) < end:
+        if _stop(segment, opened) < end:  # all candidates have been compared
             if best is None:
-                break
+                break  # a gap before `end`
             chained.append(best)
             end, best = best.start.place(epoch), None
             if _stop(segment, opened) < end:
-                break
+                break  # a gap before the new `end`
         start = segment.start.place(epoch)
         if start < end and (best is None or start < best.start.place(epoch)):
             best = segment

@@ -1,4 +1,7 @@
-"""Joining: neighbours become one segment, with one file for each table. A run that follows makes a segment a second."""
+"""Joining: neighbouring segments become one segment, with one file for each table.
+
+A run that follows makes a segment a second, and small segments are slow to list and to read.
+"""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,21 +20,22 @@ from lakeingest.files.file import File
 from lakeingest.spool.manifest import Manifest
 
 JOIN = 64  # how many segments of one level are joined
-LAST_LEVEL = 2  # segments of this level are not joined: at a segment a second, each has 68 minutes
-_GROUP_BYTES = 64 << 20  # how many bytes of rows wait to be written
+LAST_LEVEL = 2  # segments of this level are not joined: at a segment a second, each covers 68 minutes
+_GROUP_BYTES = 64 << 20  # how many bytes of rows are written as one row group
 
 
-def joined(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
-    """One segment in place of these neighbours, which watch the same tables. Its files are written and durable.
+def join_segments(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
+    """Join neighbours that watch the same tables: write durable files, and return the manifest of the one segment.
 
-    None where the files of a table differ in their columns or the definition of their rows, or a segment is DDL.
+    None if a segment is DDL, or if the files of a table differ in their columns or in the definition of their rows. The
+    caller stores the manifest.
     """
     if any(part.alterations for part in parts):
         return None
-    names = _written(spool, parts)
+    names = _write_files(spool, parts)
     if names is None:
         return None
-    tables = {table: _rows(names.get(table), parts, table) for table in parts[0].tables}
+    tables = {table: _entry(names.get(table), parts, table) for table in parts[0].tables}
     nulled: dict[TableId, int] = {}
     for part in parts:
         nulled |= {table: nulled.get(table, 0) + count for table, count in part.nulled.items()}
@@ -43,13 +47,14 @@ def joined(spool: File, parts: Sequence[Manifest]) -> Manifest | None:
 
 def file_names(segment: Manifest) -> list[str]:
     """The files of a segment, relative to the spool's folder."""
-    return [name for table in (None, *segment.tables) if (name := _name(segment, table))]
+    return [name for table in (None, *segment.tables) if (name := _file_name(segment, table))]
 
 
-def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
-    """Write the rows of these segments into one file for each table, and return the files' names.
+def _write_files(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str] | None:
+    """Write the rows of these segments into one file for each table, and return the names of the files.
 
-    None where the files of a table differ in their columns, or in the definition of their rows.
+    The key None stands for transactions. Returns None if the files of a table differ in their columns, or in the
+    definition of their rows.
     """
     attempt, names = uuid.uuid4().hex, dict[TableId | None, str]()
     tables = [table for table in parts[0].tables if any(part.tables[table] for part in parts)]
@@ -57,21 +62,21 @@ def _written(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None, str
         name = f"data/{attempt}-{number}.parquet"
         with ExitStack() as opened:
             sources = [
-                opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _name(part, table))
+                opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _file_name(part, table))
             ]
             schema = sources[0].schema_arrow
             if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in sources):
                 return None
             with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for rows in _grouped(sources):
+                for rows in _groups_of_rows(sources):
                     writer.write_table(rows)
         names[table] = name
     (spool / "data").sync()
     return names
 
 
-def _grouped(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
-    """The rows of files, in order, in tables that fit into memory."""
+def _groups_of_rows(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
+    """The rows of these files, in order, in tables that fit into memory."""
     waiting: list[pa.RecordBatch] = []
     for file in opened:
         for batch in file.iter_batches():
@@ -83,12 +88,13 @@ def _grouped(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _rows(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[str, int] | None:
+def _entry(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[str, int] | None:
+    """What the joined manifest has of a table: the name of its file and the number of rows; None without a file."""
     return None if name is None else (name, sum(entry[1] for part in parts if (entry := part.tables[table])))
 
 
-def _name(segment: Manifest, table: TableId | None) -> str | None:
-    """The file of a table in a segment; the file of its transactions where `table` is None."""
+def _file_name(segment: Manifest, table: TableId | None) -> str | None:
+    """The file of a table in a segment, None without a change of it. If `table` is None: the file of transactions."""
     if table is None:
         return segment.transactions
     entry = segment.tables[table]

@@ -1,4 +1,4 @@
-"""Leftovers: files in the spool's folder that no segment names, as killed tasks leave them."""
+"""Leftovers: files in the spool's folder that no manifest names. Killed tasks leave them."""
 
 from datetime import timedelta
 from itertools import chain
@@ -13,7 +13,7 @@ from lakeingest.state import store
 def sweep(spool: Spool, age: timedelta) -> tuple[int, int]:
     """Delete leftovers that are older than `age`. Returns how many files and how many bytes."""
     spool.assert_owned()
-    needed = {name for segment in spool.segments for name in file_names(segment)} | archive.names(spool.folder)
+    needed = {name for segment in spool.segments for name in file_names(segment)} | archive.named_files(spool.folder)
     with store.storage_errors(spool.folder):
         data = (path for path in (spool.folder / "data").listed("*") if f"data/{path.name}" not in needed)
         return files.sweep(chain(data, reread_files.leftovers(spool.folder)), age)

@@ -15,17 +15,17 @@ from lakeingest.spool.followed import Followed
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One spooled segment: what it covers, which tables it watches, and its files (relative to the spool's folder).
+    """One spooled segment: its part of the binlog, the tables that it watches, and the names of its files.
 
-    `tables` names every watched table, with its file and row count, or None where the segment has no change of it.
-    `nulled` counts the values in new rows that are NULL by the user's choice. `history` identifies the binlog at
-    `stop`; None in a manifest of an older version.
+    The names are relative to the spool's folder. `tables` names every watched table, with its file and row count, or
+    with None if the segment has no change of the table. `nulled` counts the values in new rows that are NULL by the
+    user's choice. `history` identifies the binlog at `stop`; None in a manifest of an older version.
 
-    `alterations` names the tables that the segment alters. Such a segment has no other transaction, and does not watch
-    these tables. `followed` has those of these tables whose copies followed the DDL, and how they did.
+    `alterations` names the tables that a segment of DDL alters. Such a segment has no other transaction, and does not
+    watch these tables. `followed` tells how copies of these tables followed the DDL.
 
-    `pending` are the XA transactions that are prepared at `stop`, as far as the spool has seen; None in a manifest of
-    an older version. `lacks_cascades`: the source did not log what foreign keys changed, though it can.
+    `pending` are the XA transactions that are prepared at `stop`, as far as the spool knows; None in a manifest of an
+    older version. `lacks_cascades`: the source can log what foreign keys change, but did not.
     """
 
     start: FilePosition

@@ -1,9 +1,9 @@
 """Patches: rows that were read again, as change rows in files of their own until a merge has applied them.
 
-patches/<database>.<table>/<name>.parquet   a patch: `+I` for rows of the read view, `-D` for keys that it lacks
+patches/<database>.<table>/<name>.parquet   a patch: `+I` for rows of the read view, `-D` for keys without a row in it
 
-The files of a re-snapshot begin with the number of its signal. They stay until the signal has ended, because they tell
-which keys it has read.
+The file names of a re-snapshot begin with the number of its signal. The files stay until the signal has ended, because
+they tell which keys the re-snapshot has read.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ from lakeingest.files.file import File
 from lakeingest.rows import INSTANT, change_schema, table_schema
 from lakeingest.spool.errors import spool_errors
 
-BY_FOREIGN_KEYS = 999_999  # instead of a signal: rows are read again because of their foreign keys
+BY_FOREIGN_KEYS = 999_999  # takes the place of a signal's number if rows are read again because of foreign keys
 _GROUP_ROWS = 100_000
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # the rows of a read view have no commit time
 
@@ -47,19 +47,19 @@ class PatchFolder:
         return self._write(signal, self._changes(rows, RowKind.INSERT))
 
     def write_absent(self, signal: int, keys: pa.Table) -> str:
-        """Write a durable patch of keys that a read view has no row of. Returns its name.
+        """Write a durable patch of keys without a row in a read view. Returns its name.
 
-        Columns of `keys` beside the key have the last values of the rows.
+        If `keys` has other columns beside the key, they have the last values of the rows.
         """
         fields = table_schema(self.schema)
         columns = [
-            keys[field.name].cast(field.type) if field.name in keys.column_names else _empty(field, keys.num_rows)
+            keys[field.name].cast(field.type) if field.name in keys.column_names else _fillers(field, keys.num_rows)
             for field in fields
         ]
         return self._write(signal, self._changes(pa.table(columns, schema=fields), RowKind.DELETE))
 
     def file(self, name: str) -> File:
-        """The file of a patch. Raises StateUnreadable where it is lost or damaged."""
+        """The file of the patch with this name. Raises StateUnreadable if it is lost or damaged."""
         path = self.path / f"{name}.parquet"
         try:
             files.parquet_metadata(path)
@@ -70,8 +70,8 @@ class PatchFolder:
             ) from error
         return path
 
-    def rows(self, names: Iterable[str]) -> int:
-        """How many rows these patches have."""
+    def count_rows(self, names: Iterable[str]) -> int:
+        """The number of rows of these patches."""
         return sum(int(files.parquet_metadata(self.file(name)).num_rows) for name in names)
 
     def of_signal(self, signal: int) -> list[File]:
@@ -85,9 +85,9 @@ class PatchFolder:
                 path.delete()
 
     def sweep(self, age: dt.timedelta, needed: Collection[int]) -> tuple[int, int]:
-        """Delete files that are older than `age` and whose signal is not `needed`. Returns how many files and bytes.
+        """Delete files that are older than `age` and whose signal is not in `needed`. Returns how many files and bytes.
 
-        A run that was killed leaves such files, if its signal ended without it.
+        A killed run leaves such files if its signal has ended without that run.
         """
         with spool_errors(self.path):
             patches = self.path.listed("*.parquet")
@@ -111,7 +111,7 @@ class PatchFolder:
         return name
 
     def _changes(self, rows: pa.Table, kind: RowKind) -> pa.Table:
-        """Rows as change rows. Their place is empty: the merge knows it, as the patch's low watermark."""
+        """Rows as change rows of one kind. Their place is 0: the merge uses the patch's low watermark for it."""
         count = rows.num_rows
         zeros = np.zeros(count, np.int64)
         columns = [
@@ -125,16 +125,17 @@ class PatchFolder:
         return pa.table([*columns, *(rows[name] for name in self.schema.names)], schema=fields)
 
 
-def absent(keys: pa.Table, key: Sequence[str], patches: Iterable[File]) -> pa.Table:
-    """Those of these keys that no row of the patches has."""
+def keys_not_in(patches: Iterable[File], keys: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Those rows of `keys` whose key is in no row of the patches. `key` names the columns of the key."""
     remaining = keys
     for file in patches:
         if not remaining.num_rows:
             break
-        ends = pc.min_max(remaining[key[0]]).as_py()
+        # a cheap filter by the first column of the key makes the join small
+        bounds = pc.min_max(remaining[key[0]]).as_py()
         patch = _read(file, key)
-        near = pc.and_(pc.greater_equal(patch[key[0]], ends["min"]), pc.less_equal(patch[key[0]], ends["max"]))
-        remaining = remaining.join(patch.filter(near), keys=list(key), join_type="left anti", use_threads=False)
+        is_near = pc.and_(pc.greater_equal(patch[key[0]], bounds["min"]), pc.less_equal(patch[key[0]], bounds["max"]))
+        remaining = remaining.join(patch.filter(is_near), keys=list(key), join_type="left anti", use_threads=False)
     return remaining
 
 
@@ -146,8 +147,8 @@ def _read(path: File, columns: Sequence[str] | None = None) -> pa.Table:
         raise StateUnreadable(f"{path}, which holds rows that were read again, cannot be read: {error}") from error
 
 
-def _empty(field: pa.Field, count: int) -> pa.Array:
-    """Values without meaning, for columns of a row that is deleted."""
+def _fillers(field: pa.Field, count: int) -> pa.Array:
+    """Values without meaning, for a column of deleted rows: NULL if the column allows it."""
     if field.nullable:
         return pa.nulls(count, field.type)
     if pa.types.is_list(field.type):

@@ -1,7 +1,7 @@
-"""Readers of the changelog that are at work: segments that they have not read yet are not removed meanwhile.
+"""Readers of the changelog that are at work: a run does not remove segments that such a reader has not read yet.
 
-A reader writes how far it has read into a file of its own. If it has not touched this file for ten minutes, it counts
-as gone. So a reader that stands still cannot make the archive grow for ever.
+A reader writes into a file of its own how far it has read. A reader whose file is older than ten minutes counts as
+ended. So a reader that hangs cannot make the archive grow without end.
 """
 
 import time
@@ -13,22 +13,22 @@ from lakeingest.core.position import Place
 from lakeingest.errors import LakeIngestError
 from lakeingest.files.file import File
 
-GONE_SECONDS = 600.0
-TOUCH_SECONDS = 10.0
+GONE_SECONDS = 600.0  # a reader counts as ended if its file is older
+TOUCH_SECONDS = 10.0  # a reader writes its file at most so often
 
 
 class Reader:
-    """A reader at work; it says how far it has read."""
+    """A reader that is at work, and its file."""
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._touched = 0.0
 
     def has_read(self, place: Place) -> None:
-        """Allow segments up to this place to be removed. To be called again at least every few minutes."""
+        """Allow segments up to this place to be removed. A reader that does not call this for long counts as ended."""
         if time.monotonic() - self._touched > TOUCH_SECONDS:
             self._touched = time.monotonic()
-            with _allowed():
+            with _ignored_failure():
                 new = self._file.with_suffix(".new")
                 new.write(str(place).encode())
                 new.move_to(self._file)
@@ -38,34 +38,34 @@ class Reader:
 def reading(spool: File) -> Iterator[Reader]:
     """A reader that is at work within the block, and has read nothing yet."""
     file = spool / "archive" / "readers" / f"{uuid.uuid4().hex}.txt"
-    with _allowed():
+    with _ignored_failure():
         file.parent.make_folder()
     reader = Reader(file)
     reader.has_read(Place(0, 0, 0))
     try:
         yield reader
     finally:
-        with _allowed():
+        with _ignored_failure():
             file.delete()
 
 
 def needed_by_readers(spool: File) -> Place | None:
-    """The place up to which all readers at work have read; None without a reader. Removes the files of gone readers."""
+    """The place up to which all readers at work have read; None without a reader. Removes files of ended readers."""
     places = []
     at_work = (spool / "archive" / "readers").listed("*.txt")
     now = spool.now() if at_work else 0.0
     for file in at_work:
-        with _allowed():
-            if abs(now - file.changed()) > GONE_SECONDS:  # a clock may have been set back since
+        with _ignored_failure():
+            if abs(now - file.changed()) > GONE_SECONDS:  # `abs`, because a file from the future means a clock set back
                 file.delete()
             else:
                 places.append(Place.parse(file.read().decode()))
     return min(places, default=None)
 
 
-def _allowed() -> suppress:
-    """Ignore a failure of the block.
+def _ignored_failure() -> suppress:
+    """Ignore a failure of the block: a reader can work without a right to write into the folder.
 
-    A reader that may not write into the folder has to keep up: nothing waits for it.
+    Such a reader has to be fast, because segments that it has not read yet can be removed.
     """
     return suppress(OSError, LakeIngestError)

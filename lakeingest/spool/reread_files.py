@@ -1,10 +1,10 @@
-"""Rows that were read again, for readers of the changelog: the rows that patches have put into a copy.
+"""Reread rows, for readers of the changelog: the rows that a merge has put from patches into a copy.
 
-rereads/<database>.<table>/<position of the first row>.json   names the files of one merge; without it they do not count
+rereads/<database>.<table>/<position of the first row>.json   names the files of one merge; readers read only such files
 rereads/<database>.<table>/<name>.parquet                     the rows
 
-These rows are not in the binlog. Each one is the row of its key as of the merge's stop. So a reader gets it after
-everything up to the stop, and before everything after the stop. The rows of each stop are numbered from 0 on.
+Reread rows are not in the binlog. Each one is the row of its key as of the merge's stop. So a reader gets it after
+all changes up to the stop, and before all changes after the stop. The rows of each stop are numbered from 0 on.
 """
 
 import uuid
@@ -27,7 +27,7 @@ from lakeingest.errors import DAMAGED, StaleWriter, StateUnreadable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.rows import INSTANT, reread_schema, with_definition
-from lakeingest.spool.collapse import numbered
+from lakeingest.spool.collapse import rows_at
 from lakeingest.spool.errors import spool_errors
 from lakeingest.state import store
 
@@ -38,7 +38,7 @@ Rows = Sequence[tuple[File, "np.ndarray"]]  # files of patches, each with ascend
 
 @dataclass(frozen=True, slots=True)
 class RereadRows:
-    """A file of rows that were read again, with the positions of its first row and its last row."""
+    """A file of reread rows, with the positions of its first row and its last row."""
 
     path: File
     first: ReadTo
@@ -47,7 +47,7 @@ class RereadRows:
 
 @dataclass(frozen=True, slots=True)
 class RereadFolder:
-    """The rows of one table that were read again. It is pickled, so that executors can write them."""
+    """The reread rows of one table. It is pickled, so that executors can write them."""
 
     path: File
 
@@ -59,10 +59,10 @@ class RereadFolder:
     def write(self, rows: Rows, schema: TableSchema, stop: Place, first: int) -> tuple[str, int]:
         """Write rows of patches as of `stop`, numbered from `first`. Returns the file's name and its row count.
 
-        The file is durable then, and no reader sees it yet.
+        The file is durable when this returns. Readers see it after `add`.
         """
         fields, name = with_definition(reread_schema(schema), schema), f"{uuid.uuid4().hex}.parquet"
-        patch_rows = pa.concat_tables(numbered(file, numbers, [change.KIND]) for file, numbers in rows)
+        patch_rows = pa.concat_tables(rows_at(file, numbers, [change.KIND]) for file, numbers in rows)
         with spool_errors(self.path):
             self.path.make_folder()
             with files.written(self.path / name) as local:
@@ -70,25 +70,26 @@ class RereadFolder:
             self.path.sync()
         return name, patch_rows.num_rows
 
-    def count(self, stop: Place, log: str) -> int:
-        """The number of the next row as of `stop`: readers see so many rows as of `stop`."""
+    def next_number(self, stop: Place, log: str) -> int:
+        """The number for the next row as of `stop` in the changelog `log`: how many rows it has as of `stop`."""
         with spool_errors(self.path):
-            written = self.listed(ReadTo(stop, log=log), stop)
+            written = self.files_after(ReadTo(stop, log=log), stop)
         return (written[-1].last.reread or 0) + 1 if written else 0
 
     def add(self, first: ReadTo, written: Sequence[tuple[str, int]]) -> None:
-        """Let readers see the rows of these files. `first` is the position of the first row.
+        """Let readers see the rows of these files, as `write` returned them. `first` is the position of the first row.
 
-        Raises StaleWriter when another run has added rows there.
+        Raises StaleWriter if another run has added rows at this position.
         """
         path = self.path / f"{first}.json"
         if not store.create(path, {"files": [list(file) for file in written]}):
             raise StaleWriter(f"another run wrote {path}; run the same command again")
 
-    def listed(self, since: ReadTo, end: Place) -> list[RereadRows]:
-        """The files with rows after `since`, as of places up to `end`, in order, of the changelog that `since` names.
+    def files_after(self, since: ReadTo, end: Place) -> list[RereadRows]:
+        """The files with rows after the position `since`, and as of places up to `end`, in order.
 
-        Raises FileNotFoundError where the folder changes meanwhile, StateUnreadable where a document is damaged.
+        They belong to the changelog that `since` names. Raises FileNotFoundError if the folder changes meanwhile,
+        StateUnreadable if a document is damaged.
         """
         rows: list[RereadRows] = []
         documents = self.path.listed("*.json")
@@ -97,28 +98,29 @@ class RereadFolder:
             if first.log == since.log and since.place <= first.place <= end:
                 expected = replace(first, reread=0)
                 if rows and rows[-1].last.place == first.place:
-                    expected = _later(rows[-1].last, 1)
-                # a listing of a folder may have a later name and lack an earlier one, if both come meanwhile
+                    expected = _advanced(rows[-1].last, 1)
+                # if two documents are added during the listing, it may have only the later one
                 if first != expected:
                     raise FileNotFoundError(f"{self.path / str(expected)}.json")
                 rows += self._files(first)
         return [file for file in rows if file.last.order > since.order]
 
     def _files(self, first: ReadTo) -> Iterator[RereadRows]:
+        """The files that one document names. `first` is the position of the first row in them."""
         for name, rows in _read(self.path / f"{first}.json"):
-            yield RereadRows(self.path / name, first, _later(first, rows - 1))
-            first = _later(first, rows)
+            yield RereadRows(self.path / name, first, _advanced(first, rows - 1))
+            first = _advanced(first, rows)
 
 
 def is_empty(spool: File) -> bool:
-    """Whether readers see no row, of any table, that was read again."""
+    """Whether readers see no reread row of any table."""
     return not (spool / FOLDER).listed("*/*.json")
 
 
 def trim(spool: File, start: Place, log: str) -> None:
-    """Remove the rows that no reader of the changelog `log` can reach.
+    """Remove the reread rows that no reader of the changelog `log` can reach.
 
-    They are as of places before `start`, or belong to another changelog.
+    These rows are as of places before `start`, or belong to another changelog.
     """
     with spool_errors(spool / FOLDER):
         documents = ((file, ReadTo.parse(file.stem)) for file in (spool / FOLDER).listed("*/*.json"))
@@ -126,13 +128,13 @@ def trim(spool: File, start: Place, log: str) -> None:
 
 
 def clear(spool: File) -> None:
-    """Remove all rows that were read again: another changelog begins."""
+    """Remove all reread rows, because another changelog begins."""
     with spool_errors(spool / FOLDER):
         _remove((spool / FOLDER).listed("*/*.json"))
 
 
 def leftovers(spool: File) -> Iterator[File]:
-    """Files that no document names; a merge at work may be about to name one.
+    """The files that no document names. A merge that is at work may still name one, so the caller spares new files.
 
     Folders with a damaged document are passed over.
     """
@@ -150,7 +152,7 @@ def _remove(documents: Iterable[File]) -> None:
     for file in documents:
         try:
             names = [name for name, _ in _read(file)]
-        except StateUnreadable:  # its files become leftovers
+        except StateUnreadable:  # the files that it named become leftovers
             names = []
         file.delete()
         file.parent.sync()
@@ -165,26 +167,26 @@ def _read(file: File) -> list[tuple[str, int]]:
     except FileNotFoundError:
         raise
     except (OSError, *DAMAGED) as error:
-        raise unreadable(file, error) from error
+        raise rereads_unreadable(file, error) from error
 
 
-def unreadable(file: File, error: Exception) -> StateUnreadable:
-    """The error for a file that is damaged."""
+def rereads_unreadable(file: File, error: Exception) -> StateUnreadable:
+    """The error for a damaged document or file of reread rows."""
     return StateUnreadable(
         f"{file}, which holds rows that were read again, cannot be read: {error}; remove its folder, and read the table"
         " again (lakeingest resnapshot)"
     )
 
 
-def _later(position: ReadTo, rows: int) -> ReadTo:
+def _advanced(position: ReadTo, rows: int) -> ReadTo:
     return replace(position, reread=(position.reread or 0) + rows)
 
 
 def _as_of(rows: pa.Table, schema: TableSchema, stop: Place, first: int) -> pa.Table:
-    """Rows of patches as rows that were read again as of `stop`, numbered from `first`. Unknown values are NULL."""
+    """Rows of patches as reread rows as of `stop`, numbered from `first`. Unknown values are NULL."""
     count = rows.num_rows
     numbers = pa.array(np.arange(count))
-    if not schema.keeps_deleted:  # a patch has only the key of a deleted row
+    if not schema.keeps_deleted:  # of a deleted row, a patch has only the key: NULL as a row number makes NULLs
         numbers = pc.if_else(pc.equal(rows[change.KIND], RowKind.DELETE.value), None, numbers)
     columns = {
         change.KIND: rows[change.KIND],

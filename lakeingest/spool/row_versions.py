@@ -1,4 +1,4 @@
-"""Rows of the spool, with some of their columns: changed rows of a parent table, versions of rows of a child table."""
+"""Rows of the spool for foreign keys: rows of a parent that were removed or changed, versions of rows of a child."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,14 +17,14 @@ Filter = Callable[[pa.Table], pa.Table]
 
 
 def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, stop: Place) -> list[RowChange]:
-    """The rows, with these columns, that a delete removed or an update changed between two places."""
+    """The deletes, and the updates of one of `columns`, after one place and up to another."""
     removed: list[RowChange] = []
     for file in files:
         rows = _read(file, [*columns, change.KIND, *change.PLACE])
         kinds = rows[change.KIND].to_numpy()
         places = [rows[name].to_numpy() for name in change.PLACE]
         deleted = np.flatnonzero(kinds == RowKind.DELETE.value)
-        updated = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)  # the next row is its new version
+        updated = np.flatnonzero(kinds == RowKind.UPDATE_BEFORE.value)  # the new version is in the next row
         names = list(columns)
         removed += _changes(rows.select(names), deleted, None, places, after, stop)
         removed += _changes(rows.select(names), updated, updated + 1, places, after, stop)
@@ -34,9 +34,9 @@ def removed_rows(files: Iterable[File], columns: Sequence[str], after: Place, st
 def has_removed(
     files: Iterable[File], columns: Sequence[str] | None, after: Place, stop: Place, *, deletes: bool, updates: bool
 ) -> bool:
-    """Whether a row was deleted (if `deletes`) or updated (if `updates`) between two places.
+    """Whether a row was deleted (if `deletes`) or updated (if `updates`) after one place and up to another.
 
-    An update counts if it changes one of `columns`; where these are None, each update counts.
+    An update counts if it changes one of `columns`; if `columns` is None, each update counts.
     """
     counted = {RowKind.DELETE: deletes, RowKind.UPDATE_BEFORE: updates}
     for file in files:
@@ -54,7 +54,7 @@ def has_removed(
 
 
 def versions(files: Iterable[File], columns: Sequence[str], select: Filter) -> set[Row]:
-    """The rows before and after each change in these files, as tuples of these columns, if `select` keeps them."""
+    """The old and new rows of all changes in these files that `select` keeps, as tuples of these columns."""
     rows: set[Row] = set()
     for file in files:
         rows |= rows_of(select(_read(file, columns)), columns)
@@ -62,7 +62,7 @@ def versions(files: Iterable[File], columns: Sequence[str], select: Filter) -> s
 
 
 def rows_of(rows: pa.Table, columns: Sequence[str]) -> set[Row]:
-    """Rows of Arrow as tuples of these columns."""
+    """The rows of an Arrow table as tuples of these columns."""
     return set(zip(*(rows[name].to_pylist() for name in columns), strict=True))
 
 
@@ -74,7 +74,11 @@ def _changes(
     since: Place,
     stop: Place,
 ) -> Iterable[RowChange]:
-    """The changes after `since` and up to `stop` that change a value. The numbers are those of old and new rows."""
+    """The changes after `since` and up to `stop` that change a value.
+
+    `old_numbers` and `new_numbers` are the row numbers of each change's old and new row; without new rows the changes
+    are deletes. `places` has the three parts of each row's place.
+    """
     old = rows.take(pa.array(old_numbers)).to_pylist()
     new = [None] * len(old) if new_numbers is None else rows.take(pa.array(new_numbers)).to_pylist()
     for number, old_row, new_row in zip(old_numbers.tolist(), old, new, strict=True):

@@ -20,11 +20,11 @@ from lakeingest.files.file import Draft, File
 from lakeingest.rows import TRANSACTIONS, Part, change_schema, with_definition
 from lakeingest.spool.manifest import Manifest
 
-_GROUP_BYTES = 64 << 20  # of buffered rows of all tables: a row group of a few rows is slow to read
+_GROUP_BYTES = 64 << 20  # how many bytes of rows, of all tables, are buffered: small row groups are slow to read
 
 
 class SegmentFiles:
-    """New files in a spool's folder. Nothing refers to them until their manifest exists."""
+    """The new files of one segment, in a spool's folder. Nothing refers to the files until their manifest exists."""
 
     def __init__(self, folder: File, schemas: Mapping[TableId, TableSchema]) -> None:
         self._folder, self._schemas = folder, schemas
@@ -45,7 +45,7 @@ class SegmentFiles:
             draft.drop()
 
     def write(self, part: Part) -> None:
-        """Add a batch of a table, or of transactions."""
+        """Add a batch of change rows of a table, or of transactions."""
         table, batch = part
         if table is None:
             self._gtids |= gtids_of(batch)
@@ -57,9 +57,9 @@ class SegmentFiles:
             self._flush()
 
     def complete(self, segment: Segment, nulled: Mapping[TableId, int], history: History | None = None) -> Manifest:
-        """Finish the files, which are durable then.
+        """Finish the files and make them durable.
 
-        Returns their manifest, with these values of `nulled` and `history`.
+        Returns their manifest, with these values of `nulled` (without zeros) and `history`.
         """
         self._flush()
         for _, draft, writer in self._writers.values():
@@ -86,38 +86,36 @@ class SegmentFiles:
         if table not in self._writers:
             name = f"data/{self._attempt}-{len(self._writers)}.parquet"
             draft = Draft.of(self._folder / name)
-            self._writers[table] = name, draft, self._new(draft.path, table)
+            self._writers[table] = name, draft, self._new_writer(draft.path, table)
         return self._writers[table][2]
 
-    def _new(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
+    def _new_writer(self, file: Path, table: TableId | None) -> pq.ParquetWriter:
         if table is None:
             return pq.ParquetWriter(file, TRANSACTIONS, compression="zstd")
-        # fast rather than small: the files live for a merge or two; `collapse` needs the bounds of keys
-        schema, bounds = self._schemas[table], list(self._schemas[table].key)
-        few = list(change.ORIGIN)  # columns of few values, worth a dictionary
+        schema = self._schemas[table]
         return pq.ParquetWriter(
             file,
             with_definition(change_schema(schema), schema),
-            compression="lz4",
-            use_dictionary=few,
-            write_statistics=bounds,
+            compression="lz4",  # fast rather than small, because most files are needed for a merge or two
+            use_dictionary=list(change.ORIGIN),  # these columns have few values
+            write_statistics=list(schema.key),  # `collapse` needs the bounds of keys
         )
 
 
 def gtids_of(transactions: pa.RecordBatch) -> GtidSet:
-    """The GTIDs of logged transactions; a source without GTIDs has none."""
+    """The GTIDs of a batch of transactions; empty if the source has no GTIDs."""
     with_gtid = pa.Table.from_batches([transactions]).select(["uuid", "tag", "number"]).drop_null()
     intervals = {}
     for row in with_gtid.group_by(["uuid", "tag"]).aggregate([("number", "list")]).to_pylist():
         numbers = np.sort(np.array(row["number_list"], np.int64))
-        ends = np.flatnonzero(np.diff(numbers) > 1)
+        ends = np.flatnonzero(np.diff(numbers) > 1)  # the index of the last number before each gap
         lows, highs = numbers[[0, *(ends + 1)]].tolist(), numbers[[*ends, -1]].tolist()
         intervals[row["uuid"], row["tag"]] = list(zip(lows, highs, strict=True))
     return GtidSet.of(intervals)
 
 
 def whole_file(folder: File, name: str, rows: int) -> File:
-    """A file of the spool in a folder. Raises StateUnreadable unless it has as many rows as the manifest says."""
+    """The file with this name in the spool's folder. Raises StateUnreadable if it has not exactly `rows` rows."""
     try:
         count = files.parquet_metadata(folder / name).num_rows
     except (OSError, pa.ArrowException) as error:

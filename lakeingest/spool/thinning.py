@@ -1,7 +1,4 @@
-"""Thinning: while one table stands still, other tables' files leave the segments that only this table needs.
-
-Small segments that are left are joined.
-"""
+"""Thinning: while one table is paused or stopped, old segments keep only the files of that table, and are joined."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
@@ -9,31 +6,31 @@ from itertools import groupby, pairwise
 
 from lakeingest.core.position import Place, Position
 from lakeingest.core.schema import TableId
-from lakeingest.spool.joined import JOIN, LAST_LEVEL, joined
+from lakeingest.spool.joined import JOIN, LAST_LEVEL, join_segments
 from lakeingest.spool.manifest import Manifest
 from lakeingest.spool.readers import needed_by_readers
 from lakeingest.spool.spool import Spool
 from lakeingest.state import store
 
-Part = tuple[int, Position, Manifest, Position]  # as `Spool.parts` has it
+Part = tuple[int, Position, Manifest, Position]  # as `Spool.parts` yields it
 
 LARGE_ROWS = 100_000  # a segment of more rows is not joined; manifests count rows, and only the store knows bytes
 
 
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
-    """Remove the files of tables from segments that only other tables need. The last segment stays whole.
+    """Remove files from segments that their tables do not need any more. The last segment keeps all its files.
 
-    `needed` has the place from which on each table needs the spool. Readers of the changelog can read a file for the
-    time `keep`, counted from when it was spooled. Nothing is removed while a reader is at work.
+    `needed` has the place from which on each table needs the spool. A file stays until the time `keep` after it was
+    spooled, for readers of the changelog. Nothing is removed while a reader is at work.
     """
     if needed_by_readers(spool.folder) is not None:
         return
     old = spool.folder.now() - keep.total_seconds()
     for number, _, segment, after in list(spool.parts())[:-1]:
         unneeded = {
-            table: spool.folder / file[0]
-            for table, file in segment.tables.items()
-            if file and table in needed and needed[table] >= after.place
+            table: spool.folder / entry[0]
+            for table, entry in segment.tables.items()
+            if entry and table in needed and needed[table] >= after.place
         }
         with store.storage_errors(spool.folder):
             if any(path.changed() > old for path in unneeded.values()):
@@ -43,27 +40,28 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
 
 
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
-    """Join small neighbours that watch the same tables, as soon as there are many. The last segment stays as it is.
+    """Join small neighbours that watch the same tables, as soon as there are `JOIN`. The last segment stays as it is.
 
-    `stands` are the places where copies stand. A segment still ends at each of them, because the spool proves the
-    history of a copy by it.
+    `stands` has the places of copies. Segments are not joined over these places, because the spool compares the history
+    of a copy with the history at the end of a segment.
     """
     for level in range(LAST_LEVEL):
         for group in list(_alike(spool, level, stands)):
-            for first in range(0, len(group) - JOIN + 1, JOIN):
+            for first in range(0, len(group) - JOIN + 1, JOIN):  # an incomplete group waits for more segments
                 numbers, parts = zip(*group[first : first + JOIN], strict=True)
-                whole = joined(spool.folder, parts)
+                whole = join_segments(spool.folder, parts)
                 if whole is not None:
                     spool.join(numbers, whole)
 
 
 def _alike(spool: Spool, level: int, stands: Collection[Place]) -> Iterator[list[tuple[int, Manifest]]]:
-    """Neighbours that can be joined, each with its number."""
+    """Groups of neighbours of one level that can be joined, each segment with its number."""
 
     def kind(pair: tuple[Part, Part]) -> tuple[bool, int, list[TableId]]:
-        # a joined segment stands for all numbers up to the next one, which is how its level is known
+        # The distance to the next number tells the level, because a joined segment takes the place of `JOIN` numbers.
+        # `passed` differs on the two sides of a copy's place, so that no group reaches over that place.
         (number, start, segment, _), (following, *_) = pair
-        rows = sum(file[1] for file in segment.tables.values() if file)
+        rows = sum(entry[1] for entry in segment.tables.values() if entry)
         is_small = JOIN**level <= following - number < JOIN ** (level + 1) and rows <= LARGE_ROWS
         passed = sum(place <= start.place for place in stands)
         return is_small and not segment.alterations, passed, sorted(segment.tables)

@@ -17,7 +17,7 @@ _COLUMNS = ["uuid", "tag", "number", "epoch", "file", "pos"]
 
 
 def log_of(spool: Spool) -> TransactionLog:
-    """All spooled transactions that have GTIDs. They are read only when they are needed."""
+    """All spooled transactions that have GTIDs. A segment's file is read only when its transactions are needed."""
     epoch = spool.opened.epoch
     segments = (
         LoggedSegment(

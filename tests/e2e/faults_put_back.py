@@ -12,7 +12,7 @@ from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.demo.flavor import MARIADB_11_4, MYSQL, Flavor
 from lakeingest.mysql import connection, default_values, schema_reader
 from lakeingest.mysql.preflight import foreign_key_rules, foreign_keys
-from lakeingest.mysql.preflight.foreign_key_rules import Named, Rules
+from lakeingest.mysql.preflight.foreign_key_rules import Rules, ShownKey
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.session import Pin
 from lakeingest.mysql.wire import alter
@@ -121,9 +121,9 @@ def _is_not_pinned(*names: str) -> Callable[[pytest.MonkeyPatch], None]:
 def _shown_keys_are_all(patch: pytest.MonkeyPatch) -> None:
     """What information_schema shows to a reader of REFERENTIAL_CONSTRAINTS is taken for all of it."""
 
-    def known(server: Server, tables: Collection[TableId]) -> tuple[dict[Named, Rules], frozenset[TableId]]:
-        keys, _ = foreign_key_rules._named(server, tables)  # noqa: SLF001 - the place of the fault
-        shown = foreign_key_rules._shown(server, tables)  # noqa: SLF001 - the same
+    def known(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownKey, Rules], frozenset[TableId]]:
+        keys, _ = foreign_key_rules._shown_keys(server, tables)  # noqa: SLF001 - the place of the fault
+        shown = foreign_key_rules._shown_rules(server, tables)  # noqa: SLF001 - the same
         return {key: shown[key.table, key.name] for key in keys if (key.table, key.name) in shown}, frozenset()
 
     patch.setattr(foreign_keys, "known_keys", known)

@@ -11,7 +11,7 @@ from lakeingest.commands.status import status
 from lakeingest.demo.server import LocalServer
 from lakeingest.errors import LakeIngestError, PreflightFailed
 from lakeingest.mysql.connection import query
-from lakeingest.mysql.rights import granting_select
+from lakeingest.mysql.rights import grant_select
 from lakeingest.pipeline.events import LeftAsItIs
 from lakeingest.pipeline.rounds import discovery
 from tests.e2e.pipe import Pipe
@@ -83,7 +83,7 @@ def test_a_copied_table_that_is_hidden_stops_and_goes_on_once_it_may_be_seen(tab
         for _ in range(2):
             with pytest.raises(PreflightFailed, match=f"{name} is not ready: ") as raised:
                 pipe.run()
-            assert granting_select("", pipe.database, names_are_patterns=True).removesuffix(" TO ") in str(raised.value)
+            assert grant_select("", pipe.database, names_are_patterns=True).removesuffix(" TO ") in str(raised.value)
             assert stopped(raised.value) == ["a"]
         assert pipe.rows("b") == [(1, 1), (2, 2)]
         assert pipe.rows("a") == [(1, 1)]

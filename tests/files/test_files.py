@@ -141,7 +141,7 @@ def test_a_data_file_is_written_and_read(any_folder: File, rows: int) -> None:
     with files.parquet(file) as opened:
         assert opened.read() == table
         assert opened.read_row_group(0, ["id"]).num_rows == min(rows, 100_000)
-    with file.lasting() as lasting:
+    with file.open_lasting() as lasting:
         assert files.total([file, any_folder / "none"]) == file.size()
         file.delete()
         assert pq.read_table(lasting) == table

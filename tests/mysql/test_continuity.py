@@ -19,8 +19,8 @@ from lakeingest.mysql.continuity import (
     file_began,
     last_transaction,
     prove,
-    same_history,
-    still_there,
+    require_binlog,
+    require_same_history,
 )
 from lakeingest.mysql.dialect import MARIADB, dialect
 from tests.mysql.database import EPOCH, SERVER_IDS, Db
@@ -84,12 +84,12 @@ def test_the_history_of_a_position_is_proven(any_db: Db, statements: Sequence[st
     assert None not in {history.began, history.event, history.last}
     assert isinstance(history.last, Committed)
     assert (history.last.gtid is None) == (position.gtids is None and dialect(db.connection) is not MARIADB)
-    still_there(db.source, db.connection, position)
+    require_binlog(db.source, db.connection, position)
     db.run("INSERT INTO t VALUES (9, 'z')")
     read_on(db, position, schema)
     for other in others(history):
         with pytest.raises(BinlogGone, match="is not the one that our position"):
-            still_there(db.source, db.connection, replace(position, history=other))
+            require_binlog(db.source, db.connection, replace(position, history=other))
     for other in others(replace(history, last=None)):
         with pytest.raises(BinlogGone):
             read_on(db, replace(position, history=other), schema)
@@ -101,13 +101,13 @@ def test_a_compressed_transaction_is_proven(db: Db) -> None:
     start = db.here()
     db.run("SET binlog_transaction_compression = ON", "INSERT INTO t VALUES (1, REPEAT('a', 5000))")
     position = seen(db, start, schema)
-    still_there(db.source, db.connection, position)
+    require_binlog(db.source, db.connection, position)
     db.run("INSERT INTO t VALUES (2, REPEAT('b', 5000))", "SET binlog_transaction_compression = OFF")
     read_on(db, position, schema)
     assert position.history is not None
     for other in others(position.history):
         with pytest.raises(BinlogGone):
-            still_there(db.source, db.connection, replace(position, history=other))
+            require_binlog(db.source, db.connection, replace(position, history=other))
 
 
 def test_both_decoders_give_the_same_history(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_position_beyond_four_gibibytes_is_proven_while_it_is_read(
     db.run("INSERT INTO t VALUES (2, 'b')")
     monkeypatch.setenv("LAKEINGEST_WIRE", wire)
     monkeypatch.setattr(binlog_reader, "_DUMP_POS_MAX", 4)
-    still_there(db.source, db.connection, position)
+    require_binlog(db.source, db.connection, position)
     read_on(db, position, schema)
     history = position.history
     assert history is not None
@@ -164,7 +164,7 @@ def test_a_position_after_the_end_of_an_older_file_is_gone(db: Db) -> None:
     db.run("FLUSH BINARY LOGS")
     state = server_state(db.connection)
     with pytest.raises(BinlogGone, match=f"{at.file} ends before our position"):
-        still_there(db.source, db.connection, Position(state.uuid, EPOCH, replace(at, pos=1 << 30), state.executed))
+        require_binlog(db.source, db.connection, Position(state.uuid, EPOCH, replace(at, pos=1 << 30), state.executed))
 
 
 @pytest.mark.parametrize("after", [(), ("FLUSH BINARY LOGS",), ("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")])
@@ -185,7 +185,7 @@ def test_the_last_transaction_before_a_position_is_known(db: Db, after: Sequence
     assert GtidSet.parse(two.gtid) <= executed
     elsewhere = Position("other", EPOCH, db.here(), executed, History(1, None, two))
     with pytest.raises(SourceReplaced):
-        same_history(ServerState("this", executed), elsewhere)
+        require_same_history(ServerState("this", executed), elsewhere)
     with pytest.raises(SourceReplaced):
         prove(db.source, elsewhere, {two.file, elsewhere.at.file})
 

@@ -15,7 +15,7 @@ from lakeingest.errors import BinlogGone, SourceBehind, SourceDiverged
 from lakeingest.mysql.binlog_reader import SegmentFacts, read_segment
 from lakeingest.mysql.chunk_reader import server_state
 from lakeingest.mysql.connection import connect, query, written_position
-from lakeingest.mysql.continuity import still_there
+from lakeingest.mysql.continuity import require_binlog
 from lakeingest.mysql.failover import ThisServer
 from tests.faults.purged import purge
 from tests.mysql.database import SERVER_IDS, Db
@@ -83,7 +83,7 @@ def test_a_position_is_found_on_a_promoted_replica(
     found, hit = moved(source, saved, t)
     assert (found.epoch, found.gtids, hit) == (NEW_EPOCH, saved.gtids, frozenset())
     with connect(source) as connection:
-        still_there(source, connection, found)
+        require_binlog(source, connection, found)
         rest = Segment.after(found, written_position(connection))
         rows = [
             row
@@ -216,7 +216,7 @@ def test_a_position_is_found_on_a_promoted_replica_of_mariadb(
     found, hit = moved(source, saved, t)
     assert (found.epoch, found.gtids, hit) == (NEW_EPOCH, None, frozenset())
     with connect(source) as connection:
-        still_there(source, connection, found)
+        require_binlog(source, connection, found)
         rest = Segment.after(found, written_position(connection))
         batches = [batch for table, batch in read_segment(connection, rest, {t.table: t}, next(SERVER_IDS)) if table]
     assert [row["id"] for batch in batches for row in batch.to_pylist()] == [2, 3]

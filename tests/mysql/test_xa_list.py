@@ -14,7 +14,7 @@ from lakeingest.errors import SplitUnstable, UnsupportedEvent
 from lakeingest.mysql import chunk_reader, xa_list
 from lakeingest.mysql.chunk_reader import Hooks, read_chunk, server_state
 from lakeingest.mysql.connection import connect, query
-from lakeingest.mysql.xa_list import listed, settle, settled_now
+from lakeingest.mysql.xa_list import prepared_xids, settle, settled_now
 from tests.mysql import test_insert_loss
 from tests.mysql.database import EPOCH, Db
 from tests.mysql.test_insert_loss import Insert, race
@@ -66,10 +66,10 @@ def test_every_user_sees_the_names_of_all_transactions(db: Db) -> None:
                 query(session, f"XA PREPARE {name}")
             nobody = db.source.model_copy(update={"user": "nobody", "password": SecretStr("nobody")})
             with connect(nobody) as connection:
-                assert listed(connection) == set(names.values())
+                assert prepared_xids(connection) == set(names.values())
             for session, name in zip((one, two, three), names, strict=True):
                 query(session, f"XA COMMIT {name}")
-            assert listed(db.connection) == set()
+            assert prepared_xids(db.connection) == set()
     finally:
         db.run("DROP USER nobody")
 
@@ -159,7 +159,7 @@ def test_the_position_of_a_view_as_low_watermark_loses_xa_transactions(
     db: Db, monkeypatch: pytest.MonkeyPatch, insert: Insert
 ) -> None:
     """The mutant: low and high are the position of the view. That it fails shows that the other race can."""
-    read = chunk_reader._marked_view  # noqa: SLF001
+    read = chunk_reader._open_view  # noqa: SLF001
 
     def exact(*asked: Any) -> tuple[Low, FilePosition]:
         _, high = read(*asked)
@@ -170,6 +170,6 @@ def test_the_position_of_a_view_as_low_watermark_loses_xa_transactions(
         db.run("DROP TABLE t")
         return outcome.lost > 0
 
-    monkeypatch.setattr(chunk_reader, "_marked_view", exact)
+    monkeypatch.setattr(chunk_reader, "_open_view", exact)
     monkeypatch.setattr(test_insert_loss, "settled_now", lambda *_: db.here())
     assert any(loses() for _ in range(RACES))

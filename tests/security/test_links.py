@@ -33,7 +33,7 @@ def victim(tmp_path: Local) -> Local:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("precious")
-    for path in folder.whole():
+    for path in folder.self_and_below():
         os.utime(path, (LONG_AGO, LONG_AGO))
     return folder
 
@@ -108,7 +108,7 @@ def test_a_listing_has_no_links(victim: Path, tmp_path: Local) -> None:
     assert root.tree() == [root / "own.txt"]
     assert (root / "to a folder").tree() == []
     sync_tree(root, 0)
-    files.delete_all(root.whole())
+    files.delete_all(root.self_and_below())
     assert not root.exists()
     assert "precious.txt" in contents(victim)
     assert files.sweep([], AGE) == (0, 0)

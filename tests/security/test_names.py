@@ -21,7 +21,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.lake.iceberg.location import new_location
 from lakeingest.mysql.connection import connect, query, table_name
-from lakeingest.mysql.rights import granting_select, has_patterns
+from lakeingest.mysql.rights import grant_select, has_patterns
 from tests.security.hostile import PLAIN, tables_on
 from tests.servers.catalog_servers import TARGETS
 
@@ -133,7 +133,7 @@ def assert_of_one_database(server: LocalServer) -> None:
             query(tables.connection, f"CREATE USER {account} IDENTIFIED BY 'secret'")
             try:
                 patterns = has_patterns(tables.connection)
-                query(tables.connection, granting_select(account, name, names_are_patterns=patterns))
+                query(tables.connection, grant_select(account, name, names_are_patterns=patterns))
                 reader = Source(host=server.host, port=server.port, user="of one", password=SecretStr("secret"))
                 with connect(reader) as connection:
                     shown = {database for (database,) in query(connection, "SHOW DATABASES")}

@@ -42,7 +42,7 @@ def readers(state: Local) -> list[Callable[[], object]]:
     return [
         lambda: owner_of(state),
         lambda: Spool.load(state / "spool"),
-        lambda: [one.read() for one in archive.listed(state / "spool")],
+        lambda: [one.read() for one in archive.all_archived(state / "spool")],
         lambda: list(reread_files.leftovers(state / "spool")),
         lambda: definition(state, PLAIN),
         lambda: defined_tables(state),

@@ -168,7 +168,7 @@ def test_old_segments_are_removed(local_spool: Spool) -> None:
     local_spool.append([segment(local_spool, number) for number in range(4)])
     local_spool.forget(place(3), DAY)
     long_ago = time.time() - 2 * DAY.total_seconds()
-    for one in archive.listed(local_spool.folder)[:2]:
+    for one in archive.all_archived(local_spool.folder)[:2]:
         one.file.set_changed(long_ago)
     grow(local_spool, range(4, 5))
     assert read(local_spool) == rows(range(2, 5))
@@ -181,7 +181,7 @@ def test_many_small_segments_are_put_together(spool: Spool, monkeypatch: pytest.
     monkeypatch.setattr(archive, "JOIN", 4)
     grow(spool, range(50))
     assert read(spool) == rows(range(50))
-    levels = [one.level for one in archive.listed(spool.folder)]
+    levels = [one.level for one in archive.all_archived(spool.folder)]
     assert levels == sorted(levels, reverse=True)
     assert len(levels) < 3 + 3 + 50 // 16 + 1
     assert len((spool.folder / "data").listed("*")) == 2 * len(levels)
@@ -200,7 +200,7 @@ def test_a_large_segment_stays_as_it_is(spool: Spool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(archive, "LARGE_BYTES", 50_000)
     spool.append([segment(spool, number, rows=20_000 if number == 3 else 2) for number in range(8)])
     spool.forget(place(8), DAY)
-    names = [(one.start, one.stop, one.level) for one in archive.listed(spool.folder)]
+    names = [(one.start, one.stop, one.level) for one in archive.all_archived(spool.folder)]
     assert names == [(place(0), place(3), 1), (place(3), place(4), 2), (place(4), place(8), 1)]
     assert len(read(spool)) == 7 * 2 + 20_000
 
@@ -210,7 +210,7 @@ def test_segments_that_watch_other_tables_are_kept_apart(spool: Spool, monkeypat
     monkeypatch.setattr(archive, "JOIN", 4)
     spool.append([segment(spool, 0), segment(spool, 1), segment(spool, 2, other=True), segment(spool, 3, other=True)])
     spool.forget(place(4), DAY)
-    assert [(one.start, one.stop) for one in archive.listed(spool.folder)] == [
+    assert [(one.start, one.stop) for one in archive.all_archived(spool.folder)] == [
         (place(0), place(2)),
         (place(2), place(4)),
     ]
@@ -232,7 +232,7 @@ def test_a_crash_at_any_step_loses_nothing(spool: Spool, monkeypatch: pytest.Mon
     again.append([segment(again, 6)])
     again.forget(place(7), DAY)
     assert read(again) == rows(range(7))
-    places = [(one.start, one.stop) for one in archive.listed(spool.folder)]
+    places = [(one.start, one.stop) for one in archive.all_archived(spool.folder)]
     assert all(one[1] == other[0] for one, other in pairwise(places))
     assert not (spool.folder / "segments").listed("*.json")
 
@@ -256,7 +256,7 @@ def test_a_spool_that_is_opened_anew_begins_another_changelog(spool: Spool) -> N
     log, name = StoredChangelog(spool.folder), held(spool).name
     again = Spool.open(spool.folder, OPENED)
     assert held(again).name != name
-    assert not archive.listed(spool.folder)
+    assert not archive.all_archived(spool.folder)
     with (
         pytest.raises(ChangelogGone, match="the spool was begun anew since position"),
         log.opened(TABLE, ReadTo(place(3)), name),
@@ -358,7 +358,7 @@ def test_a_spool_that_reaches_back_begins_the_changelog_of_other_tables_after_th
         Position(UUID, 1, FilePosition("binlog.000007", 0), GtidSet()),
         replace(whole, tables={new: None}),
     )
-    assert not archive.listed(spool.folder)
+    assert not archive.all_archived(spool.folder)
     again = Spool.load(spool.folder)
     assert again is not None
     assert (again.start, again.watched_from(TABLE), again.watched_from(new)) == (place(0), place(3), place(5))

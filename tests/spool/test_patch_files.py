@@ -27,7 +27,7 @@ def test_a_sweep_removes_old_files_of_signals_that_have_ended(tmp_path: Local) -
     size = patches.file(old).size()
     assert patches.sweep(DAY, needed={2}) == (1, size)
     assert patches.of_signal(1) == []
-    assert [patches.rows([name]) for name in (needed, young)] == [2, 2]
+    assert [patches.count_rows([name]) for name in (needed, young)] == [2, 2]
     assert patches.sweep(DAY, needed={2}) == (0, 0)
 
 

@@ -53,8 +53,8 @@ def reread(spool: Spool, number: int, ids: Sequence[int], *, files: int = 1, log
     """A merge that ends where the segment of this number begins puts these rows into the copy."""
     patches = PatchFolder.of(spool.folder.parent, SCHEMA)
     name = patches.write_rows(1, pa.table({"id": pa.array(ids, pa.int32())}, schema=table_schema(SCHEMA)))
-    stop, log = place(number), log or archive.named(spool.folder)
-    first = folder(spool).count(stop, log)
+    stop, log = place(number), log or archive.ensure_name(spool.folder)
+    first = folder(spool).next_number(stop, log)
     parts = np.array_split(np.arange(len(ids)), files)
     written = [folder(spool).write([(patches.file(name), part)], SCHEMA, stop, first + int(part[0])) for part in parts]
     folder(spool).add(ReadTo(stop, log=log, reread=first), written)
@@ -84,7 +84,7 @@ def test_they_come_after_their_stop_and_before_what_comes_next(spool: Spool, mon
         assert read(spool, ReadTo(Place(1, 7, 10 * number + 5), 0)) == rest[4:]
         spool.forget(place(number), DAY)
         assert read(spool) == wanted
-    assert {one.level for one in archive.listed(spool.folder)} == {1}
+    assert {one.level for one in archive.all_archived(spool.folder)} == {1}
 
 
 def test_those_of_one_stop_are_numbered_on(spool: Spool) -> None:
@@ -193,9 +193,9 @@ def test_a_listing_that_lacks_one_is_made_again(spool: Spool) -> None:
     first.move_to(hidden)
     log, name = folder(spool), archive.name_of(spool.folder)
     with pytest.raises(FileNotFoundError):
-        log.listed(ReadTo(place(1), log=name), place(1))
+        log.files_after(ReadTo(place(1), log=name), place(1))
     hidden.move_to(first)
-    assert len(log.listed(ReadTo(place(1), log=name), place(1))) == 2
+    assert len(log.files_after(ReadTo(place(1), log=name), place(1))) == 2
 
 
 def test_a_reader_that_lists_while_they_are_removed_does_not_miss_them(
@@ -204,13 +204,13 @@ def test_a_reader_that_lists_while_they_are_removed_does_not_miss_them(
     """A segment without a change of the table is no file that it would miss: it looks whether the segment is there."""
     spool.append([segment(spool, 0), segment(spool, 1, rows=0), segment(spool, 2)])
     reread(spool, 1, [1])
-    name, real = archive.name_of(spool.folder), RereadFolder.listed
+    name, real = archive.name_of(spool.folder), RereadFolder.files_after
 
     def late(log: RereadFolder, since: ReadTo, end: Place) -> list[object]:
         spool.forget(place(2))
         return list(real(log, since, end))
 
-    monkeypatch.setattr(RereadFolder, "listed", late)
+    monkeypatch.setattr(RereadFolder, "files_after", late)
     with (
         pytest.raises(ChangelogGone, match="the oldest position is"),
         StoredChangelog(spool.folder).opened(TABLE, ReadTo(place(1)), name),

@@ -262,7 +262,8 @@ class StagingFolder:
         groups += [[file] for file in self.path.listed("*.*.*")]
         groups += [[file] for file in self.path.listed("*.new")]
         if isinstance(self.path, Local):  # folders whose drop was interrupted
-            groups += [list[File](path.whole()) for path in self.path.parent.glob(f"{self.path.name}{_DROPPED}*")]
+            dropped = self.path.parent.glob(f"{self.path.name}{_DROPPED}*")
+            groups += [list[File](path.self_and_below()) for path in dropped]
         oldest, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
             if all(file.changed() < oldest for file in group):
@@ -283,7 +284,7 @@ class StagingFolder:
         parent, groups = self.path / subfolder, dict[str, list[File]]()
         if isinstance(parent, Local):
             entries = [] if parent.is_symlink() else parent.glob("*")
-            return {path.name: list[File](path.whole()) for path in entries}
+            return {path.name: list[File](path.self_and_below()) for path in entries}
         for file in parent.tree():
             groups.setdefault(str(file).removeprefix(f"{parent}/").partition("/")[0], []).append(file)
         return groups

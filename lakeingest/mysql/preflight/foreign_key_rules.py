@@ -1,7 +1,7 @@
 """Reads the rules of foreign keys: what ON DELETE and ON UPDATE do with rows.
 
-MariaDB shows REFERENTIAL_CONSTRAINTS only to users who may do more with a table than read it. To other users
-KEY_COLUMN_USAGE shows the columns of each key, and SHOW CREATE TABLE the rules, behind the text of the key.
+MariaDB shows REFERENTIAL_CONSTRAINTS only to users who have more rights on a table than SELECT. To other users
+KEY_COLUMN_USAGE shows the columns of each key, and SHOW CREATE TABLE shows the rules, after the text of the key.
 """
 
 import re
@@ -18,12 +18,12 @@ from lakeingest.mysql.connection import DENIED, create_statement, literal, query
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.visibility import ABSENT, is_hidden
 
-Rules = tuple[Rule, Rule]  # of ON DELETE and of ON UPDATE
+Rules = tuple[Rule, Rule]  # what ON DELETE does, and what ON UPDATE does
 _RULES = r"(?: ON DELETE ([A-Z ]+?))?(?: ON UPDATE ([A-Z ]+?))?"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Named:
+class ShownKey:
     """A foreign key as KEY_COLUMN_USAGE shows it: its table and name, and its columns in their order."""
 
     table: TableId
@@ -33,25 +33,26 @@ class Named:
     referenced: tuple[str, ...]
 
 
-def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[Named, Rules], frozenset[TableId]]:
+def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownKey, Rules], frozenset[TableId]]:
     """The rules of each foreign key of these tables; and the tables of which the server does not show all rules."""
-    keys, shown = _named(server, tables)
+    keys, tables_with_keys = _shown_keys(server, tables)
     if server.dialect.hides_rules:
-        # from SHOW CREATE TABLE; where it has more keys than were named, some are hidden
+        # Take the rules from SHOW CREATE TABLE. If its text has another number of keys than KEY_COLUMN_USAGE has shown,
+        # some are hidden.
         texts = {table: _definition(server, table) for table in tables}
         counted = Counter(key.table for key in keys)
-        unknown = {table for table, text in texts.items() if text is not None and _count(text) != counted[table]}
+        unknown = {table for table, text in texts.items() if text is not None and _count_keys(text) != counted[table]}
         rules = {key: rules_in(text, key) for key in keys if (text := texts[key.table]) is not None}
     else:
-        # from information_schema, which leaves a table out if it is hidden
-        unknown = {table for table in set(tables) - shown if is_hidden(server.connection, table)}
-        by_name = _shown(server, {key.table for key in keys})
-        rules = {key: by_name.get((key.table, key.name)) for key in keys}
+        # Take the rules from information_schema, which leaves hidden tables out.
+        unknown = {table for table in set(tables) - tables_with_keys if is_hidden(server.connection, table)}
+        rules_by_name = _shown_rules(server, {key.table for key in keys})
+        rules = {key: rules_by_name.get((key.table, key.name)) for key in keys}
     unknown |= {key.table for key, rule in rules.items() if rule is None}
     return {key: rule for key, rule in rules.items() if rule is not None}, frozenset(unknown)
 
 
-def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], set[TableId]]:
+def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[ShownKey], set[TableId]]:
     """The foreign keys of these tables; and the tables of which the server shows a key of any kind."""
     rows = query(
         server.connection,
@@ -60,13 +61,14 @@ def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], se
         f" WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(tables)})"
         " ORDER BY TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION",
     )
+    # by database, table and key: for each column its name, the parent's database, the parent, and the parent's column
     parts: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for row in rows:
-        if row[5] is not None:
+        if row[5] is not None:  # a foreign key: it has a parent
             texts = tuple(map(str, row))
             parts.setdefault(texts[:3], []).append(texts[3:])
     keys = [
-        Named(
+        ShownKey(
             TableId(database, name),
             constraint,
             tuple(part[0] for part in columns),
@@ -79,7 +81,7 @@ def _named(server: Server, tables: Collection[TableId]) -> tuple[list[Named], se
 
 
 def _definition(server: Server, table: TableId) -> str | None:
-    """The text of SHOW CREATE TABLE; empty if it is denied or locked for long, None if the table does not exist."""
+    """The text of SHOW CREATE TABLE; '' if the text is denied or the table locked for long, None without the table."""
     try:
         return create_statement(server.connection, table)
     except pymysql.err.Error as error:
@@ -90,7 +92,7 @@ def _definition(server: Server, table: TableId) -> str | None:
         return ""
 
 
-def _shown(server: Server, tables: Collection[TableId]) -> dict[tuple[TableId, str], Rules]:
+def _shown_rules(server: Server, tables: Collection[TableId]) -> dict[tuple[TableId, str], Rules]:
     """The rules that information_schema shows, by the table and the name of the foreign key."""
     rows = query(
         server.connection,
@@ -100,8 +102,8 @@ def _shown(server: Server, tables: Collection[TableId]) -> dict[tuple[TableId, s
     return {(TableId(str(row[0]), str(row[1])), str(row[2])): (_rule(row[3]), _rule(row[4])) for row in rows}
 
 
-def rules_in(definition: str, key: Named) -> Rules | None:
-    """The rules of a key in the text of SHOW CREATE TABLE; None if the text lacks the key or has it twice."""
+def rules_in(definition: str, key: ShownKey) -> Rules | None:
+    """The rules of a key in the text of SHOW CREATE TABLE; None if the text does not have the key exactly once."""
     columns, referenced = (", ".join(map(_quoted, names)) for names in (key.columns, key.referenced))
     parent = f"(?:{_quoted(key.parent.database)}\\.)?{_quoted(key.parent.name)}"
     line = (
@@ -114,13 +116,13 @@ def rules_in(definition: str, key: Named) -> Rules | None:
     return _rule(on_delete), _rule(on_update)
 
 
-def _count(definition: str) -> int:
-    """How many foreign keys the text of SHOW CREATE TABLE has; −1 for no text."""
+def _count_keys(definition: str) -> int:
+    """The number of foreign keys in the text of SHOW CREATE TABLE; −1 for an empty text, so that it equals no count."""
     return len(re.findall(r"^  CONSTRAINT .*FOREIGN KEY \(", definition, re.MULTILINE)) if definition else -1
 
 
 def _quoted(name: str) -> str:
-    """A pattern for a quoted name, with doubled or single quotes: MariaDB does not double those within keys' names."""
+    """A pattern for a quoted name. Backticks in the name can be single, because MariaDB does not double all of them."""
     return f"`(?:{re.escape(name)}|{re.escape(name.replace('`', '``'))})`"
 
 

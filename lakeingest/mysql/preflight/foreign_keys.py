@@ -1,7 +1,7 @@
 """Preflight of foreign keys: finds the keys that change rows outside the binlog.
 
-MySQL logs such changes from 9.6 on, but not with innodb_native_foreign_keys=ON; MariaDB never does. The pipeline reads
-the changed rows again then (`pipeline.cascades`), if this can be done exactly.
+MySQL logs changes by foreign keys from 9.6 on, but not with innodb_native_foreign_keys=ON. MariaDB never logs them. If
+they are not logged, the pipeline reads the changed rows again (`pipeline.cascades`), provided that this can be exact.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +30,7 @@ _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 class Unlogged:
     """The foreign keys that change rows of some tables, or of their parents, outside the binlog, by table.
 
-    The foreign keys of the `unknown` tables and parents are not known: the server does not show them to the user.
+    `unknown` has the tables and parents whose foreign keys the server does not show to the user.
     """
 
     keys: Mapping[TableId, tuple[ForeignKey, ...]]
@@ -40,34 +40,34 @@ class Unlogged:
 def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool = True) -> Unlogged:
     """The foreign keys that change rows of these tables, or of their parents, outside the binlog.
 
-    `are_logged` is False if the binlog shows that the server did not log such changes; its settings do not count then.
+    `are_logged` is False if the binlog shows that the server did not log such changes, whatever its settings are now.
     """
     if are_logged and can_log_cascades(server.connection) and not server.is_on("innodb_native_foreign_keys"):
         return Unlogged({})
     keys_of: dict[TableId, tuple[ForeignKey, ...]] = {}
     unknown: set[TableId] = set()
     unread = set(tables)
-    while unread:  # the tables, then their parents, then the parents of these
-        read, hidden = _read(server, unread)
+    while unread:  # first the tables, then their parents, then the parents of the parents, …
+        found_keys, hidden = _changing_keys(server, unread)
         unknown |= hidden
-        keys_of |= {table: read.get(table, ()) for table in unread}
-        unread = {key.parent for keys in read.values() for key in keys} - keys_of.keys()
+        keys_of |= {table: found_keys.get(table, ()) for table in unread}
+        unread = {key.parent for keys in found_keys.values() for key in keys} - keys_of.keys()
     return Unlogged({table: keys for table, keys in keys_of.items() if keys}, frozenset(unknown))
 
 
-def cascading(server: Server) -> dict[TableId, int]:
-    """The tables whose rows foreign keys change outside the binlog, as far as is known, with the number of keys."""
+def count_unlogged_keys(server: Server) -> dict[TableId, int]:
+    """The tables to be copied whose rows foreign keys change outside the binlog, with the number of known keys."""
     keys = unlogged_keys(server, server.tables).keys
     return {table: len(keys[table]) for table in server.tables if table in keys}
 
 
 def cascades(server: Server, options: Tables) -> Checked:
-    """Changes by foreign keys are in the binlog, or can be read again, or the user chose that they may be missing."""
+    """The condition that changes by foreign keys are logged, can be read again, or are missing by the user's choice."""
 
     def finding(server: Server) -> Finding:
         unlogged = unlogged_keys(server, server.tables)
         tables = sorted((unlogged.keys.keys() | unlogged.unknown) & set(server.tables))
-        reasons = "; ".join(reason for table in tables for reason in lacks(options, table, unlogged))
+        reasons = "; ".join(reason for table in tables for reason in refusals(options, table, unlogged))
         return f"foreign keys change rows outside the binlog: {reasons}; {CASCADES_FIX}" if reasons else None
 
     [checked] = ask(server, {NAME: finding})
@@ -76,7 +76,9 @@ def cascades(server: Server, options: Tables) -> Checked:
 
 def missing_cascades(server: Server, options: Tables) -> Checked:
     """A warning that names the tables whose copies lack changes by foreign keys, as the user chose."""
-    chosen = {table: count for table, count in cascading(server).items() if options.of(table).cascades == "missing"}
+    chosen = {
+        table: count for table, count in count_unlogged_keys(server).items() if options.of(table).cascades == "missing"
+    }
     listed = ", ".join(f"{table} ({count} keys)" for table, count in sorted(chosen.items()))
     finding = (
         f"foreign keys change rows of {listed} outside the binlog, and tables.options → cascades is `missing`: the"
@@ -85,22 +87,22 @@ def missing_cascades(server: Server, options: Tables) -> Checked:
     return Checked("changes by foreign keys", finding if listed else None, fatal=False)
 
 
-def lacks(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
-    """The reason why changes by foreign keys would be lost from a table against the user's choice; else empty.
+def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
+    """The reason why a table is refused: its copy would lack changes by foreign keys against the user's choice.
 
-    They are not lost if they can be read again, nor if the user chose that they may be missing.
+    Empty if these changes can be read again, or if the user chose that they are missing.
     """
     match options.of(table).cascades:
         case "missing":
             return []
-        case "refuse" if table not in unlogged.unknown:
+        case "refuse" if table not in unlogged.unknown:  # else `hindrance` says that the keys are not known
             return [f"{table}: tables.options → cascades is `refuse`"]
     reason = hindrance(options, table, unlogged)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
 def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
-    """Why changes by foreign keys of a table cannot be read again exactly; None if they can."""
+    """The reason why rows that foreign keys change in a table cannot be read again exactly; None if they can be."""
     try:
         chain = family(table, unlogged.keys)
     except OperatorNeeded as error:
@@ -117,10 +119,10 @@ def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None
     return None
 
 
-def _read(
+def _changing_keys(
     server: Server, tables: Collection[TableId]
 ) -> tuple[Mapping[TableId, tuple[ForeignKey, ...]], frozenset[TableId]]:
-    """The foreign keys that change rows of these tables, by table; and the tables whose keys are not known."""
+    """The foreign keys of these tables that change rows, by table; and the tables whose keys are not known."""
     all_rules, unknown = known_keys(server, tables)
     keys_of: dict[TableId, list[ForeignKey]] = {}
     for shown_key, rules in all_rules.items():
@@ -129,14 +131,14 @@ def _read(
             keys_of.setdefault(shown_key.table, []).append(key)
     types = _types(server, [key for keys in keys_of.values() for key in keys])
     with_types = {
-        table: tuple(sorted(replace(key, types=_compared(key, types)) for key in keys))
+        table: tuple(sorted(replace(key, types=_types_of_values(key, types)) for key in keys))
         for table, keys in keys_of.items()
     }
     return with_types, unknown
 
 
 def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
-    """The type's name, the type and the collation of each column of foreign keys, without generated columns."""
+    """The type's name, the type and the collation of each column of these foreign keys, except generated columns."""
     columns = {(table, name) for key in keys for table, names in _sides(key) for name in names}
     if not columns:
         return {}
@@ -154,22 +156,24 @@ def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, st
 
 
 def _sides(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]], tuple[TableId, tuple[str, ...]]]:
+    """The child and its columns, the parent and its columns."""
     return (key.table, key.columns), (key.parent, key.referenced)
 
 
-def _compared(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[str, str, str]]) -> tuple[str, ...]:
-    """The value of `ForeignKey.types` for this key.
-
-    CHAR and VARCHAR are one type, unless the key copies a value from one to the other: spaces at the end may be lost.
-    """
-    own, above = ([_type(key, types.get((table, name))) for name in names] for table, names in _sides(key))
-    shared = tuple(child if child == parent else UNLIKE for child, parent in zip(own, above, strict=True))
+def _types_of_values(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[str, str, str]]) -> tuple[str, ...]:
+    """The value of `ForeignKey.types` for this key."""
+    of_child, of_parent = ([_type(key, types.get((table, name))) for name in names] for table, names in _sides(key))
+    shared = tuple(child if child == parent else UNLIKE for child, parent in zip(of_child, of_parent, strict=True))
     return shared if any(shared) else ()
 
 
-def _type(key: ForeignKey, described: tuple[str, str, str] | None) -> str:
-    """A text for a column of a foreign key: the values of both tables compare alike if both texts are equal."""
-    name, text, collation = described or ("", UNLIKE, "")
+def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
+    """A text for a column of a foreign key. If both columns have the same text, their values compare in the same way.
+
+    CHAR and VARCHAR are one type. But they are two types if the key copies values (ON UPDATE CASCADE), because a copy
+    from one to the other may lose spaces at the end. `description` is None for a generated column.
+    """
+    name, text, collation = description or ("", UNLIKE, "")
     if name in TEXTS:
         return f"{name if key.on_update is Rule.CASCADE else 'text'} {collation}"
     if name in _INTEGERS:

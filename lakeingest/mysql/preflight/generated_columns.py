@@ -1,8 +1,8 @@
 """Finds out, from row images in the binlog, whether the server logs generated columns.
 
 Some versions of MariaDB leave all generated columns, stored or not, out of the row images of UPDATE, DELETE, REPLACE
-and INSERT … ON DUPLICATE KEY UPDATE, also with binlog_row_image = FULL; a plain INSERT has them. No variable says so,
-and a test of the server would have to write to a table.
+and INSERT … ON DUPLICATE KEY UPDATE, even with binlog_row_image = FULL. The row images of a plain INSERT have these
+columns. No variable of the server tells this, and to try it one would have to write to a table.
 """
 
 import struct
@@ -25,7 +25,7 @@ from lakeingest.mysql.wire.events import Damaged, Event, Type, has_checksums, re
 from lakeingest.mysql.wire.images import LEAVE_OUT, missing_columns
 from lakeingest.mysql.wire.table_map import read_table_map
 
-BYTES = 32 << 20  # of the binlog that are read: the last ones, or the first ones of a newest file that is larger
+BYTES = 32 << 20  # how much of the binlog is read: its last files, or the beginning of the newest file if it is larger
 _VERSION = struct.Struct("<19x2x50s")  # of a FORMAT_DESCRIPTION event: the version that wrote the file
 _INSERTS = frozenset({Type.WRITE_ROWS_V1, Type.WRITE_ROWS})
 _CHANGES = _INSERTS | {Type.UPDATE_ROWS_V1, Type.DELETE_ROWS_V1, Type.UPDATE_ROWS, Type.DELETE_ROWS}
@@ -33,15 +33,16 @@ _CHANGES = _INSERTS | {Type.UPDATE_ROWS_V1, Type.DELETE_ROWS_V1, Type.UPDATE_ROW
 
 @dataclass(frozen=True)
 class GeneratedColumns:
-    """Checks the server of `connection`. The binlog is read only once."""
+    """Checks the server of `connection`. The binlog is read once, for all checks."""
 
     source: Source
     connection: pymysql.Connection
 
     def checked(self, schemas: Iterable[TableSchema]) -> Checked:
-        """The condition that every change has the generated columns that are to be copied.
+        """The condition that every change in the binlog has the generated columns that are to be copied.
 
-        It is only a warning while no change in the binlog shows this: a run stops at the first image without a column.
+        If no change in the binlog shows whether this holds, the result is only a warning: a run would stop at the first
+        row image without such a column.
         """
         name = "generated columns"
         affected = [schema for schema in schemas if schema.generated]
@@ -60,21 +61,22 @@ class GeneratedColumns:
 
     @cached_property
     def is_logged(self) -> bool | None:
-        """The result of the function `is_logged`."""
+        """The result of the function `is_logged`, read once."""
         return is_logged(self.source, self.connection)
 
 
 def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
     """Whether the row images of UPDATE and DELETE have generated columns; None if the binlog has no such image.
 
-    Only files that the server's current version has written count. One image that lacks exactly the generated columns
-    of its table is enough for False. An INSERT with these columns proves nothing.
+    Only files that the server's present version has written count. The result is False if one image lacks exactly the
+    generated columns of its table. An image of INSERT with all columns proves nothing, because a plain INSERT always
+    has them.
     """
     generated, layouts = _generated(connection)
     (version,) = query_row(connection, "SELECT @@version", 1)
     answer: bool | None = None
-    names: dict[int, tuple[str, ...]] = {}  # of the tables that have generated columns, by table id
-    generated_in: dict[int, frozenset[str]] = {}  # the generated columns, by table id
+    names: dict[int, tuple[str, ...]] = {}  # the columns of tables with generated columns, by table id
+    generated_in: dict[int, frozenset[str]] = {}  # the generated columns of these tables, by table id
     checksums, is_current, bytes_read = True, False, 0
     with connect(source) as fresh:
         for raw in dump_events(fresh, start_of_newest(connection, BYTES), free_server_id(connection, source)):
@@ -89,10 +91,10 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 if table in generated and is_current:
                     names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
             elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
-                lacking = missing_columns(event.data, columns)
-                if lacking and lacking == generated_in[read_table_id(event)]:
+                missing_names = missing_columns(event.data, columns)
+                if missing_names and missing_names == generated_in[read_table_id(event)]:
                     return False
-                if not lacking and event.type not in _INSERTS:
+                if not missing_names and event.type not in _INSERTS:
                     answer = True
             if bytes_read > BYTES:
                 break
@@ -102,7 +104,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
 def _generated(
     connection: pymysql.Connection,
 ) -> tuple[Mapping[TableId, frozenset[str]], Mapping[TableId, tuple[str, ...]]]:
-    """The generated columns of each table with such columns that the user may see; and all columns of these tables."""
+    """The generated columns by table, as far as the user may see tables; and all columns of the same tables."""
     generated: dict[TableId, set[str]] = {}
     layouts: dict[TableId, list[str]] = {}
     sql = (
@@ -120,12 +122,12 @@ def _generated(
 
 
 def _names(event: Event, layout: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the columns in a TABLE_MAP event; without FULL metadata the table's current ones, `layout`.
+    """The names of the columns in a TABLE_MAP event. If the event has no names: `layout`, the table's present columns.
 
-    Empty if the event cannot be read, or has another number of columns.
+    Empty if the event cannot be read, or if it has neither names nor as many columns as `layout`.
     """
     try:
         table_map = read_table_map(event, is_mariadb=True)
-    except (Damaged, UnknownCharset):  # also for a type or members that are not supported yet
+    except (Damaged, UnknownCharset):  # for example for a type that is not supported yet
         return ()
     return table_map.names or (layout if len(layout) == len(table_map.columns) else ())

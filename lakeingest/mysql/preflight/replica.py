@@ -1,4 +1,4 @@
-"""Preflight of `source.replica`: whether its tables have the same rows as the source at a known position."""
+"""Preflight of `source.replica`: whether the replica's tables have the rows of the source at a known position."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ from lakeingest.mysql.dialect import MARIADB
 from lakeingest.mysql.preflight.server import Condition, Finding, Server, ask, session, version
 from lakeingest.mysql.preflight.service import AURORA
 from lakeingest.mysql.preflight.tables import engines
-from lakeingest.mysql.replica import NO_GTIDS, has_no_more
+from lakeingest.mysql.replica import NO_GTIDS, require_no_more
 
-_OWN = "mysql.", "innodb_memcache."  # services ignore such tables, which are never copied
+_NEVER_COPIED = "mysql.", "innodb_memcache."  # databases that replicas of managed services ignore
 
 
 def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
-    """The conditions on the replica of this server; none if rows are read from the server itself."""
+    """The results of the conditions on the replica of this server; none if rows are read from the server itself."""
     if source.replica is None:
         return ()
     if not _has_gtids(server):
@@ -38,7 +38,7 @@ def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
 
     def no_more(replica: Server) -> Finding:
         try:
-            has_no_more(source, primary.connection, replica.connection)
+            require_no_more(source, primary.connection, replica.connection)
         except OperatorNeeded as error:
             return str(error)
         return None
@@ -59,24 +59,25 @@ def _has_gtids(server: Server) -> bool:
 
 
 def _gtids(replica: Server) -> Finding:
-    """The replica says which transactions its rows contain."""
+    """The replica has GTIDs, which tell the transactions that its rows contain."""
     if replica.service is AURORA and replica.is_on("innodb_read_only"):
         return "source.replica is a reader of an Aurora cluster, which applies no binlog; remove source.replica"
     return None if _has_gtids(replica) else "the replica has no GTIDs of MySQL; set gtid_mode = ON there"
 
 
 def _filters(replica: Server) -> Finding:
-    """The replica has no filters: a filter leaves changes out although `gtid_executed` has their transactions."""
-    kinds = sorted(
+    """The replica has no filters, because a filter leaves changes out whose transactions are in `gtid_executed`."""
+    filters = sorted(
         name
         for status in query_dicts(replica.connection, "SHOW REPLICA STATUS")
         for name, value in status.items()
         if name.startswith("replicate_") and not _is_harmless(name, str(value or ""))
     )
-    return f"the replica leaves changes out by {', '.join(kinds)}; remove the filters" if kinds else None
+    return f"the replica leaves changes out by {', '.join(filters)}; remove the filters" if filters else None
 
 
 def _is_harmless(name: str, entries: str) -> bool:
+    """Whether a filter is empty, or leaves out only tables that are never copied."""
     if name in {"replicate_ignore_table", "replicate_wild_ignore_table"}:
-        return all(entry.startswith(_OWN) for entry in entries.split(",") if entry)
+        return all(entry.startswith(_NEVER_COPIED) for entry in entries.split(",") if entry)
     return not entries

@@ -1,4 +1,4 @@
-"""Preflight of the server: the conditions for a correct result, one function each. All of them are checked."""
+"""Preflight of the server: the conditions for exact copies, one function each. A check asks for all of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from lakeingest.mysql.dialect import MARIADB, Dialect, copies_xa, dialect, versi
 from lakeingest.mysql.preflight.service import AURORA, Service, service_of
 
 DAY_SECONDS = 86_400
-LEAST_PACKET = 64 << 10  # bytes: more than a boundary of the longest keys takes; the servers' default is 16 MiB or more
+LEAST_PACKET = 64 << 10  # bytes: enough for boundaries of the longest keys; the servers' default is 16 MiB or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Server:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """The version's numbers."""
+        """The numbers of the server's version."""
         return version_of(self.variables["version"])
 
     @property
@@ -48,12 +48,12 @@ class Server:
 
     @property
     def service(self) -> Service:
-        """The managed service of the server, or OWN."""
+        """The managed service that the server belongs to; OWN without one."""
         return service_of(self.variables)
 
     @property
     def retention_seconds(self) -> int | None:
-        """The age at which the server purges binlog files; None if it never does so by itself."""
+        """The age at which the server purges binlog files; None if it never purges them on its own."""
         if self.service.by_procedure:
             rows = query_dicts(self.connection, "CALL mysql.rds_show_configuration")
             settings = {str(row["name"]): row["value"] for row in rows}
@@ -66,20 +66,20 @@ class Server:
         return None if kept_seconds == 0 and self.service.zero_keeps else kept_seconds
 
     def is_on(self, name: str, default: str = "OFF") -> bool:
-        """Whether a boolean variable is on; `default` is its value if the server does not have it."""
+        """Whether a boolean variable is on. If the server does not have the variable, `default` is its value."""
         return self.variables.get(name, default).upper() in {"ON", "1", "YES"}
 
 
 Finding = str | None  # the fault and its fix; None if the condition is met
-Condition = Callable[[Server], Finding]
+Condition = Callable[[Server], Finding]  # its docstring says what holds if the condition is met
 
 
 def ask(server: Server, conditions: Mapping[str, Condition]) -> tuple[Checked, ...]:
-    """The result of each condition. A condition that cannot be checked is not met."""
-    return tuple(Checked(name, _answer(name, condition, server)) for name, condition in conditions.items())
+    """The result of each condition. A condition that cannot be checked counts as not met."""
+    return tuple(Checked(name, _finding(name, condition, server)) for name, condition in conditions.items())
 
 
-def _answer(name: str, condition: Condition, server: Server) -> Finding:
+def _finding(name: str, condition: Condition, server: Server) -> Finding:
     try:
         return condition(server)
     except (LakeIngestError, pymysql.err.Error) as error:
@@ -87,7 +87,7 @@ def _answer(name: str, condition: Condition, server: Server) -> Finding:
 
 
 def version(server: Server) -> Finding:
-    """The server has all features that are needed."""
+    """The server's version has all features that lakeingest needs."""
     if server.version >= server.dialect.oldest:
         return None
     oldest = ".".join(map(str, server.dialect.oldest))
@@ -95,8 +95,9 @@ def version(server: Server) -> Finding:
 
 
 def galera(server: Server) -> Finding:
-    """The server is not a node of Galera: commits get lost there, and each node has its own binlog."""
-    provider = server.variables.get("wsrep_provider", "none")  # Percona's servers do not show wsrep_on globally
+    """The server is not a node of Galera, where commits can get lost and each node has its own binlog."""
+    # the provider is checked as well, because Percona's servers do not show wsrep_on among global variables
+    provider = server.variables.get("wsrep_provider", "none")
     if not server.is_on("wsrep_on") and provider in {"", "none"}:
         return None
     shown = "wsrep_on is ON" if server.is_on("wsrep_on") else f"wsrep_provider is {provider}"
@@ -116,17 +117,17 @@ def binlog(server: Server) -> Finding:
 
 
 def setting(name: str, required: str) -> Condition:
-    """A condition: the variable has this value, or the server does not have the variable."""
+    """The condition that the variable has the required value, or that the server does not have the variable."""
 
-    def has_it(server: Server) -> Finding:
+    def finding(server: Server) -> Finding:
         value = server.variables.get(name, required).upper()
         return None if value == required else f"{name} is '{value}'; {server.service.fix(name, required)}"
 
-    return has_it
+    return finding
 
 
 def session(server: Server) -> Finding:
-    """The session has lakeingest's settings, and max_allowed_packet, which a session cannot set, is large enough."""
+    """The session has its pinned values, and max_allowed_packet, which a session cannot set, is large enough."""
     try:
         server_of(server.connection)
     except OperatorNeeded as error:
@@ -148,60 +149,61 @@ def commit_order(server: Server) -> Finding:
 
 
 def gtids(server: Server) -> Finding:
-    """GTIDs are on or off; the modes in between are refused."""
+    """GTIDs are on or off. The modes between ON and OFF are refused."""
     mode = _gtid_mode(server)
     return None if mode in {"ON", "OFF"} else f"gtid_mode is {mode}; finish the change to ON or OFF"
 
 
 def synced_binlog(server: Server) -> Finding:
-    """Without GTIDs the binlog survives a crash of the server."""
+    """A server without GTIDs has sync_binlog = 1, so that its binlog survives a crash of the server."""
     if _gtid_mode(server) != "OFF" or server.variables.get("sync_binlog") == "1":
         return None
-    way = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
+    or_gtids = ", or switch GTIDs on" if "gtid_mode" in server.variables else ""
     why = "a crash of the server may lose transactions that are copied already, and nothing would tell it"
-    lacks = "" if server.dialect is MARIADB else " without GTIDs"
-    return f"sync_binlog is not 1: {why}{lacks}; {server.service.fix('sync_binlog', '1')}{way}"
+    without = "" if server.dialect is MARIADB else " without GTIDs"
+    return f"sync_binlog is not 1: {why}{without}; {server.service.fix('sync_binlog', '1')}{or_gtids}"
 
 
 def _gtid_mode(server: Server) -> str:
+    """The value of gtid_mode; OFF on MariaDB, which does not have the variable."""
     return server.variables.get("gtid_mode", "OFF").upper()
 
 
 def replica(server: Server) -> Finding:
-    """A replica logs the transactions that it applies, in the order of its source."""
+    """If the server is a replica, it logs the transactions that it applies, in the order of its primary."""
     if not query_dicts(server.connection, "SHOW REPLICA STATUS"):
         return None
-    # MariaDB always preserves the order
+    # MariaDB has no variable for the order, because it always preserves the order
     order = () if server.dialect is MARIADB else ("replica_preserve_commit_order",)
-    wrong = [
+    variables_off = [
         f"{name} is OFF"
         for name in ("log_replica_updates", *order)
-        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))
+        if not server.is_on(name, server.variables.get(name.replace("replica", "slave"), "OFF"))  # the old name
     ]
-    return f"it is a replica and {' and '.join(wrong)}; switch on" if wrong else None
+    return f"it is a replica and {' and '.join(variables_off)}; switch on" if variables_off else None
 
 
 def prepared_xa(server: Server) -> Finding:
-    """No XA transaction is prepared on a server whose XA transactions cannot be copied."""
+    """If XA transactions of the server cannot be copied, none is prepared."""
     if copies_xa(server.connection):
         return None
     try:
         pending = query(server.connection, "XA RECOVER")
-    except pymysql.err.Error:  # it needs a privilege; the reader stops at the XA COMMIT
+    except pymysql.err.Error:  # the user lacks the privilege; then the reader of the binlog refuses the XA COMMIT
         return None
     why = "on this server they cannot be copied exactly: end them first"
     return f"{len(pending)} XA transactions are prepared; {why}" if pending else None
 
 
 def aurora_writer(server: Server) -> Finding:
-    """The server is not a reader of an Aurora cluster: readers have no binlog."""
+    """The server is not a reader of an Aurora cluster, because readers have no binlog."""
     if server.service is not AURORA or not server.is_on("innodb_read_only"):
         return None
     return "innodb_read_only is ON: it is a reader of the Aurora cluster, without a binlog; use the cluster's endpoint"
 
 
 def retention(server: Server, copy_seconds: float) -> Finding:
-    """The binlog keeps changes for as long as a copy takes (`copy_seconds`), and for a day, if the next run is late."""
+    """The server keeps its binlog while a copy takes place (`copy_seconds`), and for a day, in case a run is late."""
     try:
         retained = server.retention_seconds
     except pymysql.err.Error as error:
@@ -221,7 +223,7 @@ def retention(server: Server, copy_seconds: float) -> Finding:
 
 
 def binlog_in_files(server: Server) -> Finding:
-    """The binlog is in files: MariaDB since 12.3 can keep it in InnoDB, where it has neither names nor positions."""
+    """The binlog is in files. Since 12.3 MariaDB can keep it in InnoDB, where it has no file names and positions."""
     storage = server.variables.get("binlog_storage_engine", "")
     if not storage:
         return None
@@ -234,7 +236,7 @@ def service(server: Server) -> Checked:
 
 
 def row_metadata(server: Server) -> Checked:
-    """A note if rows in the binlog do not name their columns: DDL that the binlog lacks is found later then."""
+    """A note if rows in the binlog do not name their columns, because then DDL outside the binlog is found later."""
     metadata = server.variables.get("binlog_row_metadata", "NO_LOG").upper()
     note = None
     if metadata != "FULL":

@@ -1,6 +1,6 @@
-"""Recognises the managed service of a server by its variables, and says how the service's settings are changed.
+"""Recognises the managed service of a server by its variables, and says how to change the service's settings.
 
-Nobody can SET GLOBAL on these services: a fix has to name the place where the service's users change a setting.
+SET GLOBAL is not allowed on these services. So a fix has to name the place where users of the service change a setting.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 class Service:
     """The instructions by which users of a service change settings, and the facts in which services differ.
 
-    `setting` says how to set a variable to a value, `log` how to switch the binlog on, `keeping` how to keep binlog
-    files for {seconds} or {hours}; the service allows at most `most_hours`. `by_procedure`: the service itself purges
-    binlog files, after a number of hours that its own procedure shows. `zero_keeps`: a retention of 0 seconds keeps
-    files for ever; otherwise they are purged as soon as the service itself does not need them. `unproven`: why a copy
-    from this service may not be exact.
+    `setting` says how to set a variable to a value. `log` says how to switch the binlog on. `keeping` says how to keep
+    binlog files for {seconds} or {hours}; the service allows at most `most_hours`. `by_procedure`: the service purges
+    binlog files after a number of hours that a procedure of the service shows. `zero_keeps`: with a retention of 0
+    seconds, files are kept for ever; if False, they are purged as soon as the service does not need them. `unproven`:
+    why a copy from this service may not be exact.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Service:
         return self.setting.format(name=name, literal=literal, value=value or "its default (empty)")
 
     def keep(self, seconds: int) -> str:
-        """The instruction with which the server keeps its binlog files for so long, or for `most_hours` at most."""
-        hours = -(-seconds // 3600)
+        """The instruction to keep binlog files for `seconds`, but for at most `most_hours`."""
+        hours = -(-seconds // 3600)  # rounded up
         return self.keeping.format(
             seconds=seconds, hours=hours if self.most_hours is None else min(hours, self.most_hours)
         )
@@ -82,7 +82,7 @@ AZURE = Service(
 
 
 def service_of(variables: Mapping[str, str]) -> Service:
-    """The service of a server with these global variables; OWN if none of them shows a service."""
+    """The service of a server with these global variables; OWN if no variable shows a service."""
     version, comment = variables.get("version", ""), variables.get("version_comment", "")
     if "aurora_version" in variables:
         return AURORA

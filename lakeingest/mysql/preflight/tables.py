@@ -12,24 +12,27 @@ from lakeingest.errors import OperatorNeeded
 from lakeingest.mysql.connection import query, table_name
 from lakeingest.mysql.preflight.foreign_key_rules import pairs
 from lakeingest.mysql.preflight.server import Condition, Finding, Server
-from lakeingest.mysql.rights import account_of, granting_select, has_patterns
+from lakeingest.mysql.rights import account_of, grant_select, has_patterns
 from lakeingest.mysql.schema_reader import read_schema
 from lakeingest.mysql.visibility import is_denied, is_hidden
 from lakeingest.mysql.wire.codes import has_one_code_each
 
 
 def grants(server: Server) -> Finding:
-    """The user may read all columns of every table, and the binlog. Statements try it, as roles also grant rights."""
+    """The user has the rights to read all columns of every table, and the binlog.
+
+    Statements try the rights, because SHOW GRANTS does not show all rights that roles grant.
+    """
     account = account_of(server.connection)
     rights = [right for right, sql in server.dialect.rights.items() if is_denied(server.connection, sql)]
     tables = [table for table in server.tables if is_hidden(server.connection, table)]
-    lacking = [*rights, *(f"SELECT on {table}" for table in tables)]
-    if not lacking:
+    missing = [*rights, *(f"SELECT on {table}" for table in tables)]
+    if not missing:
         return None
     fixes = [f"GRANT {', '.join(rights)} ON *.* TO {account}"] if rights else []
     patterns, databases = has_patterns(server.connection), sorted({table.database for table in tables})
-    fixes += [granting_select(account, database, names_are_patterns=patterns) for database in databases]
-    return f"{account} lacks {', '.join(lacking)}; {'; '.join(fixes)}"
+    fixes += [grant_select(account, database, names_are_patterns=patterns) for database in databases]
+    return f"{account} lacks {', '.join(missing)}; {'; '.join(fixes)}"
 
 
 def engines(server: Server) -> Finding:
@@ -46,7 +49,7 @@ def engines(server: Server) -> Finding:
 def read_schemas(
     connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
-    """The definitions of the tables that can be copied, and a condition with the reasons why the others cannot."""
+    """The definitions of tables that can be copied; and a condition with the reasons why other tables cannot."""
     schemas, reasons = {}, []
     for table in tables:
         try:
@@ -57,11 +60,14 @@ def read_schemas(
 
 
 def declared_keys(connection: pymysql.Connection, schemas: Iterable[TableSchema]) -> Checked:
-    """The keys that the user declared are unique and not NULL now. The server reads each of these tables completely."""
+    """The condition that keys which the user declared are unique and not NULL now.
+
+    The server reads each table with such a key completely.
+    """
     reasons: list[str] = []
     for schema in schemas:
         try:
-            reasons += _not_unique(connection, schema) if schema.declared else ()
+            reasons += _faults_of_key(connection, schema) if schema.declared else ()
         except pymysql.err.Error as error:
             reasons.append(f"{schema.table}: its key cannot be checked: {error.args[-1]}")
     return Checked("keys that are named", "; ".join(reasons) or None)
@@ -88,8 +94,8 @@ def keys_with_several_codes(server: Server, schemas: Iterable[TableSchema]) -> C
 
 
 def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checked:
-    """A warning that names the columns whose default is a zero date, in tables that such a date stops."""
-    strict = {schema.table for schema in schemas if schema.choices.zero_dates == "error"}
+    """A warning that names columns whose default is a zero date, in tables that a zero date would stop."""
+    tables_stopped = {schema.table for schema in schemas if schema.choices.zero_dates == "error"}
     rows = query(
         server.connection,
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
@@ -97,7 +103,7 @@ def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checke
         f" AND (TABLE_SCHEMA, TABLE_NAME) IN ({pairs(server.tables)})",
     )
     listed = ", ".join(
-        f"{database}.{table}.{column}" for database, table, column in rows if TableId(database, table) in strict
+        f"{database}.{table}.{column}" for database, table, column in rows if TableId(database, table) in tables_stopped
     )
     finding = (
         f"columns whose default is a zero date: {listed}; a row with that date stops its table, unless zero_dates in"
@@ -106,8 +112,8 @@ def zero_date_defaults(server: Server, schemas: Iterable[TableSchema]) -> Checke
     return Checked("defaults of dates", finding if listed else None, fatal=False)
 
 
-def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
-    """Yield a message if a declared key is NULL in a row, and one if it is not unique."""
+def _faults_of_key(connection: pymysql.Connection, schema: TableSchema) -> Iterator[str]:
+    """Yield a message if a declared key is NULL in a row, and a message if the key is not unique."""
     table, subject = table_name(schema.table), f"{schema.table}: the key ({', '.join(schema.key)})"
     fix = "correct the rows, or name other columns with tables.options → key"
     nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.key)
@@ -119,7 +125,7 @@ def _not_unique(connection: pymysql.Connection, schema: TableSchema) -> Iterator
 
 
 def _bytes(column: Column) -> str:
-    """SQL for the value by which the lake tells keys apart: of a text its bytes, not its collation's order."""
+    """SQL for the value by which the lake tells keys apart: for a text its bytes, whatever its collation."""
     name = quote(column.name)
     return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name
 

@@ -1,4 +1,4 @@
-"""Collects rows until a batch of their table is full, and converts it to Arrow."""
+"""Collects the rows of each table until a batch is full, and converts the batch to Arrow."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,8 +11,8 @@ from lakeingest.errors import concerning
 from lakeingest.mysql.witness.values import column_array
 from lakeingest.rows import TRANSACTIONS, Part, change_schema
 
-BATCH_ROWS = 10_000  # rows that are Python objects at a time
-_BATCH_BYTES = 32 << 20  # of row events: large rows fill a batch early
+BATCH_ROWS = 10_000  # the most rows of a batch, which are Python objects
+_BATCH_BYTES = 32 << 20  # the size of row events after which a batch of fewer rows is full
 
 
 class ChangeBatches:
@@ -30,7 +30,7 @@ class ChangeBatches:
             yield self._flush(table)
 
     def count_bytes(self, table: TableId, size: int) -> Iterator[Part]:
-        """Count `size` bytes for the rows that were just added; yield the batch if it is large."""
+        """Count `size` bytes for the rows that were just added; yield the batch if it is too large."""
         self._bytes[table] += size
         if self._rows[table] and self._bytes[table] >= _BATCH_BYTES:
             yield self._flush(table)
@@ -40,7 +40,7 @@ class ChangeBatches:
         yield from (self._flush(table) for table, rows in self._rows.items() if rows)
 
     def _flush(self, table: TableId | None) -> Part:
-        """The collected rows of a table, or of the log, as a batch; they are forgotten."""
+        """The collected rows of a table, or of the log, as a batch. Removes them from the collection."""
         rows = self._rows[table]
         types = TRANSACTIONS if table is None else change_schema(self._schemas[table])
         table_columns = () if table is None else self._schemas[table].columns

@@ -39,7 +39,7 @@ from lakeingest.mysql.witness.change_batches import ChangeBatches
 from lakeingest.mysql.witness.row_events import RowEvents
 from lakeingest.rows import Part
 
-# The types that `wire` reads, and the library drops or misreads: the name, and the change on the source that avoids it
+# The types of events that `wire` reads, but the library drops or misreads: the name of each, and how to avoid it
 BEYOND = {
     **dict.fromkeys((23, 24, 25), ("a row event of version 1", "set log_bin_use_v1_row_events=OFF on the source")),
     38: ("an XA_PREPARE event (the reference decoder reads no XA)", "unset LAKEINGEST_WIRE"),
@@ -48,8 +48,8 @@ BEYOND = {
     162: ("a GTID event of MariaDB", "unset LAKEINGEST_WIRE"),
 }
 _End = tuple[int, int, int]  # the end of a transaction: its epoch, and the file's number and position
-_IN_MEMORY = 64 << 20
-_LENGTH_BYTES = 4
+_IN_MEMORY = 64 << 20  # how many bytes of a transaction are kept in memory
+_LENGTH_BYTES = 4  # the size of the length before each buffered event
 
 
 def rows_in(
@@ -65,9 +65,10 @@ def rows_in(
 ) -> Iterator[Part]:
     """Yield the change rows and the log rows of a segment, from the events of a dump that begins at `begin`.
 
-    `begin` is the segment's start, or before it in the same file: events that end at the start or before are skipped.
-    DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused. `reach`
-    judges statements. Rows count only if the iterator ends without an error; `facts` describe the whole segment then.
+    `begin` is the segment's start, or an earlier position in the same file; events that end at the start or before it
+    are skipped. DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused.
+    `reach` tells whether a statement changes other tables. The rows are valid only if the iterator ends without an
+    error; then `facts` describe the whole segment.
 
     Raises:
         BinlogGone: no transaction ends at the segment's stop.
@@ -89,7 +90,7 @@ def rows_in(
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """The transaction that is being read; `skipped_to` is the end of a skipped transaction, in the same file."""
+    """The transaction that is being read. `skipped_to` is the position in the file where a skipped transaction ends."""
 
     begins: FilePosition
     beginning: events.Beginning
@@ -97,7 +98,7 @@ class _Transaction:
 
 
 class _Decoder:
-    """Decodes the events of a dump to batches, event by event, as `rows_in` describes."""
+    """Decodes the events of a dump into batches, event by event, as `rows_in` describes."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class _Decoder:
         self._file, self._number, self._pos = begin.file, begin.number, begin.pos
         self._start = (segment.start.number, segment.start.pos)
         self._stop = (segment.stop.number, segment.stop.pos)
-        self._checksums = True  # as requested from the server; then as each file says
+        self._checksums = True  # as `_start_dump` asks the server; from each FORMAT_DESCRIPTION on, as the file says
         self._state = State.OUTSIDE
         self._transaction: _Transaction | None = None
         self._began: int | None = None
@@ -126,12 +127,12 @@ class _Decoder:
 
     @property
     def history(self) -> History:
-        """The evidence of the binlog's history at the stop; complete when the decoder `is_done`."""
+        """What identifies the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
         return History(self._began, self._last_event, self._last)
 
     @property
     def at(self) -> FilePosition:
-        """The end of the last event."""
+        """The position where the last event ends."""
         return FilePosition(self._file, self._pos)
 
     @property
@@ -152,7 +153,7 @@ class _Decoder:
                 self._began = event.seconds
                 prove_file(self._segment, self._file, event.seconds)
             if event.is_made_up:
-                self._announced(event)
+                self._take_made_up(event)
                 return
             self._advance(event)
             at = (self._number, self._pos)
@@ -165,8 +166,8 @@ class _Decoder:
         except Damaged as damage:
             raise damaged(damage, begins) from damage
 
-    def _announced(self, event: Event) -> None:
-        """Handle an event that the server made up: it is in no file and moves no position."""
+    def _take_made_up(self, event: Event) -> None:
+        """Handle an event that the server made up for the dump. It is in no file, so it has no size in the binlog."""
         if event.type in {Type.FORMAT_DESCRIPTION, Type.HEARTBEAT, Type.HEARTBEAT_V2}:
             return
         if event.type != Type.ROTATE:
@@ -179,8 +180,9 @@ class _Decoder:
         self._file, self._number, self._pos, self._began = file.file, file.number, file.pos, None
 
     def _advance(self, event: Event) -> None:
+        """Move the position to the end of the event. Raises Damaged if the event names another end."""
         end = self._pos + event.size
-        if end & 0xFFFFFFFF != event.end:  # four bytes only: a file may be longer
+        if end & 0xFFFFFFFF != event.end:  # an event has only the last four bytes of its end: a file may be longer
             raise Damaged(f"an event that should end at {end} says {event.end}")
         self._pos = end
 
@@ -228,6 +230,7 @@ class _Decoder:
             self._state = State.PASSING
 
     def _skip(self) -> None:
+        """Pass over an event of a skipped transaction. Raises Damaged if it reaches beyond the transaction's end."""
         ends = self._transaction.skipped_to if self._transaction else 0
         if self._pos > ends:
             raise Damaged(f"a transaction that should end at {ends} continues to {self._pos}")
@@ -245,7 +248,7 @@ class _Decoder:
             self._has_rows = True
 
     def _may_end(self, sign: Sign, event: Event, begins: FilePosition) -> Iterator[Part]:
-        """Move the state by a sign. If the sign ends the transaction, yield its rows and log the transaction."""
+        """Move the state by a sign. If the sign ends the transaction, yield the transaction's rows and its log row."""
         if sign in XA:
             raise refusal(*BEYOND[Type.XA_PREPARE], begins)
         self._move(sign, event, begins)
@@ -273,9 +276,9 @@ class _Decoder:
                 with concerning(events.read_table_name(event)):
                     self._rows.add_table(event, where)
                 continue
-            table, halves = self._rows.halves(event, where)
+            table, row_images = self._rows.row_images(event, where)
             with concerning(table):
-                for kind, values in halves:
+                for kind, values in row_images:
                     yield from self.batches.add(table, (int(kind), *end, ordinal, committed_at, gtid, *values))
                     ordinal += 1
             yield from self.batches.count_bytes(table, size)

@@ -1,7 +1,7 @@
-"""Decodes row events to values by the library mysql-replication. No other module knows the library and its faults.
+"""Decodes row events into values by the library mysql-replication. No other module knows the library and its faults.
 
-The library's known faults must stop here and never become a row: it turns dates into None, returns strings as bytes and
-bytes as strings, and misreads long names and enum members.
+The known faults of the library must raise an error here and never become a row. The library turns dates into None,
+returns strings as bytes and bytes as strings, and misreads long names and enum members.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,18 +25,18 @@ from lakeingest.mysql.wire.refusals import no_day
 from lakeingest.mysql.wire.table_map import TableMap, read_table_map
 from lakeingest.mysql.witness.values import PYTHON, require_readable
 
-Half = tuple[RowKind, tuple[Any, ...]]  # a row half: its kind, and its values in column order
+RowImage = tuple[RowKind, tuple[Any, ...]]  # the old or the new row of a change: its kind, its values in column order
 
-# class of the library -> kind and key prefix of each half of its rows
-_HALVES: dict[type, tuple[tuple[RowKind, str], ...]] = {
+# class of the library -> the row images of a change: the kind of each, and the prefix of its keys in the library's rows
+_IMAGES: dict[type, tuple[tuple[RowKind, str], ...]] = {
     row_event.WriteRowsEvent: ((RowKind.INSERT, ""),),
     row_event.UpdateRowsEvent: ((RowKind.UPDATE_BEFORE, "before_"), (RowKind.UPDATE_AFTER, "after_")),
     row_event.DeleteRowsEvent: ((RowKind.DELETE, ""),),
 }
-_EVENTS = frozenset({row_event.TableMapEvent, *_HALVES})
-_KNOWN_MAX = 1000
+_EVENTS = frozenset({row_event.TableMapEvent, *_IMAGES})
+_KNOWN_MAX = 1000  # how many TABLE_MAP events are remembered
 
-# The types in the binlog of a column of each kind. For integers also whether they are unsigned.
+# The types that a column of each kind can have in the binlog. Integers: with 1 if they are unsigned, else 0.
 _INT32 = {(number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)}
 _TYPES: dict[Kind, frozenset[Any]] = {
     Kind.INT32: frozenset(_INT32 | {(FIELD_TYPE.LONG, 0)}),
@@ -78,7 +78,7 @@ class RowEvents:
 
     def add_table(self, event: Event, where: str) -> None:
         """Add a TABLE_MAP event of a table in `schemas`. Raises SchemaChanged if its columns are not the schema's."""
-        # most transactions are small and repeat earlier maps: reading a map costs more than reading a row
+        # maps are remembered, because small transactions repeat them, and reading a map costs more than reading a row
         if event.payload not in self._known:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
@@ -87,52 +87,53 @@ class RowEvents:
         self._tables[table_map.id], self._library_tables[table_map.id] = (schema, table_map), library_table
 
     def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
-        """The schema, the description, and the library's table of a TABLE_MAP event, proved to agree."""
+        """The schema, the description, and the library's table of a TABLE_MAP event. Raises an error if they differ."""
         table_map = read_table_map(event)
         schema = self._schemas[table_map.table]
         where = f"{schema.table} {where}"
-        is_named = bool(table_map.names)
-        table_map, places = bind_columns(table_map, schema, where)
-        _require_readable([table_map.columns[place] for place in places], schema, where)
-        table = self._library(event, where).table_obj
-        if not is_named:
-            _describe(table, table_map)
-        _same_columns([table.columns[place] for place in places], schema, where)
-        _same_names(table_map, table.columns, where)
+        has_names = bool(table_map.names)
+        table_map, indexes = bind_columns(table_map, schema, where)
+        _require_readable([table_map.columns[index] for index in indexes], schema, where)
+        table = self._library_event(event, where).table_obj
+        if not has_names:
+            _add_descriptions(table, table_map)
+        _require_types([table.columns[index] for index in indexes], schema, where)
+        _require_names(table_map, table.columns, where)
         return schema, table_map, table
 
-    def halves(self, event: Event, where: str) -> tuple[TableId, Iterator[Half]]:
-        """The table of a row event, and its row halves in order.
+    def row_images(self, event: Event, where: str) -> tuple[TableId, Iterator[RowImage]]:
+        """The table of a row event, and its row images in order; an update has the old row, then the new row.
 
         Raises UnsupportedEvent if a row image lacks a copied column, UnsupportedValue for a value that cannot be copied
         exactly.
         """
         schema, table_map = self._tables[read_table_id(event)]
-        return schema.table, self._halves(event, schema, table_map, f"{schema.table} {where}")
+        return schema.table, self._row_images(event, schema, table_map, f"{schema.table} {where}")
 
     def forget(self) -> None:
-        """Forget all tables: a table id is valid only within its transaction."""
+        """Forget all tables, because a table id is valid only within its transaction."""
         self._library_tables.clear()
         self._tables.clear()
 
-    def _halves(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[Half]:
-        """Yield the row halves of a row event."""
-        rows = self._library(event, where)
-        lacking = missing_columns(event.data, table_map.names)
-        if rows.number_of_columns != len(table_map.names) or not lacking <= set(schema.skipped):
-            raise UnsupportedEvent(f"{where}: {not_full_message(schema, lacking)}")
-        parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _HALVES[type(rows)]]
+    def _row_images(self, event: Event, schema: TableSchema, table_map: TableMap, where: str) -> Iterator[RowImage]:
+        """Yield the row images of a row event."""
+        rows = self._library_event(event, where)
+        missing_names = missing_columns(event.data, table_map.names)
+        if rows.number_of_columns != len(table_map.names) or not missing_names <= set(schema.skipped):
+            raise UnsupportedEvent(f"{where}: {not_full_message(schema, missing_names)}")
+        parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
             for kind, values, sources in parts:
                 if row[sources]:
-                    _refuse_lost(row[sources], schema, where)
+                    _require_no_lost_value(row[sources], schema, where)
                 yield kind, tuple(row[values][name] for name in schema.names)
         if rows.packet.read_bytes != rows.event_size:
             raise UnsupportedEvent(f"{where}: mysql-replication misread a row event; please report it")
 
-    def _library(self, event: Event, where: str) -> Any:
+    def _library_event(self, event: Event, where: str) -> Any:
         """The library's object for an event."""
-        # The library always takes the last four bytes for a checksum; the real checksum was checked and cut off.
+        # The real checksum was checked and cut off. Four zero bytes replace it, because the library always takes the
+        # last four bytes for a checksum.
         size = (len(event.data) + 4).to_bytes(4, "little")
         packet = MysqlPacket(b"\0" + event.data[:9] + size + event.data[13:] + bytes(4), "utf8mb4")
         wrapped = _decoded(
@@ -161,10 +162,10 @@ class RowEvents:
 
 
 def _decoded(decode: Callable[[], Any], where: str) -> Any:
-    """The result of `decode`. Every error of the library means that it cannot decode the event."""
+    """The result of `decode`. Every error of the library becomes UnsupportedValue or UnsupportedEvent."""
     try:
         return decode()
-    except ValueError as error:  # also for bytes that are not valid in the column's charset
+    except ValueError as error:  # for example for bytes that are not valid in the column's charset
         raise UnsupportedValue(
             f"{where}: a value cannot be decoded ({error}); correct the row, then copy the table again"
         ) from error
@@ -176,7 +177,7 @@ def _decoded(decode: Callable[[], Any], where: str) -> Any:
 
 
 def _require_readable(columns: Iterable[Sent], schema: TableSchema, where: str) -> None:
-    """Raise UnsupportedValue unless the library reads every column exactly."""
+    """Raise UnsupportedValue if the library does not read every column exactly."""
     for column, sent in zip(schema.columns, columns, strict=True):
         try:
             require_readable(column, sent.charset if column.kind is Kind.STRING else "ascii")
@@ -184,8 +185,8 @@ def _require_readable(columns: Iterable[Sent], schema: TableSchema, where: str) 
             raise UnsupportedValue(f"{where}: {error}") from error
 
 
-def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
-    """Raise SchemaChanged unless the library's `columns` have the types of the schema's columns."""
+def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
+    """Raise SchemaChanged if the library's `columns` do not have the types of the schema's columns."""
     for column, read in zip(schema.columns, columns, strict=True):
         types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
@@ -195,8 +196,8 @@ def _same_columns(columns: list[Any], schema: TableSchema, where: str) -> None:
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
 
-def _describe(table: Any, table_map: TableMap) -> None:
-    """Give the library the names and descriptions of the columns that the event itself does not have."""
+def _add_descriptions(table: Any, table_map: TableMap) -> None:
+    """Give the library's table the names and descriptions of columns, which its TABLE_MAP event does not have."""
     for column, name, sent in zip(table.columns, table_map.names, table_map.columns, strict=True):
         column.name, column.unsigned = name, sent.unsigned
         column.character_set_name = sent.charset
@@ -205,8 +206,8 @@ def _describe(table: Any, table_map: TableMap) -> None:
     table.column_name_flag = True
 
 
-def _same_names(table_map: TableMap, columns: list[Any], where: str) -> None:
-    """Raise UnsupportedEvent unless the library read the columns' names and the enums' members as they are sent."""
+def _require_names(table_map: TableMap, columns: list[Any], where: str) -> None:
+    """Raise UnsupportedEvent if the library has misread the names of columns or the members of enums."""
     names = tuple(read.name for read in columns)
     members = tuple(tuple(read.enum_values[1:]) for read in columns if read.type == FIELD_TYPE.ENUM)
     expected = tuple(sent.members for sent in table_map.columns if sent.type is FieldType.ENUM)
@@ -217,8 +218,8 @@ def _same_names(table_map: TableMap, columns: list[Any], where: str) -> None:
         )
 
 
-def _refuse_lost(sources: Mapping[str, str], schema: TableSchema, where: str) -> None:
-    """Raise UnsupportedValue if a None stands for a value that the library could not express."""
+def _require_no_lost_value(sources: Mapping[str, str], schema: TableSchema, where: str) -> None:
+    """Raise UnsupportedValue if the library returned None for a value that is not NULL, as `sources` tell."""
     for column in schema.columns:
         if sources.get(column.name, NONE_SOURCE.NULL) != NONE_SOURCE.NULL:
             raise UnsupportedValue(f"{where}: {no_day(column, 'a zero or partial date')}")

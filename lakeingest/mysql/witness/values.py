@@ -1,4 +1,4 @@
-"""Converts the values of the library mysql-replication to Arrow columns: those of the fast decoder, or an error."""
+"""Converts values of the library mysql-replication to Arrow columns: the values of the fast decoder, or an error."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from lakeingest.rows import arrow_type
 
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
-# MySQL's names of the types that the library misreads, and the charsets that Python reads as MySQL does
+# The types that the library misreads, by MySQL's names; and the charsets that Python decodes in the same way as MySQL
 _MISREAD = GEOMETRIES | {"bit", "json", "set", "time", "vector", "year"}
 _CHARSETS = {"ascii", "utf8mb3", "utf8mb4"}
 
@@ -35,19 +35,19 @@ PYTHON: dict[Kind, type] = {
 
 
 def require_readable(column: Column, charset: str = "utf8mb4") -> None:
-    """Raise UnsupportedValue unless the library reads every value of such a column exactly."""
+    """Raise UnsupportedValue if the library does not read every value of such a column exactly."""
     if column.source_type.name in _MISREAD or is_chosen(column) or charset not in _CHARSETS:
         raise beyond_reference(column)
 
 
 def column_array(column: Column, values: Sequence[Any], where: str) -> pa.Array:
-    """An Arrow column of decoded values. Raises UnsupportedValue, with `where`, for a value that is not exact."""
+    """An Arrow column of the library's values. Raises UnsupportedValue, with `where`, for a value that is not exact."""
     if column.kind is Kind.BINARY:  # the library decodes empty bytes to ''
         values = tuple(b"" if value == "" else value for value in values)
     expected = PYTHON[column.kind]
-    wrong = set(map(type, values)) - {expected, type(None)}
-    if wrong:
-        names = ", ".join(sorted(kind.__name__ for kind in wrong))
+    unexpected = set(map(type, values)) - {expected, type(None)}
+    if unexpected:
+        names = ", ".join(sorted(type_.__name__ for type_ in unexpected))
         raise UnsupportedValue(
             f"{where}: column {column.name} ({column.source_type}) was decoded to {names}, not "
             f"{expected.__name__}; leave the table out with tables.exclude"

@@ -62,7 +62,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     # Step 3: executors collapse the changes and remove old rows, then write the new rows; nothing refers to the files
     since = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, since, plan.stop)
-    changes = spool.backlog(table.id, plan.start) + patches.rows(patch.name for patch, _ in plan.patches)
+    changes = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
     slices = max(1, changes // SLICE_ROWS)
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)

@@ -42,8 +42,8 @@ def store_rereads(edges: Edges, spool: Spool, schema: TableSchema, rereads: Sequ
     if not groups:
         return
     with edges.profile.stage("merges: store reread rows"):
-        log, folder = archive.named(spool.folder), RereadFolder.of(spool.folder, schema.table)
-        first = folder.count(stop, log)
+        log, folder = archive.ensure_name(spool.folder), RereadFolder.of(spool.folder, schema.table)
+        first = folder.next_number(stop, log)
         starts = accumulate((sum(len(rows) for _, rows in group) for group in groups), initial=first)
         tasks = [WriteRereads(folder, group, schema, stop, start) for group, start in zip(groups, starts, strict=False)]
         executors = edges.executors

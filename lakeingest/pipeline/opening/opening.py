@@ -37,7 +37,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import first_watch
 from lakeingest.pipeline.schema.definitions import has_other_rows
 from lakeingest.spark.session import is_session_due
-from lakeingest.spool.halts import waits
+from lakeingest.spool.halts import is_watched_to_halt
 from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import keep_definition
 from lakeingest.state.lease import held
@@ -141,7 +141,7 @@ def _table_runs(
             copyable=schema is not None and not (table in loaded.staged and table in loaded.failed),
             compares=table in again,
             new=table in loaded.staged and staged is None,
-            at_ddl=staged is not None and waits(spool, table, staged.progress.needed_from),
+            at_ddl=staged is not None and is_watched_to_halt(spool, table, staged.progress.needed_from),
         )
         runs[table] = TableRun(table, config.tables.of(table), schema, table in requested, watch)
         if table in loaded.altered:

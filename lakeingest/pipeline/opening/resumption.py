@@ -21,7 +21,7 @@ from lakeingest.lake.preflight import copies
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.opening.failover import failover, is_successor
-from lakeingest.spool.halts import waits
+from lakeingest.spool.halts import is_watched_to_halt
 from lakeingest.spool.spool import Spool
 from lakeingest.state.owner import StateOwner, assert_owner, owner_of
 from lakeingest.state.signals import SignalFolder
@@ -121,7 +121,7 @@ def _stored(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
     """The facts about the spool, for the copies of these tables."""
     covers = {table for table, progress in copied.items() if _covered(spool, progress)}
     positions = {table: copied[table].position for table in covers}
-    doubts = {table for table, position in positions.items() if position and spool.agrees(position) is None}
+    doubts = {table for table, position in positions.items() if position and spool.has_same_history(position) is None}
     return Stored(spool.opened, spool.position, covers, doubts)
 
 
@@ -179,12 +179,12 @@ def _covered(spool: Spool, progress: Progress) -> bool:
     position = spool.position
     if (progress.server_uuid, progress.epoch) != (position.server_uuid, position.epoch):
         return False
-    if progress.position is not None and spool.agrees(progress.position) is False:
+    if progress.position is not None and spool.has_same_history(progress.position) is False:
         return False
     if not progress.splits.all:
         return spool.start <= progress.needed_from <= position.place
     try:
         spool.files(progress.table, progress.needed_from, position.place)
     except SpoolGap:
-        return progress.splits.complete and waits(spool, progress.table, progress.needed_from)
+        return progress.splits.complete and is_watched_to_halt(spool, progress.table, progress.needed_from)
     return True

@@ -19,7 +19,7 @@ from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.rows import source_names, table_schema
 from lakeingest.spark.scatter import scatter
-from lakeingest.spool.patch_files import PatchFolder, absent
+from lakeingest.spool.patch_files import PatchFolder, keys_not_in
 
 KEYS_AT_ONCE = 5_000  # listed keys of a task, which reads their rows in one view
 
@@ -73,7 +73,7 @@ def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, e
     if not part.to_mark:
         return []
     files = map(patch_folder(edges, table).file, part.names)
-    keys = absent(key_table(table.schema, part.to_mark), table.schema.key, files)
+    keys = keys_not_in(files, key_table(table.schema, part.to_mark), table.schema.key)
     return _patch_of_absent(edges, table, signal, keys, part, epoch)
 
 

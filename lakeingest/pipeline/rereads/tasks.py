@@ -21,7 +21,7 @@ from lakeingest.mysql.key_values import key_table
 from lakeingest.pipeline.rereads.differences import differences
 from lakeingest.rows import source_rows, table_schema
 from lakeingest.spool.collapse import within
-from lakeingest.spool.patch_files import PatchFolder, absent
+from lakeingest.spool.patch_files import PatchFolder, keys_not_in
 
 _NUMBER = "_lakeingest_number"
 
@@ -114,7 +114,7 @@ class FindAbsent:
     def run(self) -> pa.Table:
         """The keys, with the types of the source."""
         keys = self.reader.read().select(list(self.key)).cast(self.types)
-        return absent(keys, self.key, self.files).cast(self.types)
+        return keys_not_in(self.files, keys, self.key).cast(self.types)
 
 
 @dataclass(frozen=True, slots=True)

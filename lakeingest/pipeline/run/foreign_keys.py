@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from lakeingest.core.cascaded import Cascaded
 from lakeingest.core.cascades import depth, family, signature
 from lakeingest.errors import OperatorNeeded, PreflightFailed
-from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, lacks
+from lakeingest.mysql.preflight.foreign_keys import CASCADES_FIX, Unlogged, refusals
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.stopping import fail
@@ -33,7 +33,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
             keys = ""
         table.know_cascade_keys(keys if table.options.cascades == "read" else "")
         is_unproven = unlogged.unknown or not binlog.logs_cascades
-        reasons = lacks(edges.config.tables, table.id, unlogged) if is_unproven and _has_any(table, unlogged) else []
+        reasons = refusals(edges.config.tables, table.id, unlogged) if is_unproven and _has_any(table, unlogged) else []
         if reasons and table.requested and table.failure is None:
             why = f"foreign keys change its rows outside the binlog: {'; '.join(reasons)}"
             fail(edges, table, PreflightFailed(f"{table.id} is not ready: {why}; {CASCADES_FIX}"))

@@ -40,7 +40,7 @@ from lakeingest.pipeline.run.watch import Watch
 from lakeingest.pipeline.schema.unseen_ddl import assert_not_suspect, stop_at_unseen_ddl, suspect_unnamed
 from lakeingest.rows import constants
 from lakeingest.spark.scatter import scatter
-from lakeingest.spool.halts import Halt, halts, note_followed, unread
+from lakeingest.spool.halts import Halt, halts, note_followed, unwatched_segments
 from lakeingest.state.definition import definition_of, keep_next
 
 BRACKETS = 10  # tries to read a definition while nobody alters the table
@@ -200,7 +200,7 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) ->
 def _fill(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None:
     """Read the table's changes up to this place into the segments of the spool that do not have them yet."""
     spool, since = binlog.spool, table.progress.needed_from
-    missing = unread(spool, table.id, since, stop)
+    missing = unwatched_segments(spool, table.id, since, stop)
     if not missing:
         return
     sizes, schemas, source = edges.source.files(), {table.id: table.schema}, edges.source.settings

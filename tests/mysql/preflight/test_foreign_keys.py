@@ -13,7 +13,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.demo.server import LocalServer
 from lakeingest.mysql.connection import connect, query
 from lakeingest.mysql.dialect import MARIADB, dialect
-from lakeingest.mysql.preflight.foreign_keys import cascades, cascading, missing_cascades, unlogged_keys
+from lakeingest.mysql.preflight.foreign_keys import cascades, count_unlogged_keys, missing_cascades, unlogged_keys
 from lakeingest.mysql.preflight.server import Server
 from lakeingest.mysql.preflight.tables import grants
 from tests.mysql.database import Db, database_on
@@ -76,10 +76,10 @@ def test_keys_that_change_rows_outside_the_binlog_are_found(db: Db, silent_db: D
         grand: (ForeignKey(grand, ("c",), child, ("id",), Rule.CASCADE, Rule.NONE),),
     }
     names = ("parent", "child", "grand", "other")
-    assert cascading(server_of(silent_db, *names)) == {child: 1, grand: 1}
+    assert count_unlogged_keys(server_of(silent_db, *names)) == {child: 1, grand: 1}
     assert finding(silent_db, ALL, *names) == ""
     if query(db.connection, "SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'"):
-        assert cascading(server_of(db, *names)) == {}
+        assert count_unlogged_keys(server_of(db, *names)) == {}
 
 
 def test_what_cannot_be_read_again_exactly_is_refused_with_the_reason(silent_db: Db) -> None:

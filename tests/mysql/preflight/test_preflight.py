@@ -23,7 +23,7 @@ from lakeingest.mysql.preflight import server as preflight
 from lakeingest.mysql.preflight import tables as table_preflight
 from lakeingest.mysql.preflight.server import Server, ask, retention
 from lakeingest.mysql.preflight.tables import read_schemas
-from lakeingest.mysql.rights import granting_select
+from lakeingest.mysql.rights import grant_select
 from lakeingest.mysql.schema_reader import list_tables, read_schema
 from tests.mysql.database import Db, database_on
 from tests.mysql.test_connection import ODD, source_of
@@ -257,7 +257,7 @@ def test_every_missing_right_is_named_with_its_grant(db: Db) -> None:
             assert lacking == f"'reader'@'%' lacks {named}"
             assert statements == [
                 "GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO 'reader'@'%'",
-                granting_select("'reader'@'%'", db.name, names_are_patterns=True),
+                grant_select("'reader'@'%'", db.name, names_are_patterns=True),
             ]
         db.run(*statements)
         with connect(user) as connection:
