@@ -25,7 +25,7 @@ class ClockWrong:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A table is about to be copied; the server estimates so many rows."""
+    """A copy of the table's missing chunks begins. The server estimates that the table has so many rows."""
 
     table: TableId
     estimated_rows: int
@@ -33,7 +33,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class WaveCommitted:
-    """A wave is on staging."""
+    """A wave of a copy is on staging. `complete`: no chunk of the table is missing any more."""
 
     table: TableId
     wave: int
@@ -46,7 +46,7 @@ class WaveCommitted:
 
 @dataclass(frozen=True, slots=True)
 class RowsReread:
-    """A wave of a re-snapshot is on staging, in so many patches."""
+    """A wave of rows that were read again is on staging, in so many patches. `is_last`: no more rows are to be read."""
 
     table: TableId
     patches: int
@@ -67,7 +67,10 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A table's changes are on staging: the counts of change rows that were read and applied, and of changed keys."""
+    """A table's changes are merged on staging.
+
+    `read` and `applied` count change rows; `inserted`, `updated` and `deleted` count keys.
+    """
 
     table: TableId
     read: int
@@ -79,13 +82,13 @@ class Merged:
 
     @property
     def dropped(self) -> int:
-        """Change rows that the filter dropped: their split has them already, or its chunk will."""
+        """The number of change rows that were not applied: their rows contain them already, or their chunk will."""
         return self.read - self.applied
 
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """A gate checked a table's staged rows: the counts of expectations, of failures, and of warnings."""
+    """A gate checked a table's staged rows: the numbers of expectations, of failures, and of warnings."""
 
     table: TableId
     stage: str
@@ -97,7 +100,7 @@ class GateRun:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Readers see the table as of this position."""
+    """Readers see the table as of this position, with so many rows."""
 
     table: TableId
     rows: int
@@ -122,7 +125,7 @@ class SourceLost:
 
 @dataclass(frozen=True, slots=True)
 class FailedOver:
-    """The source is another server now, with this id, and so many copies go on with it."""
+    """The source is another server now, with the id `server_uuid`, and so many copies continue on that server."""
 
     server_uuid: str
     tables: int
@@ -169,7 +172,7 @@ class StartedOver:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """The rows of a table are on staging with the definition that its DDL made, which ends at this position."""
+    """The rows of a table are on staging with the definition that DDL gave the table. `position`: the DDL's end."""
 
     table: TableId
     position: str

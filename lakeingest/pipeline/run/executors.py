@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CHUNK_CONNECTIONS = 2  # that a task which reads a chunk uses
-FEW_KEY_TASKS = 4  # each reads the keys of about a million rows
+CHUNK_CONNECTIONS = 2  # the connections of a task that reads a chunk
+FEW_KEY_TASKS = 4  # so many tasks, each for the keys of about a million rows, do not start Spark
 DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
 
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
-    """How many tasks run at a time on `slots` slots of Spark (None: on this machine's slots).
+    """How many tasks run at the same time on `slots` slots of Spark (None: on this machine's slots).
 
-    Each task uses two connections, and the driver uses two.
+    `max_connections` limits the number, because each task uses two connections, and so does the driver.
     """
     return max(1, min(slots or local_slots(), (source.max_connections - DRIVER_CONNECTIONS) // CHUNK_CONNECTIONS))
 
 
 class Executors:
-    """The Spark session of a run. It is started when it is first needed: small tasks run in this process.
+    """The Spark session of a run, started when a task first needs it. Small tasks run in this process.
 
-    A `borrowed` session belongs to the caller, and a run does not start it again.
+    A `borrowed` session belongs to the caller: a run does not replace it by a new one.
     """
 
     def __init__(self, config: Config, session: "SparkSession | None" = None, *, borrowed: bool = False) -> None:
@@ -38,7 +38,7 @@ class Executors:
         self._beside: list[tuple[BackgroundJob[Any], int]] = []
 
     def open(self) -> "SparkSession":
-        """The session; it is started if none is running. Only the run's own thread may call this."""
+        """The session, which is started if none is running. Only the run's own thread is allowed to call this."""
         if self.session is None:
             self.session = open_session(self._config)
         return self.session
@@ -48,19 +48,19 @@ class Executors:
         self.session = None
 
     def for_tasks(self, *, small: bool) -> "SparkSession | None":
-        """The session for `scatter`. Small tasks run in this process (None), because Spark takes longer to begin."""
+        """The session for `scatter`. None for small tasks: this process does them sooner than Spark begins."""
         return None if small else self.open()
 
     def for_key_tasks(self, tasks: int) -> "SparkSession | None":
-        """The session for `scatter`, for tasks that read keys alone; None for this process.
+        """The session for `scatter`, for tasks that read only keys. None: they run in this process.
 
-        A few such tasks do not start Spark: the changes of every table would wait longer than these tasks take.
+        A few such tasks do not start Spark, because the start would delay the changes of every table more than they do.
         """
         return self.for_tasks(small=tasks <= (FEW_KEY_TASKS if self.session is None else 1))
 
     @property
     def at_once(self) -> int:
-        """How many tasks run at a time."""
+        """How many tasks run at the same time."""
         return tasks_at_once(self._config.source, self._slots)
 
     @property
@@ -70,12 +70,18 @@ class Executors:
 
     @property
     def at_once_in_turn(self) -> int:
-        """How many chunks a re-snapshot reads at a time while the run waits for it; one binlog reader is left."""
+        """How many chunks a re-snapshot reads at a time while the run waits for the wave.
+
+        One connection is left, for a reader of the binlog.
+        """
         connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1
         return max(1, min(self._slots, connections // CHUNK_CONNECTIONS))
 
     def beside(self, job: BackgroundJob[Result], chunks: int) -> BackgroundJob[Result]:
-        """Note a job that reads so many `chunks` at a time: until it is done, the binlog has fewer readers."""
+        """Note a job that reads so many `chunks` at a time, and return it.
+
+        Until the job is done, the binlog has fewer readers.
+        """
         running = [(other, count) for other, count in self._beside if not other.is_done]
         self._beside = [*running, (job, chunks)]
         return job
