@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from lakeingest.core.schema import TableId
 
-NEAR = timedelta(minutes=1)  # two clocks may differ by that much; Iceberg's readers tolerate the same
+NEAR = timedelta(minutes=1)  # two clocks are allowed to differ by that much; Iceberg's readers tolerate the same
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
@@ -20,7 +20,10 @@ def spoken(seconds: float) -> str:
 
 
 def lead(now: float, source: float) -> timedelta:
-    """By how much the clock `now` is ahead of the source's; zero if they are near. Both in seconds since 1970."""
+    """By how much the clock `now` is ahead of the source's; zero if it is not ahead by more than NEAR.
+
+    Both times are in seconds since 1970.
+    """
     ahead = timedelta(seconds=now - source)
     return ahead if ahead > NEAR else timedelta(0)
 

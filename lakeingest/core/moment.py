@@ -27,7 +27,7 @@ class Moment:
         return asdict(self)
 
     def is_ahead_of(self, now: "Moment") -> bool:
-        """Whether a clock was ahead at this moment, which was before `now`: then nobody can say how long ago it was."""
+        """Whether the wall clock was ahead at this moment, which was before `now`: its age is unknown then."""
         return self.boot != now.boot and self.wall > now.wall
 
     def seconds_since(self, earlier: "Moment") -> float:

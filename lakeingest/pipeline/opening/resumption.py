@@ -144,7 +144,7 @@ class _Answers:
     def _files(self) -> Mapping[str, int]:
         return self._source.files()
 
-    def gone(self, position: Position) -> LakeIngestError | None:
+    def binlog_gone(self, position: Position) -> LakeIngestError | None:
         if position not in self._gone:
             self._gone[position] = _binlog_gone(partial(self._source.assert_there, position))
         return self._gone[position]
