@@ -2,7 +2,7 @@
 
 A statement says which columns were added, dropped, renamed and moved. Only the server says how a column is defined, and
 it tells only the current definition. So the definition between two statements is put together. If no later statement
-defined a column, the column has its current definition there. If no earlier statement defined a column, it has the
+defined a column, the column has its current definition then. If no earlier statement defined a column, it has the
 definition from before all statements. Types are never read from statements.
 """
 

@@ -166,9 +166,9 @@ def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
     changes in between cannot be found any more, and nothing before `stop` counts as known.
     """
     changes = set() if kept is None else set(kept.changes)
-    if standing.at is None or standing.gap:
+    if standing.at is None or standing.gap:  # the copy shows no single state of the table
         since = stop
-    elif kept is None:
+    elif kept is None:  # the copy itself has the changes up to `standing.to`
         since = standing.to if standing.at <= standing.to else stop
     else:
         since = kept.since if standing.at <= kept.upto else stop

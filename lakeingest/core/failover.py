@@ -1,4 +1,4 @@
-"""Failover: where a saved position is in the binlog of another server, which goes on with the same history.
+"""Failover: where a saved position is in the binlog of another server that continues the same history.
 
 A replica has the same transactions as its source, with the same GTIDs, but at other places in its binlog. So places of
 two servers are never compared. A position is found again by its GTIDs. All servers of a history also have the same

@@ -76,14 +76,15 @@ def resume(
 
     """
     is_asked = not copied.keys().isdisjoint(asked)
-    partial = _lost_copies(copied, answers)
+    lost_copies = _lost_copies(copied, answers)
     positions = {
         table: progress.position
         for table, progress in copied.items()
-        if table not in partial and progress.position is not None
+        if table not in lost_copies and progress.position is not None
     }
-    begun = unknown or any(progress.splits.all for progress in copied.values())
-    if spool is not None and begun and (spool.covers or not copied):
+    # if no copy has a chunk yet, none needs the stored spool
+    needs_spool = unknown or any(progress.splits.all for progress in copied.values())
+    if spool is not None and needs_spool and (spool.covers or not copied):
         lost = answers.binlog_gone(spool.position)
         if lost is None:
             return _with_spool(copied, spool, answers, asked)
@@ -94,7 +95,7 @@ def resume(
     if failed and failed.keys() == positions.keys() and not is_asked:
         raise next(iter(failed.values()))
     continued = [position for table, position in positions.items() if table not in failed]
-    return Continued(keeps_spool=False, begins=_first(continued), again=partial, failed=failed)
+    return Continued(keeps_spool=False, begins=_first(continued), again=lost_copies, failed=failed)
 
 
 def _with_spool(
@@ -159,15 +160,15 @@ def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[
     A copy can go on if its position is still the place from which on the spool watched it, and if the source has the
     binlog after that place, with all transactions that the chunks saw.
     """
-    partial = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
-    begun = {
+    incomplete = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
+    starts = {
         table: progress.position
-        for table, progress in partial.items()
+        for table, progress in incomplete.items()
         if progress.position is not None and progress.position.place == progress.covered_from
     }
-    read = _read_after({table: copied[table] for table in begun}, None)
-    lost = {*_errors_of_lost(begun, answers), *_errors_of_lost(read, answers)}
-    return tuple(table for table in partial if table not in begun or table in lost)
+    highs = _read_after({table: copied[table] for table in starts}, None)
+    lost = {*_errors_of_lost(starts, answers), *_errors_of_lost(highs, answers)}
+    return tuple(table for table in incomplete if table not in starts or table in lost)
 
 
 def _lost_rereads(

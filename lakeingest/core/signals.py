@@ -1,7 +1,7 @@
 """Signals: requests of people to a running pipeline, and what the owner of the lease does next about them.
 
-Signals are numbered in their order. A signal is durable, and may be carried out again without harm: after a crash,
-everything is decided anew, from the signals and from the progress of the tables.
+Signals are numbered in their order. A signal is durable, and can be carried out twice without harm: after a crash, all
+decisions are made again, from the signals and from the progress of the tables.
 """
 
 import enum

@@ -1,4 +1,4 @@
-"""The place up to which the spool is allowed to forget changes, and the rows that it keeps while a table is still."""
+"""The place up to which the spool is allowed to forget changes, and the rows that it keeps while a table is stopped."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from lakeingest.core.schema import TableId
 class Watched:
     """A table whose changes are in the spool.
 
-    `needed`: the place after which the table needs its changes; None if it is not known. `stands`: the positions of the
-    copy: that of its staged rows, and that which readers see. `still`: the table has stopped or is paused, maybe for
-    weeks.
+    `needed`: the place after which the table needs its changes; None if it is not known. `copy_places`: the places of
+    the copy: that of its staged rows, and that which readers see. `still`: the table has stopped or is paused, maybe
+    for weeks.
     """
 
     table: TableId
     needed: Place | None
-    stands: Collection[Place]
+    copy_places: Collection[Place]
     still: bool
 
 
@@ -28,12 +28,12 @@ class Trim:
     """How the spool is trimmed: it forgets everything up to the place `forget`.
 
     `needed`: for each table, the place after which it needs rows. The spool drops all other rows, and joins segments,
-    but not across a place in `stands`. None if no table is `still`: then the whole spool will soon be forgotten.
+    but not across a place in `copy_places`. None if no table is `still`: then the whole spool will soon be forgotten.
     """
 
     forget: Place
     needed: Mapping[TableId, Place] | None
-    stands: Collection[Place]
+    copy_places: Collection[Place]
 
 
 def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
@@ -44,11 +44,11 @@ def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
     needed = {watched.table: watched.needed for watched in tables if watched.needed is not None}
     if not tables or len(needed) < len(tables):
         return None
-    stands = {place for watched in tables for place in watched.stands}
+    copy_places = {place for watched in tables for place in watched.copy_places}
     forget = min(needed.values())
     if not any(watched.still for watched in tables):
-        return Trim(forget, None, stands)
+        return Trim(forget, None, copy_places)
     by_children = [needed[table] for table in keys if table in needed]
     parents = {key.parent for of_table in keys.values() for key in of_table if by_children and key.parent in needed}
     of_parents = {table: min(needed[table], *by_children) for table in parents}
-    return Trim(forget, needed | of_parents, stands)
+    return Trim(forget, needed | of_parents, copy_places)

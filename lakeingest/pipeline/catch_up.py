@@ -1,4 +1,4 @@
-"""Catching up: the binlog is spooled up to the written position, then every table is merged and published as of it."""
+"""Catching up: the binlog is spooled up to the written position, then tables are merged and published as of its end."""
 
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
@@ -71,7 +71,7 @@ def trim_spool(run: OpenRun) -> None:
     # the noted positions of quiet tables must be durable first: from their last commits on, they need more of the spool
     edges.quiet.keep(edges.lease)
     watched = [
-        Watched(table.id, table.needed_from, table.stands, still=table.failure is not None or table.paused)
+        Watched(table.id, table.needed_from, table.copy_places, still=table.failure is not None or table.paused)
         for table in run.tables.values()
         if table.is_watched
     ]
@@ -82,4 +82,4 @@ def trim_spool(run: OpenRun) -> None:
     spool.forget(decision.forget, keep)
     if decision.needed is not None:
         thin(spool, decision.needed, keep)
-        join_neighbours(spool, decision.stands)
+        join_neighbours(spool, decision.copy_places)

@@ -161,9 +161,9 @@ class LeftAsItIs:
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """All rows of a table are read again for staging; readers see the old rows until that is done.
+    """All rows of a table are read again for staging. Readers see the old rows until all rows are read.
 
-    `compared`: rows of the copy that are still right stay; else the copy begins empty.
+    `compared`: if True, rows of the copy that are still right stay; if False, the copy begins without rows.
     """
 
     table: TableId

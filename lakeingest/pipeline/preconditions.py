@@ -1,4 +1,4 @@
-"""The preconditions of a run: all are checked, and unmet ones are reported together, each with its fix."""
+"""The preconditions of a run. All are checked; those that are not met are reported together, each with its fix."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

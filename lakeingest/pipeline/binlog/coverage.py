@@ -51,31 +51,31 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
 
 
 def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Extend the spool so that it has every change that rows which are read from now on may lack.
+    """Before rows of the table are read: extend the spool back to every change that the read views may not contain.
 
     Returns the place after which the spool has all changes of the table, and of its parents by foreign keys. No low
     watermark that is read from now on is before that place. Raises SplitUnstable if DDL of the table or of a parent
     makes this impossible.
     """
-    since, position = _cover(edges, binlog, table), binlog.spool.position
+    since, position = _cover_own_changes(edges, binlog, table), binlog.spool.position
     if since == position.place:
         return since
     for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
         run = binlog.tables[parent]
-        if run.watch is Watch.WATCHED and since < _cover(edges, binlog, run):
+        if run.watch is Watch.WATCHED and since < _cover_own_changes(edges, binlog, run):
             raise SplitUnstable(
                 f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
-                f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}, and without GTIDs"
-                " a read may lack them until the source begins its next file"
+                f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}: without GTIDs a"
+                " read may not contain these changes until the source begins its next file"
             )
     return since
 
 
-def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Do what `cover_lows` does for one table, without its parents. The place is found as in `watched_from`.
+def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
+    """Do what `cover_lows` does, for the changes of the table alone; return the place for these.
 
-    If the spool watches the table only from a later place on, the spool is extended back to this place. Raises
-    SplitUnstable if DDL in the binlog file may have run beside changes of the table.
+    The place is found as in `watched_from`. If the spool watches the table only from a later place on, the spool is
+    extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run beside changes of the table.
     """
     position, source = binlog.spool.position, edges.source
     if not source.has_low_at_file_start(position):
@@ -90,8 +90,8 @@ def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
     if covered_at is None:
         raise SplitUnstable(
             f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: DDL in the binlog file"
-            f" {start.at.file} may have run beside changes of the table, and without GTIDs a read may lack them until"
-            " the source begins its next file"
+            f" {start.at.file} may have run beside changes of the table: without GTIDs a read may not contain these"
+            " changes until the source begins its next file"
         )
     since = covered_at.place(start.epoch)
     if since < binlog.spool.watched_from(table.id):

@@ -186,8 +186,8 @@ def _rotation_needed(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
     """The error if only a read after the source has begun its next binlog file certainly contains the changes."""
     return SplitUnstable(
         f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
-        f" its rows since the binlog file {binlog.spool.position.at.file} began, and without GTIDs no read is known to"
-        " have that before the next file"
+        f" its rows since the binlog file {binlog.spool.position.at.file} began: without GTIDs, a read certainly"
+        " contains these changes only after the source has begun its next file"
     )
 
 

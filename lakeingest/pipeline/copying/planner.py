@@ -25,7 +25,7 @@ CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the 
 
 
 class Planner:
-    """The chunks of one table, or of a range of its keys; `at_once` of them are read at a time."""
+    """The chunks of one table, or of a range of its keys. `at_once`: the number of chunks that are read at a time."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ def hindrance(table: TableRun, *, whole: bool) -> str:
     assert table.failure is not None  # noqa: S101 - the caller has looked
     stopped = f"{table.id} has stopped: {table.failure.record.error}: {table.failure.record.message}"
     if not isinstance(table.failure.error, MENDED):
-        return f"{stopped}; this waits until that is mended (lakeingest explain {table.failure.record.error})"
+        return f"{stopped}; the signal waits until it is mended (lakeingest explain {table.failure.record.error})"
     if not whole:
         return f"{stopped}; `lakeingest resnapshot {table.id}`, of the whole table, starts its copy over"
     return ""

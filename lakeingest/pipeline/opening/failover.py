@@ -153,7 +153,7 @@ class _Moving:
     def _holds(self, table: TableId, saved: Position) -> bool:
         """Whether this server has the position, and no errant transaction before it changed the table.
 
-        If this is true for a position, it is true for all earlier ones that the server's binlog still has.
+        If this is true for a position, it is true for all earlier positions that are still in the server's binlog.
         """
         try:
             return bool(self._position(table, saved))

@@ -145,7 +145,7 @@ class TableRun:
         return needed_by(self.progress, self._shown if continues else None, reads)
 
     @property
-    def stands(self) -> set[Place]:
+    def copy_places(self) -> set[Place]:
         """The positions of the copy, as places: the position of its staged rows, and the position that readers see."""
         states = [] if self.copy is None else [self.progress, self._shown]
         return {state.position.place for state in states if state is not None and state.position is not None}

@@ -35,7 +35,7 @@ def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -
     is_ddl = stored is not None and stored.choices == schema.choices
     if stored is None or not is_ddl or not config.evolves or not staged.progress.splits.complete:
         assert_unchanged(staged, schema)
-        raise RuntimeError(f"{schema.table}: its definition is unchanged, and is not")
+        raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")
     return stored
 
 

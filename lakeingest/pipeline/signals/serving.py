@@ -2,8 +2,8 @@
 
 `documents.process_signals` reads the signals, carries out those that need no work on a table (pause, resume, cancel,
 approve), and records which other signals have ended. `serve` carries out one wave of a re-snapshot, rollbacks, and
-maintenance. Each call decides anew, from the documents and from the progress of the tables, so a run may be killed
-between any two steps.
+maintenance. Each call makes its decisions again, from the documents and from the progress of the tables, so a run can
+be killed between any two steps.
 """
 
 import time
