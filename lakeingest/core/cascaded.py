@@ -119,7 +119,7 @@ class Cascaded:
             current.since, current.has_unknown = stop, True
         else:
             affected = self._affected(table, start, compared, keys, copies)
-            if any(key.parent == table for key in compared):
+            if any(key.parent == table for key in compared):  # then unknown changes of the table are causes, too
                 _assert_known(current, table, start, keys, copies)
             while sought := affected.sought():
                 affected.add_rows(copies.versions(table, sought))

@@ -55,7 +55,7 @@ def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
     seconds = max(cost.seconds for cost in wave)
     size = max(cost.bytes for cost in wave)
     by_cost = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
-    proven = GROWTH * min(chunk_rows, max(cost.rows for cost in wave))
+    proven = GROWTH * min(chunk_rows, max(cost.rows for cost in wave))  # no growth beyond what full chunks have shown
     return max(1, min(int(by_cost), max(chunk_rows, proven), ROWS_MAX))
 
 

@@ -48,7 +48,8 @@ def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
     forget = min(needed.values())
     if not any(watched.still for watched in tables):
         return Trim(forget, None, copy_places)
-    by_children = [needed[table] for table in keys if table in needed]
-    parents = {key.parent for of_table in keys.values() for key in of_table if by_children and key.parent in needed}
-    of_parents = {table: min(needed[table], *by_children) for table in parents}
+    # each parent keeps what any child needs, not only its own children: that is simpler, and never too little
+    by_children = [needed[child] for child in keys if child in needed]
+    parents = {key.parent for of_child in keys.values() for key in of_child if by_children and key.parent in needed}
+    of_parents = {parent: min(needed[parent], *by_children) for parent in parents}
     return Trim(forget, needed | of_parents, copy_places)
