@@ -1,7 +1,7 @@
 """Clocks that disagree: the clocks of this machine, of the source, and of the machines that changed the copies.
 
-Times in a copy never go back, and a clock that is ahead removes nothing for its age alone. So a wrong clock loses
-nothing. It is still reported, because readers who ask for a time find rows of another time.
+Times in a copy never go back, and nothing is removed as old only because one clock is ahead. So no data is lost through
+a wrong clock. A wrong clock is still reported, because readers who ask for a time get rows of another time.
 """
 
 from collections.abc import Mapping

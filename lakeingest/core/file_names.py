@@ -43,8 +43,8 @@ def inside(name: str) -> str:
 def file_name(name: str) -> str:
     """The name of a file for a name of a database and a table; two names never have the same file.
 
-    The name is percent-encoded. If that is too long for a file, the result is its beginning, `=`, and a digest of the
-    whole name.
+    The name is percent-encoded. If the encoded name is too long for a file, the result is its beginning, `=`, and a
+    digest of the whole name.
     """
     encoded = segment(name, _UNSAFE)
     if len(encoded) <= MOST_BYTES:

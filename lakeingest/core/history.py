@@ -1,7 +1,7 @@
 """The history of a binlog distinguishes it from another binlog with the same file names, lengths and GTIDs.
 
 A server whose binlog was reset, or that was restored from a backup, writes other transactions under the same names. A
-saved position says which history it belongs to, and that is proven before anyone reads on from it.
+saved position says which history it belongs to. Before the binlog is read from the position on, this is proven.
 """
 
 from collections.abc import Mapping, Sequence

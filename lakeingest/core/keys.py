@@ -57,7 +57,7 @@ class KeyRange:
         return self.upper is not None and self.upper == following.lower
 
     def covers(self, other: Self) -> bool:
-        """Whether it is known here that every key of the other range is in this one."""
+        """True if it is known here that every key of the other range is in this range."""
         if self in {other, KeyRange()}:
             return True
         if not (self.ordered and other.ordered):

@@ -34,7 +34,7 @@ class Phase(enum.StrEnum):
 
 
 class Step(enum.StrEnum):
-    """The kind of the last commit."""
+    """What is done with a copy: a step leads from one phase to the next (`TRANSITIONS`)."""
 
     CREATED = "created"
     WAVE = "wave"

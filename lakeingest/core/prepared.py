@@ -15,7 +15,7 @@ from lakeingest.core.schema import TableId
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The name of an XA transaction. It can be used again once the transaction has ended."""
+    """The name of an XA transaction. The name can be used again once the transaction has ended."""
 
     global_part: bytes
     branch: bytes

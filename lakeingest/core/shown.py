@@ -13,7 +13,10 @@ SHOWN = "lakeingest.shown"  # the table property in which a publish stores a `Sh
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The number of rows of a copy, its position, and its time of publication in ISO 8601; None if it is unknown."""
+    """What readers of a copy see: its position, its number of rows, and when it was published (ISO 8601).
+
+    A position or a time that is unknown is None.
+    """
 
     position: Position | None
     rows: int

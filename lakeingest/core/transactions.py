@@ -1,4 +1,4 @@
-"""The spooled transactions in binlog order: they turn low watermarks, which are GTID sets, into places."""
+"""The spooled transactions in binlog order: with them, low watermarks that are GTID sets are turned into places."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator

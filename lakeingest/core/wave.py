@@ -61,7 +61,10 @@ class MergePlan:
 
 
 def marks_of(splits: Splits, log: TransactionLog, covered_from: Place) -> list[Place]:
-    """For each split, the place up to which its rows have every change: its low, or the stop of its last merge."""
+    """For each split, its mark: the place up to which its rows have every change.
+
+    That is the place of its low watermark or, if it was merged, the stop of its last merge.
+    """
     lows = log.places({split.low for split in splits.all if split.low is not None}, covered_from)
     marks: list[Place] = []
     for split in splits.all:

@@ -133,7 +133,7 @@ class FailedOver:
 
 @dataclass(frozen=True, slots=True)
 class WentBack:
-    """Files of a table's last commits are lost: it continues from an older commit, and merges later changes again."""
+    """Files of a table's last commits are lost. The copy continues from an older commit, and merges changes again."""
 
     table: TableId
     reason: str
@@ -143,7 +143,7 @@ class WentBack:
 class TableStopped:
     """A table has stopped at its last commit, with this error; the other tables go on.
 
-    `again`: this run reads its rows again, because its copy cannot follow DDL, or because someone asks for it.
+    `again`: this run reads the table's rows again, because the copy cannot follow DDL or someone asks for it.
     """
 
     table: TableId

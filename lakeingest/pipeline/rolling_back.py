@@ -30,7 +30,7 @@ def roll_back(
     [table] = document.signal.tables
 
     def move(event: Event, rollback: Rollback | None = None, why: str | None = None) -> SignalDocument:
-        """Store an event of the signal; its document then lists the changes of this rollback."""
+        """Store an event of the signal, and return the new document, which lists the changes of the rollback."""
         note, result = ("", None) if rollback is None else (str(rollback), rollback.to_json())
         moved = folder.move(document, event, why=why, note=note, result=result)
         if moved.signal.state is not document.signal.state:

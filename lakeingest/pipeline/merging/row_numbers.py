@@ -12,7 +12,10 @@ RowNumbers = dict[File, "np.ndarray"]  # by file
 
 
 def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> RowNumbers:
-    """The numbers `rows` of rows within their files, by file. `at` has the index of each row's file, and ascends."""
+    """Group row numbers by file.
+
+    `rows`: for each row, its number within its file. `at`: for each row, the index of its file in `files`, ascending.
+    """
     numbers, starts = np.unique(at, return_index=True)
     return dict(zip((files[number] for number in numbers), np.split(rows, starts[1:]), strict=False))
 

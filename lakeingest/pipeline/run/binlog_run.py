@@ -55,7 +55,7 @@ class BinlogRun:
 
     @property
     def followed(self) -> frozenset[TableId]:
-        """The tables whose DDL is followed: those with complete copies."""
+        """The tables whose DDL is followed: those with complete copies, if the run follows DDL."""
         if not self.follows_ddl:
             return frozenset()
         complete = (table for table in self.tables.values() if table.copy is not None and not table.has_missing_chunks)
@@ -71,11 +71,11 @@ class BinlogRun:
         self._chunk_ends += chunk_ends
 
     def forget_boundaries(self) -> None:
-        """Forget the high watermarks of chunks: the source was away, and a crash may have cut off its binlog."""
+        """Forget the high watermarks of chunks, because a crash may have cut off the end of the source's binlog."""
         self._chunk_ends.clear()
 
     def append(self, segments: Sequence[Manifest]) -> None:
-        """Make the segments part of the spool, and forget the high watermarks that it has passed."""
+        """Make the segments part of the spool, and forget the high watermarks that the spool has passed."""
         self.spool.append(segments)
         self._chunk_ends = [at for at in self._chunk_ends if is_before(self.spool.position.at, at)]
 

@@ -15,7 +15,7 @@ from lakeingest.mysql.source import Source
 
 
 def lead(source: Source) -> timedelta:
-    """By how much this machine's clock is ahead of the source's; zero if they are near each other."""
+    """By how much this machine's clock is ahead of the source's; zero if it is not ahead, or by a minute at most."""
     return clocks.lead(time.time(), source.clock())
 
 

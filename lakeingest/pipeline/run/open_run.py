@@ -1,4 +1,4 @@
-"""An open run: the value that stages of all tables work on. A stage of one table takes its `TableRun` instead."""
+"""An open run: the value that stages of all tables work on. A stage of one table takes a `TableRun`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A table that must stop while the other tables go on."""
+"""Stopping one table while the other tables go on."""
 
 import time
 from collections.abc import Iterator

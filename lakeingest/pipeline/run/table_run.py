@@ -165,11 +165,11 @@ class TableRun:
     # What happens to the table
 
     def fail(self, failure: Failure) -> None:
-        """The table stops at its last commit."""
+        """The table stops at its last commit, for this reason."""
         self.failure = failure
 
     def clear_failure(self) -> None:
-        """The table goes on."""
+        """The table goes on, or is copied again."""
         self.failure = None
 
     def obey(self, *, paused: bool, approved: frozenset[str]) -> None:
