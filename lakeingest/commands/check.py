@@ -38,7 +38,7 @@ from lakeingest.mysql.schema_reader import list_views
 from lakeingest.mysql.statements_ahead import statement_ahead
 from lakeingest.pipeline import preconditions
 from lakeingest.pipeline.opening.absent_tables import known_tables
-from lakeingest.pipeline.opening.resumption import asked_anew, owner, resumption
+from lakeingest.pipeline.opening.resumption import asked_to_read_again, owner, resumption
 from lakeingest.pipeline.preconditions import Preflight, folders, lake_of, spark_of, suites_of
 from lakeingest.pipeline.run.clocks import disagreement
 from lakeingest.pipeline.run.executors import tasks_at_once
@@ -193,7 +193,7 @@ def _state_and_positions(
 
     def find_failed() -> str | None:
         """The tables that a run could not continue, each with the error; None if there are none."""
-        recopied = asked_anew(config, copied, copied)
+        recopied = asked_to_read_again(config, copied, copied)
         failed = resumption(config, source, schemas, progress, asked=recopied).failed
         return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in recopied) or None
 

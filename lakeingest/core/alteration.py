@@ -1,9 +1,9 @@
 """Alterations: what the DDL of a table did to its columns, and which definition was in force between two statements.
 
 A statement says which columns were added, dropped, renamed and moved. Only the server says how a column is defined, and
-it tells only the current definition. So a definition in between is put together: a column that no later statement
-redefined has its current definition; a column that no earlier statement redefined has the definition that it had before
-all statements. Types are never read from statements.
+it tells only the current definition. So the definition between two statements is put together. If no later statement
+defined a column, the column has its current definition then. If no earlier statement defined a column, it has the
+definition from before all statements. Types are never read from statements.
 """
 
 import enum
@@ -30,9 +30,10 @@ class Act(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of one column. `name` is its name so far, or the name of a new column; `to` is its name afterwards.
+    """The change of one column.
 
-    `after`: the column that it is put behind, or FIRST. None: the column stays where it is; a new column comes last.
+    `name`: the column's name before the statement, or the name of a new column. `to`: its name after the statement.
+    `after`: the column behind which it is put, or FIRST. None: an old column keeps its place, a new column is last.
     """
 
     act: Act
@@ -45,11 +46,12 @@ class Change:
 class Alteration:
     """All changes that one statement made to a table, in the order of the statement.
 
-    `is_barrier`: the statement changed values, the key or the table itself, or something unknown; old rows tell nothing
-    about new ones. `changes` then has the changes of names that could be read.
-    `empties`: the statement removed all rows (TRUNCATE). `statement` is its text up to the first value in it. `text` is
-    its whole text, for readers of the changelog alone, because logs must have no values; '' for a barrier, and in
-    documents of older versions.
+    `is_barrier`: the statement changed values, the key or the table itself, or something unknown. So the new rows
+    cannot be made from the old rows. `changes` then has only the changes of names that could be read.
+    `empties`: the statement removed all rows (TRUNCATE).
+    `statement`: the text of the statement, up to the first value in it.
+    `text`: the whole text. Only readers of the changelog get it, because logs must have no values. '' for a barrier,
+    and in documents of older versions.
     """
 
     changes: tuple[Change, ...] = ()
@@ -81,7 +83,7 @@ class Alteration:
 class Ddl:
     """A statement in the binlog that altered tables, with the positions before and after it.
 
-    `alone` are the tables that it certainly had for itself: all transactions with changes of them had ended before.
+    `alone`: the tables beside which it certainly ran alone: all transactions with changes of them had ended before.
     """
 
     start: FilePosition
@@ -91,14 +93,17 @@ class Ddl:
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
-    """The identity of a column, whatever its name. `first` is its definition before all statements; None: it is new."""
+class _Identity:
+    """A column through all statements, whatever its name is.
+
+    `first`: its definition before all statements; None if a statement added it.
+    """
 
     number: int
     first: Column | None = None
 
 
-Names = dict[_Life, str]  # in the order of the columns
+Names = dict[_Identity, str]  # the names of a table's columns, in the order of the columns
 
 
 def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> list[Lift]:
@@ -115,28 +120,30 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     table = before.table
     if any(alteration.is_barrier for alteration in alterations):
         raise NotLiftable(f"{table}: DDL changed its values, its key or the table itself")
-    # Step 1: the names of the columns before the first statement, and after each of them
-    lives: list[Names] = [{_Life(number, column): column.name for number, column in enumerate(before.columns)}]
-    defined: dict[_Life, list[int]] = {}  # by column, the numbers of the statements that defined it
+    # Step 1: the names of the columns before the first statement, and after each statement
+    names_after: list[Names] = [
+        {_Identity(number, column): column.name for number, column in enumerate(before.columns)}
+    ]
+    defined: dict[_Identity, list[int]] = {}  # by column, the numbers of the statements that defined it
     for step, alteration in enumerate(alterations, start=1):
-        names = dict(lives[-1])
-        for life in _altered(table, names, alteration, number=sum(map(len, lives))):
-            defined.setdefault(life, []).append(step)
-        lives.append(names)
-    if tuple(lives[-1].values()) != now.names:
+        names = dict(names_after[-1])
+        for identity in _apply_statement(table, names, alteration, number=sum(map(len, names_after))):
+            defined.setdefault(identity, []).append(step)
+        names_after.append(names)
+    if tuple(names_after[-1].values()) != now.names:
         raise Unexplained(
-            f"{table}: by its DDL its columns would be {', '.join(lives[-1].values())}, and they are"
+            f"{table}: by its DDL its columns would be {', '.join(names_after[-1].values())}, and they are"
             f" {', '.join(now.names)}"
         )
-    # Step 2: the definitions at the same moments
-    last = dict(zip(lives[-1], now.columns, strict=True))
+    # Step 2: the definitions after each statement
+    last = dict(zip(names_after[-1], now.columns, strict=True))
     schemas = [before]
-    for step, names in enumerate(lives[1:], start=1):
-        columns = tuple(_column(table, life, name, step, defined, last) for life, name in names.items())
+    for step, names in enumerate(names_after[1:], start=1):
+        columns = tuple(_definition_after(table, column, name, step, defined, last) for column, name in names.items())
         schemas.append(_schema(before, now, names, columns))
     if schemas[-1].fingerprint != now.fingerprint:
         raise Unexplained(f"{table}: its key, or how its rows are mapped, is no longer what it was")
-    _assert_untouched(table, defined, last)
+    _assert_explained(table, defined, last)
     schemas[-1] = now
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
@@ -144,99 +151,106 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     # Step 3: a lift from each definition to the next
     lifted = []
     for step in range(1, len(schemas)):
-        old_names, new_names = lives[step - 1], lives[step]
-        origins = tuple(old_names.get(life) for life in new_names)
-        redefined = frozenset(name for life, name in new_names.items() if step in defined.get(life, ()))
+        old_names, new_names = names_after[step - 1], names_after[step]
+        origins = tuple(old_names.get(identity) for identity in new_names)
+        redefined = frozenset(name for identity, name in new_names.items() if step in defined.get(identity, ()))
         lifted.append(Lift(schemas[step - 1], schemas[step], origins, redefined))
     return lifted
 
 
 def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> frozenset[str]:
-    """The columns of `now` that may be new since `before`, through these alterations."""
+    """The columns of `now` that may be new: `before` has no column of that name, or one of the alterations adds it."""
     changes = [change for alteration in alterations for change in alteration.changes]
     names = {change.to.casefold() for change in changes if change.act is Act.ADD}
     return frozenset(name for name in now.names if name not in before.names or name.casefold() in names)
 
 
-def _altered(table: object, names: Names, alteration: Alteration, number: int) -> list[_Life]:
-    """Change `names` as the statement does, and return the columns that it defines. `number` is free for a new column.
+def _apply_statement(table: object, names: Names, alteration: Alteration, number: int) -> list[_Identity]:
+    """Change `names` as the statement does, and return the columns that the statement defines.
 
-    MySQL's order: dropped columns go, and a column that keeps its place is renamed there. Then, in the order of the
-    statement, every other column is put behind its neighbour, or last.
+    New columns are numbered from `number` on. The order is MySQL's: first, dropped columns are removed, and columns
+    that keep their place are renamed. Then, in the order of the statement, every other column is put behind its
+    neighbour, or last.
     """
     # all columns are looked up by the names that they have before the statement
     old_columns = [
-        (change, None if change.act is Act.ADD else _named(table, names, change.name)) for change in alteration.changes
+        (change, None if change.act is Act.ADD else _find_by_name(table, names, change.name))
+        for change in alteration.changes
     ]
-    defined, to_place = [], []
+    defined, to_put = [], []
     for offset, (change, old) in enumerate(old_columns):
         if change.act is Act.DROP:
             assert old is not None  # noqa: S101 - looked up above
             del names[old]
             continue
-        life = old or _Life(number + offset)
+        identity = old or _Identity(number + offset)
         if change.act is not Act.RENAME:
-            defined.append(life)
+            defined.append(identity)
         if old is not None and change.after is None:
             names[old] = change.to
         else:
-            names.pop(life, None)
-            to_place.append((life, change))
-    for life, change in to_place:
-        _place(table, names, life, change)
+            names.pop(identity, None)
+            to_put.append((identity, change))
+    for identity, change in to_put:
+        _put_column(table, names, identity, change)
     if len({name.casefold() for name in names.values()}) < len(names):
         raise NotLiftable(f"{table}: two columns of one name")
     return defined
 
 
-def _place(table: object, names: Names, life: _Life, change: Change) -> None:
-    """Put a column where the change says: first, behind its neighbour, or last."""
+def _put_column(table: object, names: Names, column: _Identity, change: Change) -> None:
+    """Put a column into `names` where the change says: first, behind its neighbour, or last."""
     order = list(names.items())
     at = len(order)
     if change.after == FIRST:
         at = 0
     elif change.after is not None:
-        neighbour = _named(table, names, change.after)
+        neighbour = _find_by_name(table, names, change.after)
         at = list(names).index(neighbour) + 1
-    order.insert(at, (life, change.to))
+    order.insert(at, (column, change.to))
     names.clear()
     names.update(order)
 
 
-def _named(table: object, names: Names, name: str) -> _Life:
+def _find_by_name(table: object, names: Names, name: str) -> _Identity:
     """The only column of this name, in any case of letters. Raises NotLiftable if there is none, or more than one."""
-    matches = [life for life, column_name in names.items() if column_name.casefold() == name.casefold()]
+    matches = [column for column, column_name in names.items() if column_name.casefold() == name.casefold()]
     if len(matches) != 1:
         raise NotLiftable(f"{table}: its DDL names a column {name}, which is not known")
     return matches[0]
 
 
-def _column(
+def _definition_after(
     table: object,
-    life: _Life,
+    column: _Identity,
     name: str,
     step: int,
-    defined: Mapping[_Life, Sequence[int]],
-    last: Mapping[_Life, Column],
+    defined: Mapping[_Identity, Sequence[int]],
+    last: Mapping[_Identity, Column],
 ) -> Column:
-    """The definition that a column, then called `name`, had after the statement number `step`.
+    """The definition that a column had after the statement number `step`, when its name was `name`.
 
-    `defined` has the numbers of the statements that defined a column, `last` its current definition. Raises NotLiftable
-    if statements on both sides of that moment defined the column.
+    `defined`: by column, the numbers of the statements that defined it. `last`: by column, its current definition.
+    Raises NotLiftable if the column is defined by one of the statements up to this one, and by a later one.
     """
-    steps = defined.get(life, ())
-    if life in last and not any(later > step for later in steps):
-        return replace(last[life], name=name)
-    if life.first is not None and not any(earlier <= step for earlier in steps):
-        return replace(life.first, name=name)
+    steps = defined.get(column, ())
+    if column in last and not any(later > step for later in steps):
+        return replace(last[column], name=name)
+    if column.first is not None and not any(earlier <= step for earlier in steps):
+        return replace(column.first, name=name)
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 
 
-def _assert_untouched(table: object, defined: Mapping[_Life, Sequence[int]], last: Mapping[_Life, Column]) -> None:
-    """Raise Unexplained if a column has changed that no statement defined: the binlog lacks the DDL that did it."""
-    for life, column in last.items():
-        first = life.first
-        if first is None or life in defined:
+def _assert_explained(
+    table: object, defined: Mapping[_Identity, Sequence[int]], last: Mapping[_Identity, Column]
+) -> None:
+    """Raise Unexplained if a column that no statement defined has another definition now.
+
+    The binlog does not have the DDL that changed such a column.
+    """
+    for identity, column in last.items():
+        first = identity.first
+        if first is None or identity in defined:
             continue
         same_charset = not first.charset or not column.charset or first.charset == column.charset
         if replace(first, name=column.name) != column or not same_charset:
@@ -244,8 +258,8 @@ def _assert_untouched(table: object, defined: Mapping[_Life, Sequence[int]], las
 
 
 def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[Column, ...]) -> TableSchema:
-    """The definition with these columns, under the names that they have there. Raises NotLiftable without the key."""
-    new_names = {life.first.name: name for life, name in names.items() if life.first is not None}
+    """The definition of a table with these `columns` and `names`. Raises NotLiftable if a key column was dropped."""
+    new_names = {column.first.name: name for column, name in names.items() if column.first is not None}
     if not set(before.key) <= new_names.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
     return replace(

@@ -2,11 +2,12 @@
 
 ON DELETE or ON UPDATE with CASCADE or SET NULL changes the child rows that refer to the old values of a parent row. The
 change of the parent row is known: it is in the log, or the same search in the parent's table found it. A child row is
-touched only if one of its versions refers to those values: the version in the copy, a later one in the log, or one that
-an earlier change by a foreign key left. The search may find rows that were not touched, but it misses none that was.
-Only the source knows the rows' new values, so they are read again (`pipeline.cascades`).
+touched only if one of its versions refers to these old values: the version in the copy, a later version in the log, or
+a version that an earlier change by a foreign key left. The search may find rows that were not touched, but it misses no
+row that was touched. Only the source knows the new values of the rows, so the rows are read again
+(`pipeline.cascades`).
 
-The server may take different values for equal, such as `a` and `A`. `Classes` tells which.
+The server may take different values for equal, such as `a` and `A`. `Classes` tells which values these are.
 """
 
 import enum
@@ -56,10 +57,10 @@ class ForeignKey:
     types: tuple[str, ...] = ()
 
     def effect(self, columns: Sequence[str], change: RowChange) -> tuple[Row, Row | None] | None:
-        """The values of the child rows that a change of the parent touches, and their new values.
+        """The values of the child rows that a change of the parent touches, and the new values of these child rows.
 
-        The new values are None if the child rows are deleted. The result is None if the change touches no row.
-        `columns` are the columns of the parent's rows.
+        The new values are None if the child rows are deleted. The result is None if the change touches no child row.
+        `columns`: the columns of the parent's rows.
         """
         old = values_of(self.referenced, columns, change.before)
         new = None if change.after is None else values_of(self.referenced, columns, change.after)
@@ -72,7 +73,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The change at `place` gave these values to the columns of a foreign key, in rows that may be in no chunk."""
+    """New values of a foreign key's columns, given by the change at `place`. The rows with them may be in no chunk."""
 
     place: Place
     key: ForeignKey
@@ -91,7 +92,7 @@ def values_of(names: Sequence[str], columns: Sequence[str], row: Row) -> Row:
 
 
 def family(table: TableId, keys: ForeignKeys) -> tuple[ForeignKey, ...]:
-    """The foreign keys that may change rows of the table: its own, and those of all tables above it, sorted.
+    """The foreign keys that may change rows of the table, sorted: its own, and those of its parents, and so on upwards.
 
     Raises OperatorNeeded if they form a ring of several tables: then no order of these tables is right.
     """
@@ -101,7 +102,10 @@ def family(table: TableId, keys: ForeignKeys) -> tuple[ForeignKey, ...]:
 
 
 def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path: tuple[TableId, ...]) -> None:
-    """Add the foreign keys of the table and of those above it; `path` has the tables that led here."""
+    """Add the foreign keys of the table and of all its ancestors to `collected`.
+
+    `path`: the tables below this one, through which the search came here.
+    """
     if table in path:
         ring = ", ".join(map(str, path[path.index(table) :]))
         raise OperatorNeeded(f"foreign keys lead from {ring} back to {table}")
@@ -114,7 +118,7 @@ def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path
 def depth(table: TableId, keys: ForeignKeys) -> int:
     """The number of tables above this one: its parents, their parents and so on.
 
-    It is greater than the depth of each parent, except in a ring.
+    If there is no ring, a table has a greater depth than each of its parents.
     """
     above: set[TableId] = set()
     waiting = [table]
@@ -139,7 +143,7 @@ def signature(keys: Iterable[ForeignKey]) -> str:
 class CascadesRead:
     """All changes by foreign keys up to the place `to` are in a copy, or in patches that wait for its next merge.
 
-    `keys` is the signature of the foreign keys that were known then.
+    `keys`: the signature of the foreign keys that were known when the changes were looked for.
     """
 
     keys: str
@@ -161,9 +165,9 @@ class CascadesRead:
 class Affected:
     """The rows of one table that its foreign keys may have touched, found step by step.
 
-    The caller calls `add_changes` for each parent. Then, as long as `sought` returns classes of values, it looks up the
-    rows with such values and calls `add_rows`. In the end, `changes` has each change that may have happened; the order
-    of the calls does not matter.
+    The caller calls `add_changes` for each parent. Then, as long as `sought` returns classes of values, the caller
+    looks up the rows with values of these classes, and calls `add_rows`. In the end, `changes` has each change that may
+    have happened. The order of the calls does not matter.
     """
 
     def __init__(self, table: TableId, columns: Sequence[str], keys: Sequence[ForeignKey], classes: Classes) -> None:
@@ -176,11 +180,11 @@ class Affected:
 
     def add_changes(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
         """Take in changes of a parent, whose rows have these columns."""
-        self._note(parent, columns, changes)
+        self._note_effects(parent, columns, changes)
         self._spread()
 
     def sought(self) -> dict[ForeignKey, set[Row]]:
-        """By foreign key, the classes of values for which the caller has to look up rows; each is returned once."""
+        """By foreign key, the classes of values whose rows the caller has to look up. No class is returned twice."""
         to_look_up = {}
         for key, effects in self._effects.items():
             if new_classes := effects.keys() - self._asked[key]:
@@ -204,45 +208,48 @@ class Affected:
             if values is not None and None not in values
         }
 
-    def _note(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
-        """Note the effects that these changes of the parent have by each foreign key."""
+    def _note_effects(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
+        """Note the effects that these changes of the parent have through each foreign key."""
         parent_changes = list(changes)
         for key in self._keys:
             if key.parent != parent:
                 continue
             effects = [(change.place, key.effect(columns, change)) for change in parent_changes]
             moves = [(place, *effect) for place, effect in effects if effect is not None]
-            classes = self._learn(key, (old for _, old, _ in moves))
+            classes = self._classes_with(key, (old for _, old, _ in moves))
             for place, old, new in moves:
                 self._effects[key].setdefault(classes[old], set()).add((place, new))
 
-    def _learn(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:
-        """The class of each of these values, which have no NULL, and of all values so far."""
+    def _classes_with(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:
+        """The classes of all values of the foreign key so far, including these values, which have no NULL."""
         class_of = self._class_of[key]
         if new := set(values) - class_of.keys():
             class_of |= self._classes(key, new)
         return class_of
 
     def _spread(self) -> None:
-        """Let every known effect touch every known row. A changed row may be touched again, or be a parent itself."""
-        while new := self._touches() - self.changes:
+        """Apply every known effect to every known row, until there is no new change.
+
+        A changed row may be touched once more, and may itself be a parent row.
+        """
+        while new := self._possible_changes() - self.changes:
             self.changes |= new
             self._rows |= {change.after for change in new if change.after is not None}
-            self._note(self._table, self._columns, new)
+            self._note_effects(self._table, self._columns, new)
 
-    def _touches(self) -> set[RowChange]:
-        return {change for key in self._keys if self._effects[key] for change in self._by(key)}
+    def _possible_changes(self) -> set[RowChange]:
+        return {change for key in self._keys if self._effects[key] for change in self._changes_by(key)}
 
-    def _by(self, key: ForeignKey) -> Iterator[RowChange]:
+    def _changes_by(self, key: ForeignKey) -> Iterator[RowChange]:
         """The changes that one foreign key may have made to the known rows."""
         rows = [(row, values_of(key.columns, self._columns, row)) for row in self._rows]
         rows = [(row, values) for row, values in rows if None not in values]
-        classes, effects = self._learn(key, (values for _, values in rows)), self._effects[key]
+        classes, effects = self._classes_with(key, (values for _, values in rows)), self._effects[key]
         for row, values in rows:
             for place, new in effects.get(classes[values], ()):
-                yield RowChange(place, row, None if new is None else self._with(row, key.columns, new))
+                yield RowChange(place, row, None if new is None else self._row_with(row, key.columns, new))
 
-    def _with(self, row: Row, names: Sequence[str], values: Row) -> Row:
+    def _row_with(self, row: Row, names: Sequence[str], values: Row) -> Row:
         """The row with these values in the named columns."""
         new = dict(zip(names, values, strict=True))
         return tuple(new.get(name, value) for name, value in zip(self._columns, row, strict=True))

@@ -9,7 +9,7 @@ from lakeingest.core.position import Place
 
 
 class RowKind(enum.IntEnum):
-    """What a change row does; the numbers are in the order in which the halves of a change take effect."""
+    """What a change row does. The numbers give the order of the two change rows of an update: -U before +U."""
 
     INSERT = 0  # +I
     UPDATE_BEFORE = 1  # -U
@@ -18,13 +18,13 @@ class RowKind(enum.IntEnum):
 
     @property
     def is_delete(self) -> bool:
-        """Whether the key is gone after this row: -U is the delete half of an update."""
+        """Whether this change row takes the old row away. The -U of an update does: its +U brings the new row."""
         return self in {RowKind.UPDATE_BEFORE, RowKind.DELETE}
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """Half of a change. `ordinal` counts the halves of a transaction, -U before its +U."""
+    """A change row. `ordinal` counts the change rows of a transaction; the -U of an update comes before its +U."""
 
     kind: RowKind
     key: Key
@@ -52,9 +52,9 @@ PLACE = (EPOCH, FILE, POS)
 ORDER = (*PLACE, ORDINAL)
 ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 
-REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after every change that its low holds
+REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after every change up to its low
 
-DELETED = "_lakeingest_deleted"  # the only such column of a collapsed change: whether its key is gone
+DELETED = "_lakeingest_deleted"  # the only such column of a collapsed change: True if the change deletes its key
 
 # Columns that a copy may have beside the source's, with DELETED and COMMITTED_AT
 OP, POSITION = "_lakeingest_op", "_lakeingest_position"

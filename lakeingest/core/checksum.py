@@ -1,9 +1,10 @@
 """Checksums by which source and target prove that a chunk is equal, and how they are compared.
 
 A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`. It is hashed with SHA-256, and the first
-two 64-bit parts of the hash are used. A chunk's checksum is the row count and the XOR of each part: it does not depend
-on the order of rows. If only the server knows the order of keys, a key is in a bucket, by the CRC-32 of its text. MySQL
-and Spark compute all of it in SQL; `digest` and `bucket` here are the specification that both are tested against.
+two 64-bit parts of the hash are used. A chunk's checksum is the number of rows and, for each part, the XOR over all
+rows: so the checksum does not depend on the order of rows. If only the server knows the order of keys, rows are
+compared in buckets: the CRC-32 of a key's text gives its bucket. MySQL and Spark compute checksums and buckets in SQL;
+`digest` and `bucket` here are the specification that both are tested against.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ UINT64 = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """The count of rows of a chunk, and the two halves of their digests, each an unsigned 64-bit integer."""
+    """The checksum of a chunk: its number of rows, and the XOR of each part of their hashes (unsigned 64-bit)."""
 
     rows: int = 0
     left: int = 0
@@ -49,14 +50,14 @@ def _joined(texts: Sequence[str | None]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose row is not the same on both sides, and how it differs."""
+    """A key whose row is not the same in source and target, and how it differs."""
 
     key: Key
     where: str  # 'only in the source' | 'only in the target' | 'twice in the target' | 'differs'
 
 
 def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Checksum]]) -> list[Difference]:
-    """The keys whose rows differ between both sides, in key order. A key that is twice in the target differs too."""
+    """The keys whose rows differ between source and target, in key order. A key that the target has twice differs."""
     unequal: list[Difference] = []
     seen: set[Key] = set()
     for key, checksum in target:

@@ -1,10 +1,10 @@
 """Where a table is cut into chunks, and how finely: boundaries become ranges that tile the key space from end to end.
 
-Integer keys that are nearly all in use are cut by arithmetic, all others at boundaries that the server computes
-(Flink CDC 2.0, chunk splitting). Flink CDC cuts by arithmetic up to 1000 keys per row (its
-`chunk-key.even-distribution.factor.upper-bound`), so that a cluster of keys can put a thousand times the wanted rows
-into a chunk. Here the limit is 2 keys per row: a range of n integer keys holds at most n rows, whatever the estimate
-says.
+If at least half of the integer keys are in use, the boundaries are computed here, by arithmetic; for all other keys the
+server computes them (Flink CDC 2.0, chunk splitting). Flink CDC uses arithmetic up to 1000 keys per row (its
+`chunk-key.even-distribution.factor.upper-bound`), so a cluster of keys can put a thousand times the wanted rows into a
+chunk. Here the limit is 2 keys per row. A range of n integer keys has at most n rows, so a chunk has at most twice the
+wanted rows, whatever the estimate says.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableId
 
-EVEN_FACTOR = 2  # keys per row up to which arithmetic is bounded: a chunk has at most this many times its rows
-TARGET_SECONDS = 2.0  # of a chunk's read view, which holds a metadata lock and holds back purge: well under 5
+EVEN_FACTOR = 2  # the most keys per row for arithmetic: a chunk has at most this many times the wanted rows
+TARGET_SECONDS = 2.0  # of a chunk's read view, which holds a metadata lock and delays purge: well under 5
 TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; packets and Python objects need memory too
 SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server ends it
 BYTES_MAX = 4 * TARGET_BYTES  # of a chunk: at more, the executor gives it up; estimates may be wrong, and rows differ
-FIRST_ROWS = 50_000  # before anything is measured: a second at most where rows are narrow
+FIRST_ROWS = 50_000  # per chunk before anything is measured: a second at most if rows are narrow
 ROWS_MAX = 200_000
-GROWTH = 4  # per wave: measurements hold for neighbours, not for the whole table
+GROWTH = 4  # per wave: what was measured is true for neighbouring keys, not for the whole table
 SHRINK = 4  # after a chunk was given up; each try costs a wave
 
 
@@ -42,26 +42,27 @@ class Cost:
 
 
 def first_rows(rows: int, size: int) -> int:
-    """Rows per chunk of a table's first wave, from the estimates of its rows and bytes."""
+    """The number of rows per chunk in a table's first wave, from the estimates of its rows and bytes."""
     return max(1, min(FIRST_ROWS, TARGET_BYTES * rows // max(size, 1))) if rows else FIRST_ROWS
 
 
 def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
-    """Rows per chunk of the next wave, after a wave of chunks of `chunk_rows`, by its slowest and its largest chunk.
+    """The number of rows per chunk in the next wave, from the slowest and the largest chunk of a wave.
 
-    The number grows only after full chunks: a wave of nearly empty chunks proves nothing about the next.
+    `chunk_rows`: the number of rows per chunk for which that wave was planned. The number grows only after full chunks:
+    a wave of nearly empty chunks proves nothing about the next wave.
     """
     seconds = max(cost.seconds for cost in wave)
     size = max(cost.bytes for cost in wave)
     by_cost = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
-    proven = GROWTH * min(chunk_rows, max(cost.rows for cost in wave))
+    proven = GROWTH * min(chunk_rows, max(cost.rows for cost in wave))  # no growth beyond what full chunks have shown
     return max(1, min(int(by_cost), max(chunk_rows, proven), ROWS_MAX))
 
 
 def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
-    """Keys per chunk if arithmetic bounds a chunk's rows; None if the server must compute the boundaries.
+    """The number of keys per chunk, if arithmetic may cut the keys; None if the server must compute the boundaries.
 
-    `rows` is an estimate. No chunk has more rows than keys.
+    `rows`: the estimated number of rows with keys from `minimum` to `maximum`.
     """
     factor = (maximum - minimum + 1) / max(rows, 1)
     if factor > EVEN_FACTOR:
@@ -70,10 +71,10 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
-    """Keys per chunk. In a table's last wave they are chosen so that the number of chunks is a multiple of `at_once`.
+    """The number of keys per chunk: `step`, or fewer in a table's last wave, so that all executors end together.
 
-    Then all executors end at about the same time. A wave has up to `count` chunks. The result is `step` if the rest of
-    the table is a single chunk, or more than a wave.
+    In the last wave, the number of chunks becomes a multiple of `at_once`. A wave has up to `count` chunks. If the rest
+    of the table is a single chunk, or more than one wave, the result is `step`.
     """
     keys = maximum - start + 1
     if not step < keys <= step * count:
@@ -83,9 +84,9 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
-    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether the end is reached.
+    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether they reach the end.
 
-    The caller reads `maximum` anew for every wave, so the last chunk cannot have grown while the others were read.
+    The caller reads `maximum` again for every wave. So rows that were added meanwhile do not make the last chunk long.
     """
     boundaries: list[Key] = [(start + step * i,) for i in range(1, count + 1) if start + step * i <= maximum]
     return boundaries, len(boundaries) < count
@@ -94,7 +95,10 @@ def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[li
 def chunks_between(
     table: TableId, lower: Key | None, boundaries: Sequence[Key], *, last: bool, upper: Key | None = None
 ) -> list[Chunk]:
-    """The chunks from `lower` to the last boundary, cut at each; with `last`, one more to `upper` (None: no bound)."""
+    """The chunks from `lower` to the last boundary, cut at each boundary.
+
+    With `last`, one more chunk goes from the last boundary to `upper` (None: no bound).
+    """
     bounds: list[Key | None] = [lower, *boundaries]
     if last:
         bounds.append(upper)

@@ -1,7 +1,7 @@
 """Clocks that disagree: the clocks of this machine, of the source, and of the machines that changed the copies.
 
-Times in a copy never go back, and a clock that is ahead removes nothing for its age alone. So a wrong clock loses
-nothing. It is still reported, because readers who ask for a time find rows of another time.
+Times in a copy never go back, and nothing is removed as old only because one clock is ahead. So no data is lost through
+a wrong clock. A wrong clock is still reported, because readers who ask for a time get rows of another time.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from lakeingest.core.schema import TableId
 
-NEAR = timedelta(minutes=1)  # two clocks may differ by that much; Iceberg's readers tolerate the same
+NEAR = timedelta(minutes=1)  # two clocks are allowed to differ by that much; Iceberg's readers tolerate the same
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
@@ -20,7 +20,10 @@ def spoken(seconds: float) -> str:
 
 
 def lead(now: float, source: float) -> timedelta:
-    """By how much the clock `now` is ahead of the source's; zero if they are near. Both in seconds since 1970."""
+    """By how much the clock `now` is ahead of the source's; zero if it is not ahead by more than NEAR.
+
+    Both times are in seconds since 1970.
+    """
     ahead = timedelta(seconds=now - source)
     return ahead if ahead > NEAR else timedelta(0)
 

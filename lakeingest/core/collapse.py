@@ -7,7 +7,7 @@ from lakeingest.core.keys import Key
 
 
 def collapse(changes: Iterable[ChangeRow]) -> dict[Key, ChangeRow]:
-    """The last row of each key in the order of the binlog: an upsert, or a delete if its kind says so."""
+    """The last change row of each key in the order of the binlog. If `kind.is_delete`, the key is deleted."""
     last: dict[Key, ChangeRow] = {}
     for change in changes:
         seen = last.get(change.key)

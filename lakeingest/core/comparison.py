@@ -1,9 +1,9 @@
 """How far values of a foreign key can be compared outside the server, as InnoDB compares them in a foreign key.
 
 InnoDB compares bytes, and texts by their collation. Values of a type are compared here if each value has exactly one
-text or number in the lake, and different values have different ones. For texts, the server tells which ones are equal
-(`mysql.text_classes`). Other types are not compared: if a parent's change may have an effect, all rows of the child are
-compared with the source.
+text or number in the lake, and no two values have the same text or number. The server tells which texts are equal
+(`mysql.text_classes`). Values of other types are not compared: if a change of the parent may have an effect, all rows
+of the child are compared with the source.
 """
 
 import enum
@@ -11,8 +11,8 @@ import enum
 from lakeingest.core.cascades import ForeignKey
 from lakeingest.core.schema import INTEGERS, NULL_DATES, Column, Kind, TableSchema
 
-UNLIKE = "?"  # in `ForeignKey.types`: the child's column and the parent's are of two types, or generated
-# In these, texts of one class are equal by `=` on the server, in every collation: tests/mysql/test_text_classes.py
+UNLIKE = "?"  # in `ForeignKey.types`: the columns of child and parent have two types, or one is generated
+# In these charsets and every collation, texts of one class are equal by `=`: tests/mysql/test_text_classes.py
 CHARSETS = frozenset({"ascii", "latin1", "utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"})
 TEXTS = frozenset({"char", "varchar"})
 _ALIKE = INTEGERS | {
@@ -26,18 +26,18 @@ class Comparison(enum.Enum):
 
     VALUES = "values"  # it is known which values may be equal
     CHANGES = "changes"  # it is only known whether a change gave the parent's row other values
-    NOTHING = "nothing"
+    NOTHING = "nothing"  # it is not even known whether a change gave the parent's row other values
 
 
 def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comparison:
-    """How far a foreign key's values can be compared here, with the types that they have in both copies."""
+    """How far a foreign key's values can be compared here, by the definitions of both copies."""
     if not (set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)):
         return Comparison.NOTHING
-    own, above = map(child.column, key.columns), [parent.column(name) for name in key.referenced]
+    columns, referenced = map(child.column, key.columns), [parent.column(name) for name in key.referenced]
     types = key.types or ("",) * len(key.columns)
-    if all(map(_are_compared, own, above, types)):
+    if all(map(_can_be_compared, columns, referenced, types)):
         return Comparison.VALUES
-    return Comparison.CHANGES if all(map(_is_exact, above)) else Comparison.NOTHING
+    return Comparison.CHANGES if all(map(_is_exact, referenced)) else Comparison.NOTHING
 
 
 def collation_of(type_: str) -> str:
@@ -52,8 +52,8 @@ def collations(key: ForeignKey) -> dict[str, str]:
     return {name: collation for name, collation in by_column if collation}
 
 
-def _are_compared(child: Column, parent: Column, type_: str) -> bool:
-    """Whether it is known here which values of a child's column may equal which values of the parent's."""
+def _can_be_compared(child: Column, parent: Column, type_: str) -> bool:
+    """Whether it is known here which values of the two columns the server may take for equal."""
     if collation := collation_of(type_):
         return collation.partition("_")[0] in CHARSETS
     if type_ == UNLIKE or not (_is_exact(child) and _is_exact(parent)):
@@ -62,7 +62,7 @@ def _are_compared(child: Column, parent: Column, type_: str) -> bool:
 
 
 def _is_exact(column: Column) -> bool:
-    """Whether values of the source that differ in a byte differ in the lake."""
+    """Whether two values of the source that differ in any byte also differ in the lake."""
     if column.members:
         return "" not in column.members  # an invalid value has the text '', too
     match column.kind:

@@ -1,13 +1,14 @@
-"""The result of a precondition, whichever edge checked it."""
+"""The result of a precondition, whichever package checked it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A checked precondition, by the name that users see. `finding` names the fault and its fix; None: it is met.
+    """A checked precondition, with the name that users see.
 
-    A finding that is not `fatal` is a warning: a run may begin.
+    `finding`: what is wrong, and how to fix it; None if the precondition is met. A finding that is not `fatal` is a
+    warning: a run can begin.
     """
 
     name: str

@@ -10,11 +10,11 @@ QUIET_SECONDS = 180.0  # a table without changes lags this much
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a complete copy stands, and how long ago the run worked on it.
+    """How far a complete copy is, and how long ago the run worked on it.
 
-    `unseen`: readers do not see it yet. `behind`: the spool goes on after its position. `has_changes`: the spool has
-    changes of the table to merge, or DDL to lift its rows over; nobody looks for them for an unseen copy.
-    `needs_commit`: if the table is quiet, its new position has to be committed, and not only noted in the state.
+    `unseen`: readers do not see the copy yet. `behind`: the spool ends after the position of the copy. `has_changes`:
+    the spool has changes of the table to merge, or DDL over which to lift its rows; for an unseen copy this is not
+    found out. `needs_commit`: if the table is quiet, its new position must be committed, and not only noted.
     """
 
     table: TableId
@@ -26,15 +26,14 @@ class Standing:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether only its position is due."""
+        """Whether only a new position is due for the copy."""
         return self.behind and not (self.unseen or self.has_changes) and self.idle_seconds > QUIET_SECONDS
 
 
 def due(copies: Sequence[Standing]) -> list[TableId]:
     """The tables to work on, in this order: unseen copies, copies with changes, quiet tables.
 
-    Only one of the quiet tables that need a commit is due, the one that has waited longest, so that a round stays
-    short.
+    Of the quiet tables that need a commit, only the one that has waited longest is due, so that a round stays short.
     """
     unseen = [copy.table for copy in copies if copy.unseen]
     busy = [copy.table for copy in copies if copy.behind and copy.has_changes and not copy.unseen]

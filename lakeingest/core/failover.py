@@ -1,4 +1,4 @@
-"""Failover: where a saved position is in the binlog of another server, which goes on with the same history.
+"""Failover: where a saved position is in the binlog of another server that continues the same history.
 
 A replica has the same transactions as its source, with the same GTIDs, but at other places in its binlog. So places of
 two servers are never compared. A position is found again by its GTIDs. All servers of a history also have the same
@@ -21,9 +21,9 @@ AnyGtid = TypeVar("AnyGtid", Gtid, DomainGtid)
 class Logged(Generic[AnyGtid]):
     """A transaction in a binlog: its GTID, where it ends, and when it was committed, in µs.
 
-    In MySQL it is the time at which the original server committed the transaction. MariaDB stores whole seconds: the
-    original server the second of the commit, a replica the second in which the original server began the last
-    statement.
+    In MySQL, `committed_at` is the time at which the original server committed the transaction. MariaDB stores whole
+    seconds. On the original server it is the second of the commit; on a replica it is the second in which the original
+    server began the last statement.
     """
 
     gtid: AnyGtid
@@ -35,53 +35,54 @@ class Logged(Generic[AnyGtid]):
 class Found:
     """Where the last transaction of a position ends in the binlog of another server.
 
-    `errant` are the transactions before it that the position does not have. The copy lacks them, and they cannot be
-    applied to it now, because later transactions may have changed the same rows again.
+    `errant`: the transactions before that end which the position does not have. The copy does not have them, and they
+    cannot be applied to it now, because later transactions may have changed the same rows again.
     """
 
     end: FilePosition
     errant: GtidSet
 
     def position(self, saved: Position, server_uuid: str, epoch: int, history: History | None) -> Position:
-        """The saved position on this server; `history` is the history of the server's binlog there."""
+        """The `saved` position on this server. `history`: the history of the server's binlog at that place."""
         gtids = None if saved.gtids is None else saved.gtids | self.errant
         return replace(saved, server_uuid=server_uuid, epoch=epoch, at=self.end, gtids=gtids, history=history)
 
 
 def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
-    """The epoch of this server; `known` are the servers and epochs in everything that the pipeline has stored.
+    """The epoch of this server: the last known epoch or, if another server has that one, the next epoch.
 
-    It is the last epoch, or the next one if the last epoch is another server's.
+    `known`: the servers and epochs in everything that the pipeline has stored.
     """
     last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
     return last if {server for server, epoch in known if epoch == last} <= {server_uuid} else last + 1
 
 
 def is_related(position: Position, executed: GtidSet | None) -> bool:
-    """Whether a server that executed these GTIDs has any GTID of the position: then both are of one history."""
+    """Whether a server that executed these GTIDs has a GTID of the position: then both have one history."""
     return bool(position.gtids and executed and position.gtids & executed)
 
 
 def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
     """The newest of these binlog files for which `holds` is true; None if there is none.
 
-    `files` are in order, the oldest first. If `holds` is false for a file, it is false for all later ones; so it is
-    asked for few files.
+    `files` are in order, the oldest first. If `holds` is false for a file, it must be false for all later files: so
+    `holds` is called for few files only.
     """
     count = bisect_left(files, True, key=lambda file: not holds(file))
     return files[count - 1] if count else None
 
 
 def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
-    """Where the position's last transaction ends, among the transactions of a binlog that follow the set `before`.
+    """Where the last transaction of the position ends, among `transactions` of a binlog.
 
-    Raises SourceDiverged if the binlog lacks that transaction, or has another one with its GTID; also if the position,
-    saved by an earlier version, does not name its last transaction.
+    `before`: the GTIDs of all transactions before these. Raises SourceDiverged if the binlog does not have the last
+    transaction, or has another transaction with its GTID. Raises it also if the position does not name its last
+    transaction, because an earlier version saved it.
     """
     copied = position.gtids or GtidSet()
     last = None if position.history is None else position.history.last
     end, errant = None, before - copied
-    skipped: list[Gtid] = []  # lacking in the copy; errant only if a transaction of the position follows
+    skipped: list[Gtid] = []  # transactions that the copy does not have; errant if one that it has follows
     is_proven = False
     for transaction in transactions:
         if transaction.gtid not in copied:
@@ -103,9 +104,9 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid
 def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) -> Found:
     """Where the transaction `last` ends among the transactions of a binlog file of MariaDB.
 
-    All transactions must be of one domain, with consecutive numbers: then none among them is errant. A replica never
-    dates a transaction later than its original server does, so a later date means another transaction with this GTID.
-    Raises SourceDiverged if the transactions break one of these rules, or if the transaction is not there.
+    All transactions must be of one domain, with consecutive numbers: then none of them is errant. A replica never dates
+    a transaction later than the original server does. So if the file has this GTID with a later date, it is another
+    transaction. Raises SourceDiverged if the transactions break one of these rules, or if `last` is not among them.
     """
     sought, previous = DomainGtid.parse(last.gtid or ""), None
     for transaction in transactions:

@@ -8,10 +8,10 @@ import hashlib
 import re
 from urllib.parse import quote
 
-MOST_BYTES = 218  # of 255 that file systems allow: documents are written beside their place, with 37 bytes more
+MOST_BYTES = 218  # of 255 that file systems allow: a document is first written under a name with 37 bytes more
 _CUT = "="  # percent-encoded names do not have it
 _DIGEST = 32
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.~ -]+")  # what `quote` encodes; a space is read as it is
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.~ -]+")  # what `quote` encodes, apart from the space
 
 
 def segment(name: str, unsafe: re.Pattern[str], reserved: frozenset[str] = frozenset()) -> str:
@@ -24,7 +24,7 @@ def segment(name: str, unsafe: re.Pattern[str], reserved: frozenset[str] = froze
 
 
 def joined(root: str, *parts: str) -> str:
-    """The path of these parts below a folder. Raises ValueError if a part is no single name: it may lead elsewhere."""
+    """The path of these parts below a folder. Raises ValueError if a part is no single name and could lead out."""
     for part in parts:
         if part in {"", ".", ".."} or "/" in part or "\0" in part:
             raise ValueError(f"{part!r} is no part of a path below {root}")
@@ -32,9 +32,9 @@ def joined(root: str, *parts: str) -> str:
 
 
 def inside(name: str) -> str:
-    """The name, from a document, of a file below the document's folder. Raises ValueError if it leads elsewhere.
+    """The `name` from a document, if it names a file below the document's folder. Raises ValueError otherwise.
 
-    Otherwise, a person who can write the document could choose which other files are read or deleted.
+    Without this check, a person who can write the document could choose other files to be read or deleted.
     """
     joined("its folder", *name.split("/"))
     return name
@@ -43,8 +43,8 @@ def inside(name: str) -> str:
 def file_name(name: str) -> str:
     """The name of a file for a name of a database and a table; two names never have the same file.
 
-    The name is percent-encoded. If that is too long for a file, the result is its beginning, `=`, and a digest of the
-    whole name.
+    The name is percent-encoded. If the encoded name is too long for a file, the result is its beginning, `=`, and a
+    digest of the whole name.
     """
     encoded = segment(name, _UNSAFE)
     if len(encoded) <= MOST_BYTES:
@@ -55,5 +55,5 @@ def file_name(name: str) -> str:
 
 
 def is_cut(name: str) -> bool:
-    """Whether `file_name` had to shorten this name of a file: it is the beginning of an encoded name, and a digest."""
+    """Whether `file_name` has shortened this name of a file to the beginning of the encoded name, and a digest."""
     return _CUT in name

@@ -1,16 +1,16 @@
-"""Generated columns: which of them may a server compute to another value later? Pure.
+"""Generated columns: which of them may have another value in the server later, without a row event.
 
-Whenever DDL copies the table, the server computes a generated column anew for all rows, in the session of that DDL, and
-writes no row events (measured, MySQL 9.7 and MariaDB 11.4): HOUR of a TIMESTAMP is then in that session's time zone.
-And when DDL changes only how a number is shown, the server does not compute the column anew: a text made of the number
+Whenever DDL copies the table, the server computes a generated column again for all rows, in the session of that DDL,
+and writes no row events (measured, MySQL 9.7 and MariaDB 11.4): HOUR of a TIMESTAMP is then in that session's time
+zone. If DDL only changes how a number is shown, the server does not compute the column again: a text made of the number
 may still have the zeros of ZEROFILL.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 
-# Words whose result depends on arguments alone. Not here: `/`, whose digits depend on div_precision_increment, and
-# functions of dates, which depend on sql_mode, on lc_time_names, or on the time zone
+# Words of expressions whose result depends only on their arguments. Not here: `/`, whose digits depend on
+# div_precision_increment, and functions of dates, which depend on sql_mode, on lc_time_names, or on the time zone
 _FREE = {
     *("abs", "and", "as", "between", "case", "cast", "ceil", "ceiling", "char", "char_length", "charset", "coalesce"),
     *("collate", "concat", "concat_ws", "crc32", "decimal", "div", "else", "end", "false", "floor", "greatest", "hex"),
@@ -19,7 +19,8 @@ _FREE = {
     *("rtrim", "sha", "sha1", "sha2", "sign", "signed", "substr", "substring", "then", "trim", "true", "ucase"),
     *("unhex", "unsigned", "upper", "using", "when", "xor"),
 }
-_BOUND_TYPES = {"timestamp", "char"}  # in the session's time zone; padded by PAD_CHAR_TO_FULL_LENGTH
+# Types whose values depend on the session: on its time zone, and on PAD_CHAR_TO_FULL_LENGTH
+_SESSION_TYPES = {"timestamp", "char"}
 _NUMBERS = {"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"}
 # Words that never turn a number into a text
 _NUMERIC = {
@@ -34,19 +35,20 @@ _TOKEN = re.compile(
 _CHARSET = re.compile(r"_?(?:utf8|utf8mb3|utf8mb4|latin1|ascii|binary)(?:_\w+)?")
 
 
-def is_bound(expression: str, types: Mapping[str, str], own: str) -> bool:
+def may_change_later(expression: str, types: Mapping[str, str], own: str) -> bool:
     """Whether a generated column of the type `own` may get another value later; True in doubt.
 
-    `expression` is as information_schema prints it. `types` are the types of the columns, by their names in lower case.
+    `expression`: the column's expression, as information_schema prints it. `types`: the types of the table's columns,
+    by their names in lower case.
     """
-    text = expression.replace("\\'", "'")  # as MySQL prints a literal
+    text = expression.replace("\\'", "'")  # MySQL prints the quotes of a literal so
     tokens = list(_TOKEN.finditer(text))
     is_free = text and "\\" not in text and all(_is_free(token, types) for token in tokens)
     return not is_free or _shows_a_number(tokens, types, own)
 
 
 def _shows_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str], own: str) -> bool:
-    """Whether the value may contain the text of a number."""
+    """Whether the value of the expression may contain the text of a number."""
     is_text = own not in _NUMBERS or any(
         token.lastgroup == "text" or (token["word"] and not _is_numeric(token["word"].casefold())) for token in tokens
     )
@@ -58,7 +60,7 @@ def _is_numeric(word: str) -> bool:
 
 
 def _type(token: re.Match[str], types: Mapping[str, str]) -> str:
-    """The type of the column that the token names; 'char', which may get other values, for an unknown column."""
+    """The type of the column that the token names. For an unknown column 'char', which depends on the session."""
     return types.get(token["name"].replace("``", "`").casefold(), "char")
 
 
@@ -66,7 +68,7 @@ def _is_free(token: re.Match[str], types: Mapping[str, str]) -> bool:
     """Whether the value of the token depends on no session, mode or time zone."""
     match token.lastgroup:
         case "name":
-            return _type(token, types) not in _BOUND_TYPES
+            return _type(token, types) not in _SESSION_TYPES
         case "word":
             word = token["word"].casefold()
             return word in _FREE or word.isdecimal() or _CHARSET.fullmatch(word) is not None

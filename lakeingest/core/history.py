@@ -1,7 +1,7 @@
 """The history of a binlog distinguishes it from another binlog with the same file names, lengths and GTIDs.
 
 A server whose binlog was reset, or that was restored from a backup, writes other transactions under the same names. A
-saved position says which history it belongs to, and that is proven before anyone reads on from it.
+saved position says which history it belongs to. Before the binlog is read from the position on, this is proven.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """The event that ends at a position: where it begins in the position's file, and the digest of its bytes."""
+    """The event that ends at a position: the byte at which it begins in the same file, and the digest of its bytes."""
 
     pos: int
     digest: str
@@ -34,7 +34,7 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a reader saw of the binlog at a position; None for each part that is not known.
+    """What a reader saw of the binlog at a position. A part that is not known is None.
 
     `began` is the second (since 1970) in which the server began the position's file, from the header of its
     FORMAT_DESCRIPTION event. `event` is None at the start of a file. `last` is the last transaction that was read
@@ -46,7 +46,7 @@ class History:
     last: Committed | None = None
 
     def after(self, earlier: "History | None") -> Self:
-        """Add the last transaction of an earlier position's history, if no transaction was read since."""
+        """The same history; if it has no last transaction, with the last transaction of the `earlier` history."""
         return self if self.last or earlier is None else replace(self, last=earlier.last)
 
     def to_json(self) -> dict[str, Any]:

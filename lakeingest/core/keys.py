@@ -1,7 +1,7 @@
-"""Keys and ranges of keys. Only this module knows key order, which end of a range is closed, and a range's SQL.
+"""Keys and ranges of keys. Only this module knows the order of keys, which end of a range is closed, and a range's SQL.
 
 MySQL, Python and Spark agree on the order of integers. Only the server knows the order of other values, above all of
-collated strings: such a part of a key is a literal of MySQL, and it is never compared here.
+collated strings. In a key, such a value is a literal of MySQL, and is never compared here.
 """
 
 import re
@@ -44,7 +44,7 @@ class KeyRange:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of the bounds is known here."""
+        """Whether the order of the bounds is known here: all their parts are integers."""
         return not any(isinstance(part, str) for bound in (self.lower, self.upper) for part in bound or ())
 
     def __contains__(self, key: Key) -> bool:
@@ -52,12 +52,12 @@ class KeyRange:
             raise ValueError(f"only the server knows whether a key is in {self}")
         return (self.lower is None or key >= self.lower) and (self.upper is None or key < self.upper)
 
-    def touches(self, after: Self) -> bool:
-        """Whether the other range begins exactly where this range ends."""
-        return self.upper is not None and self.upper == after.lower
+    def touches(self, following: Self) -> bool:
+        """Whether the `following` range begins exactly where this range ends."""
+        return self.upper is not None and self.upper == following.lower
 
     def covers(self, other: Self) -> bool:
-        """Whether it is known here that every key of the other range is in this one."""
+        """True if it is known here that every key of the other range is in this range."""
         if self in {other, KeyRange()}:
             return True
         if not (self.ordered and other.ordered):
@@ -68,7 +68,7 @@ class KeyRange:
     def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
         """Three parts of this range: its keys before `by`, in `by`, and after `by`; None for a part without keys.
 
-        Raises ValueError if only the server knows the order, unless `by` has every key.
+        Raises ValueError if only the server knows the order of keys; but if `by` has every key, no order is needed.
         """
         if by == KeyRange():
             return None, self, None
@@ -91,7 +91,7 @@ class KeyRange:
         """
         terms = []
         if self.lower is not None:
-            terms.append(_from(columns, self.lower))
+            terms.append(_at_or_after(columns, self.lower))
         if self.upper is not None:
             terms.append(_before(columns, self.upper))
         return " AND ".join(terms) or "TRUE"
@@ -108,29 +108,29 @@ def _greater(lower: Key | None, other: Key) -> Key:
     return other if lower is None else max(lower, other)
 
 
-def _from(columns: tuple[str, ...], key: Key) -> str:
-    """The condition on the keys from this one on."""
+def _at_or_after(columns: tuple[str, ...], key: Key) -> str:
+    """The condition on the keys from this key on."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
-        return _is(column, ">=", value)
-    # MySQL follows its index to exactly these keys only where each branch names all columns before its own
-    rest = _from(columns[1:], key[1:])
-    within = f"({_is(column, '>', value)} OR ({_is(column, '=', value)} AND {rest}))"
-    return f"{_is(column, '>=', value)} AND {within}"
+        return _compared(column, ">=", value)
+    # MySQL reads only these keys from its index if each branch also has conditions on all columns before its own column
+    rest = _at_or_after(columns[1:], key[1:])
+    within = f"({_compared(column, '>', value)} OR ({_compared(column, '=', value)} AND {rest}))"
+    return f"{_compared(column, '>=', value)} AND {within}"
 
 
 def _before(columns: tuple[str, ...], key: Key) -> str:
-    """The condition on the keys before this one."""
+    """The condition on the keys before this key."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
-        return _is(column, "<", value)
+        return _compared(column, "<", value)
     rest = _before(columns[1:], key[1:])
-    within = f"({_is(column, '<', value)} OR ({_is(column, '=', value)} AND {rest}))"
-    return f"{_is(column, '<=', value)} AND {within}"
+    within = f"({_compared(column, '<', value)} OR ({_compared(column, '=', value)} AND {rest}))"
+    return f"{_compared(column, '<=', value)} AND {within}"
 
 
-def _is(column: str, operator: str, value: int | str) -> str:
-    """The comparison of a column with a part of a key."""
+def _compared(column: str, operator: str, value: int | str) -> str:
+    """The SQL that compares a column with a part of a key."""
     member = _LITERAL.fullmatch(str(value))
     if member is None or member["number"] is None:
         return f"{column} {operator} {value}"

@@ -1,7 +1,7 @@
 """Lifts: how the rows of a table become rows of its next definition, column by column, whatever the columns are called.
 
-A lift never looks at rows. The definitions, and the changes that the statement made, tell whether every row comes
-through it exactly. A lift for which that is not known is refused.
+A lift never looks at rows. The definitions, and the changes that the statement made, tell whether the lift keeps every
+value exactly. If that is not known, the lift is refused.
 """
 
 import re
@@ -14,28 +14,28 @@ from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.core.widening import is_same, unheld
 
 _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
-# Properties that do not decide which values a copy can store, so that a guess may be wrong in them
+# Properties that do not decide which values a copy can store: a guess is allowed to be wrong in them
 _COMPARED = {"source_type.members", "default", "charset", "collation", "generation"}
 
 
 class NotLiftable(ValueError):
-    """Rows from before the DDL cannot be made rows from after it without the source."""
+    """The rows of the copy cannot be brought to the definition after the DDL without the source."""
 
 
 class Unexplained(NotLiftable):
-    """The DDL in the binlog does not lead to the definition: older rows may have been read by a wrong definition."""
+    """The DDL in the binlog does not lead to the current definition: rows may have been read by a wrong definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
     """The step from one definition of a table to the next.
 
-    `origins` has for each column of `after` its name in `before`; None: the column is new. `defined` are the columns of
-    `after` that the statement defined anew; None: maybe all of them. `is_guess`: the rows are compared with the source
-    afterwards, so the copy only has to be able to store them.
+    `origins`: for each column of `after`, its name in `before`; None if the column is new. `defined`: the columns of
+    `after` that the statement defined; None: maybe all of them. `is_guess`: the rows are compared with the source
+    afterwards, so it is enough that the copy can store them.
 
     Raises NotLiftable if the step changes the key, gives a column a type that may not hold every old value, or changes
-    a column that a generated column is computed from; also if nobody knows the values of old rows in a new column.
+    a column from which a generated column is computed; also if nobody knows the values of old rows in a new column.
     """
 
     before: TableSchema
@@ -55,11 +55,11 @@ class Lift:
         for column in self.after.columns:
             old_name = origin[column.name]
             if old_name is None:
-                self._fill(column)
+                self._value_in_old_rows(column)  # refuses the lift if the value is not known
                 changed.add(column.name)
                 continue
             old = old_columns[old_name]
-            if lost := self._lost(old, column):
+            if lost := self._lossy_properties(old, column):
                 types = f"was {old.source_type} and is {column.source_type}"
                 by = ", ".join(name.replace("source_type.", "its type's ") for name in lost)
                 self._refuse(f"{column.name} {types}, and rows may have other values (by {by})")
@@ -74,28 +74,30 @@ class Lift:
             return replace(old, name=column.name) == column
         return is_same(replace(old, name=column.name), column)
 
-    def _lost(self, old: Column, column: Column) -> list[str]:
-        """The properties of the column whose change may give rows another value; empty if no row can change."""
+    def _lossy_properties(self, old: Column, column: Column) -> list[str]:
+        """The properties of the column whose change may give rows another value; empty if no value can change."""
         if self._stays(old, column):
             return []
         lost = [*unheld(old, column)]
         if old.name in self.before.generated:
             lost.append("generation")
-        # rows are found by their key, and the order of keys decides which split has a row
+        # a column of the key must hold the same values as before, in the same order: rows are found by their key, and
+        # the order of keys decides which split has a row
         if column.name in self.after.key:
             lost += [*unheld(column, old)]
             lost += ["collation"] if old.collation != column.collation or (column.charset and not old.collation) else []
         return [name for name in dict.fromkeys(lost) if not (self.is_guess and name in _COMPARED)]
 
     def _assert_computed_from_none_of(self, changed: set[str]) -> None:
-        """Refuse the lift if a generated column may be computed from a changed column: the server computes it anew.
+        """Refuse the lift if a generated column may be computed from a changed column.
 
-        A skipped column counts as changed, because it may be computed from any other.
+        The server computes such a column again. A skipped column counts as changed, because it may be computed from any
+        column.
         """
         for name in self.after.generated if changed else ():
             expression = self.after.column(name).generation
             sources = {*changed, *self.after.skipped} - {name}
-            if not expression or any(_names(expression, source) for source in sources):
+            if not expression or any(_may_name(expression, source) for source in sources):
                 self._refuse(f"the generated column {name} may be computed from {', '.join(sorted(changed))}")
 
     @property
@@ -105,12 +107,15 @@ class Lift:
 
     @property
     def fills(self) -> Mapping[str, object]:
-        """The values of old rows in new columns, by the columns' names. A new column that is not here is NULL there."""
+        """The values of old rows in new columns, by the columns' names. A new column without an entry is NULL."""
         new = (column for column, origin in zip(self.after.columns, self.origins, strict=True) if origin is None)
-        return {column.name: value for column in new if (value := self._fill(column)) is not None}
+        return {column.name: value for column in new if (value := self._value_in_old_rows(column)) is not None}
 
-    def _fill(self, column: Column) -> object:
-        """The value that the server gave to old rows in a new column; None is NULL. Refuses an unknown value."""
+    def _value_in_old_rows(self, column: Column) -> object:
+        """The value that the server gave to old rows in a new column; None is NULL.
+
+        Refuses the lift if the value is not known.
+        """
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
         default = column.default
@@ -130,7 +135,7 @@ class Lift:
 
 
 def _is_kept(column: Column, value: object) -> bool:
-    """Whether the default stays exactly the same through later DDL that does not name the column.
+    """Whether the value of the default stays the same through later DDL that does not name the column.
 
     Such DDL writes each default as a text and reads it again (measured, MySQL 9.7 and MariaDB 11.4): a FLOAT with six
     digits, and a TIMESTAMP in the session's time zone, where an hour of autumn comes twice.
@@ -141,7 +146,7 @@ def _is_kept(column: Column, value: object) -> bool:
 
 
 def _implicit(column: Column) -> object:
-    """The value of old rows in a new NOT NULL column without a default; None if it is not known here.
+    """The value of old rows in a new NOT NULL column without a default; None if the value is not known here.
 
     Source: MySQL manual, "Data Type Default Values".
     """
@@ -152,8 +157,8 @@ def _implicit(column: Column) -> object:
     return "" if column.kind is Kind.STRING else None
 
 
-def _names(expression: str, column: str) -> bool:
-    """Whether an expression may name a column; in doubt, True."""
+def _may_name(expression: str, column: str) -> bool:
+    """Whether an expression may name a column; True in doubt."""
     spellings = {column, column.replace("`", "``"), column.replace('"', '""')}
     text = expression.casefold()
     return any(re.search(rf"(?<![\w$]){re.escape(spelling.casefold())}(?![\w$])", text) for spelling in spellings)

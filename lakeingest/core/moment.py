@@ -10,7 +10,7 @@ class Moment:
     """A moment by two clocks, in seconds.
 
     `wall` counts from 1970, by a clock that people set. `since_boot` counts from the start of the machine that `boot`
-    names, by a clock that nobody sets. An object store has one clock, which stands for both.
+    names, by a clock that nobody sets. An object store has only one clock, whose time is in both.
     """
 
     wall: float
@@ -27,7 +27,7 @@ class Moment:
         return asdict(self)
 
     def is_ahead_of(self, now: "Moment") -> bool:
-        """Whether a clock was ahead at this moment, which was before `now`: then nobody can say how long ago it was."""
+        """Whether the wall clock was ahead at this moment, which was before `now`: its age is unknown then."""
         return self.boot != now.boot and self.wall > now.wall
 
     def seconds_since(self, earlier: "Moment") -> float:

@@ -1,8 +1,8 @@
 """Origins: for each column of the current definition, which column of an older definition it comes from.
 
-The DDL between the two definitions tells it, read backwards. A barrier tells it only as far as it could be read; across
-a barrier that could not be read, columns are taken to keep their names. A wrong origin costs only time, because the
-rows of such a copy are compared with the source, or all read again.
+The DDL between the two definitions tells the origins, read backwards. A barrier has only the changes of names that
+could be read; any other column is assumed to keep its name. A wrong origin costs only time, because the rows of such a
+copy are compared with the source, or all rows are read again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,19 @@ Origins = Mapping[str, str | None]  # for each column its name in the older defi
 
 
 def origins(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> Origins:
-    """The origins of the columns of `now` in `before`. `alterations` lie between the two, the oldest first.
+    """The origins of the columns of `now` in `before`. `alterations`: those between the two, the oldest first.
 
-    If two columns come from one, some DDL is unknown, and columns are matched by name.
+    If two columns seem to come from one column, some DDL is unknown: then all columns are matched by name.
     """
     old_names = {name.casefold(): name for name in before.names}
-    by_ddl = {name: old_names.get((_before(name, alterations) or "").casefold()) for name in now.names}
+    by_ddl = {name: old_names.get((_name_before(name, alterations) or "").casefold()) for name in now.names}
     used = [name for name in by_ddl.values() if name is not None]
     if len(set(used)) < len(used):
         return {name: old_names.get(name.casefold()) for name in now.names}
     return by_ddl
 
 
-def _before(name: str, alterations: Sequence[Alteration]) -> str | None:
+def _name_before(name: str, alterations: Sequence[Alteration]) -> str | None:
     """The name of a column before all these alterations; None if one of them has added it."""
     for alteration in reversed(alterations):
         kept = [change for change in alteration.changes if change.act is not Act.DROP]

@@ -1,7 +1,7 @@
-"""Which pipeline a copy belongs to, and whether another run may go on with it.
+"""Which pipeline a copy belongs to: only runs of this pipeline are allowed to continue the copy.
 
-A name does not identify a pipeline, because two pipelines may have the same name. So each state folder has a random
-id, which moves with it and is lost with it. A new folder at the same place belongs to the same pipeline.
+A name does not identify a pipeline, because two pipelines may have the same name. So each state folder has a random id,
+which moves with the folder and is lost with the folder. A new folder at the same path belongs to the same pipeline.
 """
 
 import json
@@ -13,7 +13,7 @@ from lakeingest.errors import DAMAGED
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A pipeline: its name, the id of its state folder ('': it has no id yet), and that folder's place and machine."""
+    """A pipeline: its name, the id of its state folder ('' if there is none yet), and the folder's path and machine."""
 
     pipeline: str
     id: str
@@ -33,7 +33,7 @@ class Owner:
             return cls("?", "", "?")
 
     def is_same(self, other: "Owner") -> bool:
-        """Whether both are one pipeline."""
+        """Whether both are the same pipeline: they have the same id, or the same name and state folder."""
         is_known = bool(self.id) and self.id == other.id
         return is_known or (self.pipeline, self.state) == (other.pipeline, other.state)
 

@@ -1,21 +1,21 @@
-"""The phases of a table as a state machine: one table of what may follow what.
+"""The phases of a table: a state machine, with its transitions in one table.
 
     NEW -created-> COPYING -wave-> COPYING -last wave-> COPIED -merge-> LEVEL -gates-> AUDITED -publish-> PUBLISHED
                                      ^ partial merge |  ^ partial |     ^ merge |    ^-------- merge --------|
 
-COPYING: some chunks are read. COPIED: all are, splits stand at different marks or a patch waits. LEVEL: all stand at
-one stop, so the staged rows are the source's table there. Only an AUDITED table may be visible to readers.
+COPYING: some chunks are read. COPIED: all chunks are read, but splits have different marks or a patch waits. LEVEL: all
+splits have one stop, so the staged rows are the source's table as of that stop. Only an AUDITED table can be published.
 
-A patch leads back to COPIED from every later phase. The merge that takes in the patch levels the table again, so the
-table may be published before the re-snapshot has come to its end. If rows were read again and all are the same, the
-table stays LEVEL, or becomes LEVEL again. One step leads back to COPYING: the copy is started over, and nothing is
-published before all of it is read again.
+A patch leads back to COPIED from every later phase. The merge that takes in the patch makes the table LEVEL again, so
+the table can be published before the re-snapshot has come to its end. If rows were read again and all are the same, a
+table in a phase after COPIED is LEVEL then. One step leads back to COPYING: the copy is started over, and nothing
+is published before all rows are read again.
 
-A quiet table stays in its phase: it has no change up to a later position. A table whose rows were lifted to the
-source's next definition is LEVEL: the gates have not seen it with that definition. A table whose position was found
-again on another server is LEVEL, too: the next publish shows the new position. An incomplete copy takes its chunks to
-the other server and stays in its phase. A table that goes on over a gap becomes LEVEL from any phase, and is not
-audited before all of its rows were compared with the source.
+A quiet table stays in its phase, because it has no change up to its later position. A table whose rows were lifted to
+the source's next definition is LEVEL, because the gates have not checked it with that definition. A table whose
+position was found on another server is LEVEL, too, so that the next publish shows the new position. An incomplete copy
+takes its chunks to the other server and stays in its phase. A table that goes on over a gap becomes LEVEL from any
+phase, and is not audited before all of its rows were compared with the source.
 """
 
 import enum
@@ -34,7 +34,7 @@ class Phase(enum.StrEnum):
 
 
 class Step(enum.StrEnum):
-    """The kind of the last commit."""
+    """What is done with a copy: a step leads from one phase to the next (`TRANSITIONS`)."""
 
     CREATED = "created"
     WAVE = "wave"

@@ -1,7 +1,7 @@
 """Places and positions in a binlog, and GTID sets. Only this module compares the parts of a position.
 
-A transaction is *written* before it is *visible* before it is *executed*: written ⊇ visible ⊇ executed. So a low
-watermark is a GTID set read from `gtid_executed`, a high watermark a place read from the written position.
+A transaction is first *written*, then *visible*, then *executed*: written ⊇ visible ⊇ executed. So a low watermark is a
+GTID set that is read from `gtid_executed`, and a high watermark is a place that is read from the written position.
 """
 
 import re
@@ -28,8 +28,8 @@ Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between
 class Place:
     """Where a transaction ends in the binlog of one epoch; places are totally ordered.
 
-    On MariaDB a place is the transaction's first byte, because MariaDB does not say there where the transaction ends.
-    Watermarks are between transactions, so the first byte compares with them as the end does.
+    On MariaDB a place is the first byte of the transaction, because the first event does not say where the transaction
+    ends. Watermarks are between transactions, so the first byte compares with watermarks as the end does.
 
     `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
     """
@@ -113,7 +113,7 @@ def file_start(file: str) -> FilePosition:
 
 
 def is_within(at: FilePosition, sizes: Mapping[str, int]) -> bool:
-    """Whether the position is in one of the binlog files of these sizes, and not behind the file's end."""
+    """Whether the position is in one of the binlog files of these sizes, and not after the end of the file."""
     return at.pos <= sizes.get(at.file, -1)
 
 
@@ -128,22 +128,22 @@ def files_after(at: FilePosition, files: Iterable[str]) -> list[str]:
 
 
 def file_name(number: int, like: FilePosition) -> str:
-    """The name of the binlog file of this number, spelled as the file name of a position."""
+    """The name of the binlog file of this number, in the form of the file name of the position `like`."""
     base, _, digits = like.file.rpartition(".")
     return f"{base}.{number:0{len(digits)}d}"
 
 
 def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
-    """How many bytes of the binlog are between two positions.
+    """The number of bytes of the binlog between two positions.
 
-    `sizes` has the bytes of each binlog file that ends between the two positions.
+    `sizes` has the size of each binlog file that ends between the two positions.
     """
     whole_files = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
     return whole_files - start.pos + stop.pos
 
 
 def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
-    """A function that counts the bytes of these binlog files before a position."""
+    """A function from a position to the number of bytes that these binlog files have before the position."""
     files = sorted(sizes, key=file_number)
     bytes_before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
     return lambda at: bytes_before[at.file] + at.pos
@@ -171,7 +171,7 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class DomainGtid:
-    """The name of one transaction of MariaDB. It is never a watermark: MariaDB does not say which ones are visible."""
+    """The name of one transaction of MariaDB. It is no watermark: MariaDB does not say which GTIDs are visible."""
 
     domain: int
     server: int
@@ -191,7 +191,7 @@ class DomainGtid:
 
 @dataclass(frozen=True, slots=True)
 class GtidSet:
-    """A set of GTIDs. A gap is never closed: that would lose a transaction.
+    """A set of GTIDs. Gaps between numbers stay, because a closed gap would lose a transaction.
 
     Text form and tags: MySQL manual, "GTID Sets".
     """
@@ -261,7 +261,7 @@ class GtidSet:
 
     @property
     def count(self) -> int:
-        """How many GTIDs are in the set."""
+        """The number of GTIDs in the set."""
         return sum(high - low + 1 for _, intervals in self.members for low, high in intervals)
 
     def __le__(self, other: Self) -> bool:
@@ -280,13 +280,13 @@ class GtidSet:
         return self - (self - other)
 
     def __sub__(self, other: Self) -> Self:
-        """The GTIDs of this set that the other lacks."""
+        """The GTIDs of this set that are not in the other."""
         theirs = dict(other.members)
         return type(self).of({source: _minus(ours, theirs.get(source, ())) for source, ours in self.members})
 
 
 def _normal(ranges: Iterable[tuple[int, int]]) -> Intervals:
-    """The intervals in order, those that touch or overlap as one."""
+    """The intervals in order. Intervals that touch or overlap become one."""
     normal: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if normal and low <= normal[-1][1] + 1:
@@ -311,9 +311,9 @@ def _minus(ours: Intervals, theirs: Intervals) -> list[tuple[int, int]]:
 class Position:
     """A saved position: the end of a batch on one server.
 
-    `gtids` has every transaction up to the position; None if the source has no GTIDs. `place` is valid only on the
-    server `server_uuid`, in its epoch, and in the binlog of this `history`. `history` is None if an earlier version
-    saved the position without it.
+    `gtids`: every transaction up to the position; None if the source has no GTIDs. `place` is valid only on the server
+    `server_uuid`, in this epoch, and in a binlog of this `history`. `history` is None if an earlier version saved the
+    position.
     """
 
     server_uuid: str
@@ -329,12 +329,12 @@ class Position:
 
     @property
     def start_of_file(self) -> Self:
-        """The start of its file, as a position. The GTIDs stay, so this is right only for a position without GTIDs."""
+        """The start of the position's file, as a position. This is right only without GTIDs, because they stay."""
         history = None if self.history is None else History(self.history.began)
         return replace(self, at=self.at.start_of_file, history=history)
 
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
-        """The position after the next segment, given its stop, its GTIDs, and the history of the binlog at its stop."""
+        """The position after one more segment, given the segment's stop and GTIDs, and the history at the stop."""
         united = None if self.gtids is None else self.gtids | gtids
         at_stop = (history or History()).after(self.history)
         return replace(self, at=stop, gtids=united, history=None if at_stop == History() else at_stop)

@@ -1,6 +1,6 @@
-"""Prepared transactions (XA): which are prepared at a place of the binlog, and where their rows are. Pure.
+"""Prepared transactions (XA): which transactions are prepared at a place of the binlog, and where their rows are.
 
-XA PREPARE and XA COMMIT, or XA ROLLBACK, are two transactions in the binlog, perhaps in different segments. The rows
+In the binlog, XA PREPARE and its XA COMMIT or XA ROLLBACK are two transactions, perhaps in different segments. The rows
 are stored at XA PREPARE, and take effect at XA COMMIT. So a segment tells later segments which transactions are
 prepared at its end.
 """
@@ -15,7 +15,7 @@ from lakeingest.core.schema import TableId
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The name of an XA transaction. It can be used again once the transaction has ended."""
+    """The name of an XA transaction. The name can be used again once the transaction has ended."""
 
     global_part: bytes
     branch: bytes
@@ -26,7 +26,8 @@ class Xid:
 class Prepared:
     """Where a prepared transaction is in the binlog: from its GTID event to the end of its XA_PREPARE event.
 
-    `tables` are the tables that it changes; None if they are not known, because it has a change in statement format.
+    `tables`: the tables that the transaction changes; None if they are not known, because it has a change in statement
+    format.
     """
 
     start: FilePosition
@@ -34,16 +35,17 @@ class Prepared:
     tables: frozenset[TableId] | None
 
     def changed(self, tables: Collection[TableId]) -> frozenset[TableId]:
-        """The tables among `tables` that it may change."""
+        """The tables among `tables` that the transaction may change."""
         return frozenset(tables) if self.tables is None else self.tables.intersection(tables)
 
 
 @dataclass(slots=True)
 class Pending:
-    """The transactions that are prepared at some place of the binlog, as far as the reader has seen them.
+    """The transactions that are prepared at a place of the binlog, as far as a reader has seen them.
 
-    `ended` has the transactions that the reader saw end and that were prepared before it began, and each `sought` one
-    that it saw end. One that is in both `ended` and `prepared` was prepared again after it had ended.
+    `prepared`: the transactions that the reader saw prepared, but not ended.
+    `ended`: the transactions that the reader saw ended, if they were prepared before the reader began or are `sought`.
+    If a transaction is in `ended` and in `prepared`, its name was prepared again after it had ended.
     """
 
     prepared: dict[Xid, Prepared] = field(default_factory=dict)
@@ -55,14 +57,14 @@ class Pending:
         self.prepared[xid] = where
 
     def end(self, xid: Xid) -> Prepared | None:
-        """Note that the transaction has ended; return where it was prepared, None if the reader did not see that."""
+        """Note that the transaction has ended. Returns where it was prepared; None if the reader did not see that."""
         where = self.prepared.pop(xid, None)
         if where is None or xid in self.sought:
             self.ended.add(xid)
         return where
 
     def after(self, older: Self) -> Self:
-        """The transactions prepared here. `older`: the transactions that were prepared where the reader began."""
+        """All transactions that are prepared here. `older`: those that were prepared where the reader began."""
         still_prepared = {xid: where for xid, where in older.prepared.items() if xid not in self.ended}
         return type(self)(still_prepared | self.prepared, self.ended | older.ended)
 
@@ -85,7 +87,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class PreparedAt:
-    """The transactions prepared at a position, without those that were prepared before anyone read the binlog."""
+    """The transactions that are prepared at a position, without those that were prepared before the spool began."""
 
     at: FilePosition
     prepared: Mapping[Xid, Prepared]

@@ -1,4 +1,4 @@
-"""A table's progress: a value with everything that its next step depends on. `phases` says which step may follow."""
+"""A table's progress: a value with everything that the table's next step depends on. `phases` has the allowed steps."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -19,26 +19,27 @@ Read = TypeVar("Read", Split, Patch)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything that a table's next step depends on; stored whole in every staging commit, never as a delta.
+    """Everything that a table's next step depends on. Every staging commit stores all of it, never only a difference.
 
-    `covered_from`: the place from which on the spool has the table's changes. Each read view opened since then has all
-    changes before it, so a low watermark that is a place is never before it.
-    `rows`: how many staged rows the commits so far must have left.
+    `covered_from`: the place after which the spool has the table's changes. All read views of the table's chunks
+    contain the changes before it, so a low watermark that is a place is never before `covered_from`.
+    `rows`: the number of rows that staging must have after the commits so far.
     `position`: the stop of the last merge; before the first merge, the position at `covered_from`; None if unknown.
-    `nulled`: how many values are NULL only because the user chose so.
+    `nulled`: the number of values that are NULL only because the user chose so.
     `read_to`: the greatest high watermark of the chunks, with its history of the binlog; None if it was not noted.
 
     `patches`: rows that were read again and wait for the next merge.
-    `reread_since`: a place that the lows of all rows that were read again contain; None once a merge levels the table.
-    `reread`: the re-snapshot that runs.
-    `answered`: the signals whose rows are all on staging. They are done once readers see such progress.
-    `uncounted`: rows were read again, so `rows` also counts rows that the target had lost or doubled; the gates count
-    the rows anew.
-    `gap`: the rows lack unknown changes from before `position`. Until a re-snapshot of all rows has closed the gap,
-    readers do not see them.
+    `reread_since`: a place that is contained in the low watermarks of all rows that were read again; None once a merge
+    has brought the table to LEVEL.
+    `reread`: the re-snapshot that runs; None if none runs.
+    `answered`: the signals whose rows are all on staging. These signals are done once readers see this progress.
+    `uncounted`: rows were read again, so `rows` may be wrong: lost or doubled rows of the target were replaced. The
+    gates count the rows.
+    `gap`: changes from before `position` are missing in the rows, and nobody knows which. Readers do not see the rows
+    until a re-snapshot of all rows has closed the gap.
     `restarts`: how often the copy was started over, or went on over a gap.
-    `cascades`: up to where the rows have changes by foreign keys that the source does not log; None if nobody looks
-    for them.
+    `cascades`: the place up to which the rows have the changes by foreign keys that the source does not log; None if
+    nobody looks for such changes.
     """
 
     table: TableId
@@ -75,19 +76,19 @@ class Progress:
 
     @property
     def stop(self) -> Place | None:
-        """Where all staged rows stand. None if splits stand at several places, or patches wait for a merge."""
+        """The place of all staged rows. None if splits are at different places, or if patches wait for a merge."""
         return None if self.patches else self.splits.stop
 
     @property
     def needed_from(self) -> Place:
-        """The place after which the table's next merge needs all changes; it needs no change at or before this place.
+        """The place after which the table's next merge needs all changes. The merge needs no change up to this place.
 
-        It is the stop; without a stop a place that the lows of all rereads contain; else where the spool began to watch
-        the table.
+        It is the stop; without a stop, `reread_since`; without both, `covered_from`.
         """
         return self.stop or self.reread_since or self.covered_from
 
     def _after(self, step: Step, **changes: Any) -> Self:
+        """The progress after a step, with these changed fields. Raises IllegalStep if the phase forbids the step."""
         following = TRANSITIONS.get((self.phase, step))
         if following is None:
             raise IllegalStep(f"{self.table}: no {step} when {self.phase}")
@@ -104,11 +105,12 @@ class Progress:
         nulled: int = 0,
         read_to: Position | None = None,
     ) -> Self:
-        """One more wave is on staging: these splits, with `rows` rows in all, of which `nulled` values were made NULL.
+        """One more wave is on staging: these splits.
 
-        `read_to` is the greatest high watermark of the wave.
+        `rows`: the number of their rows. `nulled`: the number of values in them that were made NULL. `read_to`: the
+        greatest high watermark of the wave.
         """
-        splits = self.splits.finish(_contains(split, self.covered_from) for split in wave)
+        splits = self.splits.finish(_with_low_from(split, self.covered_from) for split in wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
         following = self._after(
             step,
@@ -116,7 +118,7 @@ class Progress:
             wave=self.wave + 1,
             rows=self.rows + rows,
             nulled=self.nulled + nulled,
-            read_to=_later(self.read_to, read_to),
+            read_to=_latest(self.read_to, read_to),
         )
         if not splits.complete:
             return following
@@ -135,24 +137,25 @@ class Progress:
         nulled: int = 0,
         read_to: Position | None = None,
     ) -> Self:
-        """Rows were read again; patches of rows that differ from the staged ones wait for the next merge.
+        """Rows were read again. Rows that differ from the staged rows are in patches, which wait for the next merge.
 
-        The files of the patches are durable, and no staged row has changed. Without patches, the copy is level and has
-        all those rows. Their views have all changes before `since`, and the spool has the changes after it.
-        `signals` are the signals that the re-snapshot answers once its `last` rows are read. `done` are signals
-        whose documents say that they are done. `up_to` is the key before which all requested rows are read.
+        The files of the patches are durable, and no staged row has changed. Without patches, all rows were the same.
+        `since`: the read views contain all changes up to this place, and the spool has the changes after it.
+        `signals`: the signals that the re-snapshot answers once its `last` rows are read. `up_to`: the key before which
+        all requested rows are read. `done`: signals whose documents say that they are done. `nulled` and `read_to`: as
+        in `wave_committed`.
         """
-        answers = self._answers(Reread(tuple(signals), up_to), last=last, done=done)
+        fields = self._fields_of(Reread(tuple(signals), up_to), last=last, done=done)
         if not patches:
-            return self._after(Step.SAME, **answers)
-        return self._patched(patches, since, nulled, read_to, **answers)
+            return self._after(Step.SAME, **fields)
+        return self._patched(patches, since, nulled, read_to, **fields)
 
     def cascades_read(
         self, patches: Collection[Patch], since: Place, read: CascadesRead, *, nulled: int, read_to: Position
     ) -> Self:
         """The rows that foreign keys may have changed were read again: from now on `cascades` is `read`.
 
-        Their view has every transaction up to the place in `read`. A re-snapshot that runs goes on.
+        The read views contain every transaction up to the place in `read`. A re-snapshot that runs goes on.
         """
         return self._patched(patches, since, nulled, read_to, cascades=read)
 
@@ -160,28 +163,28 @@ class Progress:
         self, patches: Collection[Patch], since: Place, nulled: int, read_to: Position | None, **changes: Any
     ) -> Self:
         """The step PATCH: the patches wait for the next merge. Raises SpoolGap if the spool begins after `since`."""
-        waiting = (*self.patches, *(_contains(patch, since) for patch in patches))
+        waiting = (*self.patches, *(_with_low_from(patch, since) for patch in patches))
         names = [patch.name for patch in waiting]
         if len(set(names)) < len(names):
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
-        # None until all splits were merged once: the next merge needs every spooled change then
+        # None until all splits were merged once: until then the next merge needs every spooled change
         needed_since = self.stop or self.reread_since
-        # the views may lack later changes by foreign keys, and the patches would undo these
+        # the read views may not contain changes by foreign keys after `since`, and the patches would undo these
         cascades = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
             Step.PATCH,
             patches=waiting,
             nulled=self.nulled + nulled,
-            read_to=_later(self.read_to, read_to),
+            read_to=_latest(self.read_to, read_to),
             reread_since=None if needed_since is None else min(needed_since, since),
             uncounted=True,
             **{"cascades": cascades} | changes,
         )
 
-    def _answers(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
-        """The changed fields: how far the re-snapshot has come, the answered signals, and whether a gap is left."""
+    def _fields_of(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
+        """The fields that a step of a re-snapshot changes: its progress, the answered signals, and the gap."""
         return {
             "reread": reread if (reread.signals or self.gap) and not last else None,
             "answered": united(self.answered, reread.signals if last else (), done),
@@ -189,9 +192,9 @@ class Progress:
         }
 
     def started_over(self, new: Self, *, signals: Collection[int] = ()) -> Self:
-        """The copy begins again with the `new` progress, because changes are lost, or cannot be applied to it.
+        """The copy begins again with the `new` progress, because changes are lost or cannot be applied.
 
-        The same commit empties staging. The last wave answers all `signals` that asked to read rows of the table again.
+        The commit with this progress empties staging. The last wave of the new copy answers the `signals`.
         """
         if new.table != self.table or new.phase is not Phase.NEW:
             raise ValueError(f"{self.table} starts over as it was created, not as {new.table}, {new.phase}")
@@ -212,10 +215,11 @@ class Progress:
         signals: Collection[int] = (),
         cascades: CascadesRead | None = None,
     ) -> Self:
-        """Give the rows a later `position`, although the changes in between are not known.
+        """Give the rows a later `position`, although the changes up to that position are not known.
 
-        The spool watches the table from `covered_from` on. All rows must be read again, including rows of missing
-        chunks; the last of them answer the `signals`. Raises ValueError if no chunk was read, or patches wait.
+        The spool watches the table from `covered_from` on. All rows must be read again, including the rows of missing
+        chunks. When the last rows are read, the `signals` are answered. Raises ValueError if no chunk was read, or if
+        patches wait.
         """
         if self.patches or not self.splits.all:
             raise ValueError(f"{self.table}: it has no rows that could be those of one position")
@@ -237,7 +241,7 @@ class Progress:
         )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
-        """A merge to `position` is on staging: it inserted and deleted so many keys, and made `nulled` values NULL."""
+        """A merge to `position` is on staging. It inserted and deleted so many keys, and made `nulled` values NULL."""
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")
         splits, merged = self.splits.lift(plan.splits, plan.stop), {patch for patch, _ in plan.patches}
@@ -256,30 +260,30 @@ class Progress:
         )
 
     def unchanged(self, position: Position) -> Self:
-        """The table had no change up to this later position, not even by foreign keys: its rows are the source's there.
+        """The table had no change up to this later position, not even by foreign keys.
 
         The next commit will store this progress. Raises ValueError if the position is not later, or of another server.
         """
-        later = self._later(Step.QUIET, position, self.fingerprint)
+        later = self._at_later_position(Step.QUIET, position, self.fingerprint)
         return replace(later, cascades=self.cascades and replace(self.cascades, to=position.place))
 
     def lifted(self, position: Position, fingerprint: str) -> Self:
-        """The rows have the table's next definition, and `position` is the end of the DDL that made it.
+        """The rows have the table's next definition. `position` is the end of the DDL that made this definition.
 
-        The table stood at the start of that DDL, because a merge never crosses DDL. Raises ValueError if the position
-        is not later, or of another server.
+        The rows were merged up to the start of that DDL, because a merge never crosses DDL. Raises ValueError if the
+        position is not later, or of another server.
         """
-        return self._later(Step.LIFT, position, fingerprint)
+        return self._at_later_position(Step.LIFT, position, fingerprint)
 
     def emptied(self, position: Position, fingerprint: str) -> Self:
-        """TRUNCATE, of which `position` is the end, has removed all rows; else as `lifted`."""
+        """A TRUNCATE that ends at `position` has removed all rows. Apart from that, as `lifted`."""
         return replace(self.lifted(position, fingerprint), rows=0)
 
     def moved(self, position: Position) -> Self:
-        """The same rows after a failover: `position` is where the new server has the same transactions.
+        """The same rows after a failover. On the new server, `position` has the same transactions as the old position.
 
-        Patches are dropped, because their watermarks are places of the old server; the signals that they answered are
-        served again. Raises ValueError unless all splits stand at the old position.
+        Patches are dropped, because their watermarks are places of the old server; then the signals that are not done
+        are served again. Raises ValueError if a split is not at the old position.
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
@@ -303,17 +307,17 @@ class Progress:
         )
 
     def is_proven(self, place: Place) -> bool:
-        """Whether the copy is incomplete or not merged, and its chunks saw nothing after this place."""
+        """Whether all chunks of an incomplete or unmerged copy saw nothing after this place; else False."""
         is_partial = bool(self.splits.all) and self.splits.stop is None
         return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)
 
     def carried(self, opened: Position, reached: Position) -> Self:
-        """The chunks of an incomplete copy on another server, which has all transactions that they saw.
+        """The progress of an incomplete copy on another server, which has all transactions that the chunks saw.
 
-        At its position `opened`, that server has the transactions up to `covered_from`, or fewer; at `reached` it has
-        all that the chunks saw. So each chunk gets `reached` as its high watermark, and `opened` as its low one.
-        Changes that a chunk has seen are applied once more, which gives the same last row of each key. The next merge
-        needs all changes after `opened`, which is the copy's position until then.
+        The position `opened` of that server has the transactions up to `covered_from`, or fewer. The position `reached`
+        has all transactions that the chunks saw. So each chunk gets `opened` as its low watermark, and `reached` as its
+        high watermark. Changes that a chunk has seen are applied once more, which gives the same last row of each key.
+        The next merge needs all changes after `opened`, which is the position of the copy until then.
         """
         low = opened.place if opened.gtids is None else opened.gtids
         return self._after(
@@ -329,8 +333,8 @@ class Progress:
             cascades=self.cascades and replace(self.cascades, to=opened.place),
         )
 
-    def _later(self, step: Step, position: Position, fingerprint: str) -> Self:
-        """The same rows at a later position. Raises ValueError if it is not later, or of another server."""
+    def _at_later_position(self, step: Step, position: Position, fingerprint: str) -> Self:
+        """The same rows at a later position. Raises ValueError if the position is not later, or of another server."""
         following, old = self._after(step, fingerprint=fingerprint), self.position
         if old is None or (position.server_uuid, position.epoch) != (old.server_uuid, old.epoch):
             raise ValueError(f"{self.table}: {position.at} and {old and old.at} are of two servers")
@@ -339,7 +343,7 @@ class Progress:
         return replace(following, splits=self.splits.lift(self.splits, position.place), position=position)
 
     def audited(self, rows: int | None = None) -> Self:
-        """Every gate passed on the staged rows. `rows`: a gate's count; None only if they are not `uncounted`."""
+        """The staged rows have passed every gate. `rows`: their number as a gate counted it; None if not counted."""
         if rows is None:
             return self._after(Step.GATES)
         return self._after(Step.GATES, rows=rows, uncounted=False)
@@ -349,12 +353,15 @@ class Progress:
         return self._after(Step.PUBLISH)
 
 
-def _contains(read: Read, place: Place) -> Read:
-    """The split or patch, whose view has all changes before `place`: if its low is a place, it is at least that one."""
+def _with_low_from(read: Read, place: Place) -> Read:
+    """The split or patch, with a low that is not before `place`, because its read view contains all changes up to it.
+
+    A low that is a GTID set stays.
+    """
     return replace(read, low=max(read.low, place)) if isinstance(read.low, Place) else read
 
 
-def _later(first: Position | None, second: Position | None) -> Position | None:
-    """The later position, if there is any."""
+def _latest(first: Position | None, second: Position | None) -> Position | None:
+    """The later of two positions, or the only one; None if there is none."""
     positions = [position for position in (first, second) if position is not None]
     return max(positions, key=lambda position: position.place, default=None)

@@ -12,9 +12,9 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.splits import Splits
 from lakeingest.errors import DAMAGED, StateUnreadable
 
-FORMAT = 1  # of the JSON form; a reader refuses a newer one
+FORMAT = 1  # of the JSON form; a reader refuses a newer format
 REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only format 1 would lose its parts
-GAP_FORMAT = 3  # while there is a gap: earlier versions would publish it
+GAP_FORMAT = 3  # while there is a gap: earlier versions would publish the rows
 
 
 def to_json(progress: Progress) -> dict[str, Any]:

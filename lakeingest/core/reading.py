@@ -1,8 +1,8 @@
 """How far a reader of the changelog has read: one string, which sorts as the lines of the changelog do.
 
 `000001.0000000007.00000000000000001234.0000000003-1f0c83aa`: the place of a transaction, the number of a change row in
-it, and the name of the stored changelog that the place is in. Instead of the number, a row of a copy has `rows`, the
-last row of a copy has `rows.end`, and a row that was read again as of the place has `rows.reread` and a number.
+the transaction, and the name of the stored changelog that has the place. In the place of the number, a row of a copy
+has `rows`, the last row of a copy has `rows.end`, and a reread row has `rows.reread` and a number.
 """
 
 import re
@@ -19,14 +19,14 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReadTo:
-    """The place up to which a reader has read the changelog.
+    """How far a reader has read the changelog.
 
-    `ordinal`: the number of the last change row that it has read of the transaction at `place`; None: all of them.
-    `copying`: it has read some rows of a copy as of `place`, and not all.
-    `reread`: the number of the last reread row that it has read as of `place`. Reread rows come after everything else
-    of `place`, and before every later transaction. They have no place of their own, because the next transaction may
-    begin at the next byte.
-    `log` names the stored changelog; '' stands for any.
+    `ordinal`: the number of the last change row that was read of the transaction at `place`; None: all were read.
+    `copying`: some rows of a copy as of `place` were read, but not all.
+    `reread`: the number of the last reread row as of `place` that was read; None: none was read. Reread rows come after
+    all other rows of `place`, and before every later transaction. They have no place of their own, because the next
+    transaction may begin at the next byte.
+    `log`: the name of the stored changelog; '' for any.
     """
 
     place: Place

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-TRIES_MAX = 5  # recopies of a table because of DDL until readers see it; a table that is altered more often stops
+TRIES_MAX = 5  # recopies of a table because of DDL until its next publish; if it is altered more often, it stops
 
 
 class Recopy(enum.Enum):
@@ -16,12 +16,15 @@ class Recopy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """A table that has stopped, and has a copy.
+    """A table that has stopped and has a copy.
 
-    `by_ddl`: it stopped at DDL in the binlog. `by_definition`: it stopped because its definition differs from that of
-    the copy. `complete`: readers see the copy, and it is not being started over. `restarted`: the copy is being started
-    over. `paused`: somebody has paused it. `recopies`: how often it was copied again since readers saw it. `shown`:
-    readers see it as of the place that the run is to reach, or later.
+    `by_ddl`: it stopped at DDL in the binlog.
+    `by_definition`: it stopped because its definition differs from that of the copy.
+    `complete`: readers see the copy, and the copy is not being started over.
+    `restarted`: the copy is being started over.
+    `paused`: somebody has paused the table.
+    `recopies`: how often the table was copied again because of DDL since its last publish.
+    `shown`: readers see the table as of the place that the run is to reach, or later.
     """
 
     by_ddl: bool
@@ -34,18 +37,18 @@ class Altered:
 
     @property
     def is_altered(self) -> bool:
-        """Whether it stopped because of DDL.
+        """Whether the table certainly stopped because of DDL.
 
-        If its definition differs from that of a complete copy, that is not certain: `tables.options` may have changed.
+        A definition that differs from that of a complete copy is no proof: `tables.options` may have changed.
         """
         return self.by_ddl or (self.by_definition and not self.complete)
 
 
 def recopy(table: Altered, *, follows: bool, asks: bool) -> Recopy:
-    """The decision for a table. `follows`: the configuration follows DDL; `asks`: a person has to approve DDL.
+    """The decision for a table. `follows`: the configuration follows DDL. `asks`: a person has to approve DDL.
 
-    With `asks`, a copy that was being started over when more DDL came is left to a person. Without the answer SHOWN,
-    DDL that keeps coming would keep a run from ending.
+    With `asks`, a person decides about a copy that was being started over when more DDL came. SHOWN lets a run end even
+    if DDL comes again and again.
     """
     if not table.is_altered or not follows or table.paused or table.recopies >= TRIES_MAX:
         return Recopy.NO

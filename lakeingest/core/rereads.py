@@ -12,15 +12,16 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Rows of one read view, and keys without a row there; files under `name` hold them until they are merged.
+    """Rows of one read view, and keys that have no row in the view. Files under `name` have them until they are merged.
 
-    The patch has a `+I` for each row of the view, and a `-D` for each requested key without a row there. The requested
-    keys are the listed ones; for a range or a predicate, the keys in the view and those in the target. For a predicate,
-    the target's keys are read first, and the view is asked for `(predicate) OR key IN (those keys)`: otherwise a row
-    that was changed and does not match any longer would look deleted.
+    The patch has a `+I` for each row of the view, and a `-D` for each requested key that has no row in the view. If
+    keys are listed, these are the requested keys. For a range or a predicate, the requested keys are those in the view
+    and those in the target. For a predicate, the target's keys are read first, and the view is asked for `(predicate)
+    OR key IN (the target's keys)`: otherwise a row that was changed and no longer matches would look deleted.
 
-    Every requested key is in `within`, which is unbounded if only the server knows the order. All changes after `low`
-    of the keys in it are applied again, whatever mark their split has; that does not change a key's last row.
+    Every requested key is in `within`, which is the range of all keys if only the server knows their order. All changes
+    after `low` of the keys in `within` are applied again, whatever mark their split has; that does not change the last
+    row of a key.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Patch:
 
     def __post_init__(self) -> None:
         if not self.within.ordered:
-            raise ValueError(f"only the server knows which keys are in {self.within}: a patch is within all keys there")
+            raise ValueError(f"only the server knows which keys are in {self.within}: `within` must have every key")
         if isinstance(self.low, Place) and self.high < self.low:
             raise ValueError(f"a window ends before it begins: {self}")
 
@@ -53,7 +54,7 @@ class Patch:
 class Reread:
     """A re-snapshot on staging: the signals that it answers, and the key before which all rows are read again.
 
-    `up_to` is None if nothing is read yet, or if all rows come at once.
+    `up_to` is None if no row is read yet, or if all rows are read at once.
     """
 
     signals: tuple[int, ...]
@@ -71,5 +72,5 @@ class Reread:
 
 
 def united(answered: Collection[int], more: Collection[int], done: Collection[int]) -> tuple[int, ...]:
-    """The answered signals, ascending, without the `done` ones, whose documents say already that they are done."""
+    """The signals in `answered` and `more`, ascending, without `done`: those whose documents say that they are done."""
     return tuple(sorted({*answered, *more} - set(done)))

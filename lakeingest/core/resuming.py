@@ -1,7 +1,7 @@
-"""How a run continues the copies that it finds: with the stored spool or a new one, and which of them it cannot.
+"""How a run continues the copies that it finds: with the stored spool or a new spool, and which copies it cannot.
 
-All copies are of the source's server, and of its epoch. Each answer of the source takes a look into its binlog. So the
-decision asks for a fact only when it needs it, and the same question has the same answer throughout.
+All copies were made from the source's server, in its current epoch. For each answer, the source has to read its binlog.
+So the decision asks a question only when it needs the answer. The same question must always have the same answer.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,24 +16,24 @@ from lakeingest.errors import BinlogGone, LakeIngestError
 
 
 class Answers(Protocol):
-    """The source's answers about its binlog. Each answer is an error, or None if there is none."""
+    """The source's answers about its binlog. Each answer is an error, or None if there is no error."""
 
-    def gone(self, position: Position) -> LakeIngestError | None:
-        """The error if the source has no binlog after the position, or one of another history."""
+    def binlog_gone(self, position: Position) -> LakeIngestError | None:
+        """The error if the source no longer has the binlog after the position, or has another history."""
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
-        """The error if the binlog has another history at a position that the spool cannot confirm."""
+        """The error if the binlog has another history at the position. Asked if the spool cannot confirm it."""
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
-        """The error if the table's changes between `since` and the end of the spool cannot be replayed."""
+        """The error if a change of the table between `since` and the end of the spool cannot be replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The stored spool, from its first place `opened` to its `position`.
+    """The stored spool, from its first position `opened` to its `position`.
 
-    `covers` are the tables that are of the spool's history, and for which it has every change that the next merge
-    needs. `doubts` are the tables among them whose position the spool cannot confirm.
+    `covers`: the tables whose copies have the spool's history, and for which the spool has every change that the next
+    merge needs. `doubts`: the tables of `covers` whose position the spool cannot confirm.
     """
 
     opened: Position
@@ -44,10 +44,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The spool goes on (`keeps_spool`), or a new one begins at the position `begins`; None: at the current one.
+    """How the copies are continued.
 
-    `again`: tables whose copies are incomplete and cannot be continued, so they are copied again. `failed`: tables
-    whose copies cannot be continued, each with its error; the other tables go on without them.
+    `keeps_spool`: the stored spool goes on. Otherwise a new spool begins at the position `begins`; if that is None, at
+    the current position. `again`: tables whose incomplete copies cannot be continued, so the tables are copied again.
+    `failed`: tables whose complete copies cannot be continued, each with its error; the other tables go on without
+    them.
     """
 
     keeps_spool: bool
@@ -66,42 +68,43 @@ def resume(
 ) -> Continued:
     """How these copies are continued.
 
-    `asked` are tables that a person wants to have read again: their copy is started over if it cannot be continued.
-    `unknown`: other tables have copies that cannot be loaded, and may need the spool.
+    `asked`: tables that a person wants to have read again; their copies are started over if they cannot be continued.
+    `unknown`: other tables have copies that cannot be loaded, and may need the stored spool.
 
     Raises:
         LakeIngestError: no copy can be continued, and none of them is in `asked`. The error is the reason of one copy.
 
     """
     is_asked = not copied.keys().isdisjoint(asked)
-    partial = _lost_copies(copied, answers)
+    lost_copies = _lost_copies(copied, answers)
     positions = {
         table: progress.position
         for table, progress in copied.items()
-        if table not in partial and progress.position is not None
+        if table not in lost_copies and progress.position is not None
     }
-    begun = unknown or any(progress.splits.all for progress in copied.values())
-    if spool is not None and begun and (spool.covers or not copied):
-        lost = answers.gone(spool.position)
+    # if no copy has a chunk yet, none needs the stored spool
+    needs_spool = unknown or any(progress.splits.all for progress in copied.values())
+    if spool is not None and needs_spool and (spool.covers or not copied):
+        lost = answers.binlog_gone(spool.position)
         if lost is None:
             return _with_spool(copied, spool, answers, asked)
-        # the lost end of the binlog may have been spooled after the last merge: then the copies do not have it
+        # the lost end of the binlog may have been spooled after the last merges: then a copy can go on without it
         if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
             raise lost
-    failed = _gone(positions, answers) | _lost_rereads(copied, None, answers)
+    failed = _errors_of_lost(positions, answers) | _lost_rereads(copied, None, answers)
     if failed and failed.keys() == positions.keys() and not is_asked:
         raise next(iter(failed.values()))
     continued = [position for table, position in positions.items() if table not in failed]
-    return Continued(keeps_spool=False, begins=_first(continued), again=partial, failed=failed)
+    return Continued(keeps_spool=False, begins=_first(continued), again=lost_copies, failed=failed)
 
 
 def _with_spool(
     copied: Mapping[TableId, Progress], spool: Stored, answers: Answers, asked: Collection[TableId]
 ) -> Continued:
-    """How the copies are continued if the source has the spool's position.
+    """How the copies are continued if the source has the binlog after the spool's position.
 
-    A table that the spool does not cover had stopped while the spool went on. If such a table can be continued, a new
-    spool begins at the first position that is needed.
+    If the spool does not cover a table, the table had stopped, and the spool has forgotten its changes. If such a table
+    can be continued, a new spool begins at the first position that a copy needs.
     """
     # Step 1: the tables that the spool covers
     covered = {table: progress for table, progress in copied.items() if table in spool.covers}
@@ -112,7 +115,7 @@ def _with_spool(
             failed[table] = error
     failed |= _lost_rereads(copied, spool.position.place, answers)
     again = _lost_chunks(covered, spool.position.place, answers)
-    # Step 2: the tables that had stopped, and are behind the spool
+    # Step 2: the tables that the spool does not cover, because they had stopped before
     behind: dict[TableId, Position] = {}
     for table in copied.keys() - covered.keys():
         position = copied[table].position
@@ -120,13 +123,13 @@ def _with_spool(
             again.append(table)
         else:
             behind[table] = position
-    failed |= _gone(behind, answers)
+    failed |= _errors_of_lost(behind, answers)
     for table in behind.keys() - failed.keys():
         if (error := answers.unreadable(table, behind[table])) is not None:
             failed[table] = error
     if failed and failed.keys() == copied.keys() and failed.keys().isdisjoint(asked):
         raise next(iter(failed.values()))
-    # Step 3: the spool goes on unless a table behind it can be continued
+    # Step 3: the spool goes on if none of the tables that it does not cover can be continued
     if behind.keys() <= failed.keys():
         return Continued(keeps_spool=True, begins=None, again=tuple(again), failed=failed)
     needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
@@ -139,51 +142,51 @@ def _first(positions: Iterable[Position]) -> Position | None:
     return min(positions, key=attrgetter("place"), default=None)
 
 
-def _gone(positions: Mapping[TableId, Position], answers: Answers) -> dict[TableId, LakeIngestError]:
+def _errors_of_lost(positions: Mapping[TableId, Position], answers: Answers) -> dict[TableId, LakeIngestError]:
     """The tables whose position the source's binlog no longer has, each with its error."""
-    errors = {table: answers.gone(position) for table, position in positions.items()}
+    errors = {table: answers.binlog_gone(position) for table, position in positions.items()}
     return {table: error for table, error in errors.items() if error is not None}
 
 
 def _lost_chunks(copied: Mapping[TableId, Progress], end: Place, answers: Answers) -> list[TableId]:
     """The incomplete copies with a chunk that saw a lost part of the binlog after the spool's `end`."""
     copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
-    return list(_gone(_read_after(copying, end), answers))
+    return list(_errors_of_lost(_read_after(copying, end), answers))
 
 
 def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[TableId, ...]:
     """The incomplete copies that cannot go on with a new spool.
 
-    A copy can go on if it stands where the spool began to watch it, and the source has the binlog from there on, with
-    all transactions that its chunks saw.
+    A copy can go on if its position is still the place from which on the spool watched it, and if the source has the
+    binlog after that place, with all transactions that the chunks saw.
     """
-    partial = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
-    begun = {
+    incomplete = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
+    starts = {
         table: progress.position
-        for table, progress in partial.items()
+        for table, progress in incomplete.items()
         if progress.position is not None and progress.position.place == progress.covered_from
     }
-    read = _read_after({table: copied[table] for table in begun}, None)
-    lost = {*_gone(begun, answers), *_gone(read, answers)}
-    return tuple(table for table in partial if table not in begun or table in lost)
+    highs = _read_after({table: copied[table] for table in starts}, None)
+    lost = {*_errors_of_lost(starts, answers), *_errors_of_lost(highs, answers)}
+    return tuple(table for table in incomplete if table not in starts or table in lost)
 
 
 def _lost_rereads(
     copied: Mapping[TableId, Progress], proven: Place | None, answers: Answers
 ) -> dict[TableId, LakeIngestError]:
-    """The tables with patches that saw a lost part of the binlog.
+    """The tables with patches that saw a lost part of the binlog, each with an error.
 
-    The merge that takes in a patch needs the changes up to its high watermark. The binlog up to the `proven` place is
-    not lost.
+    The merge that takes in a patch needs the changes up to the patch's high watermark. `proven`: the binlog up to this
+    place is not lost; None: not known for any place.
     """
     waiting = {table: progress for table, progress in copied.items() if progress.patches}
     return {
         table: BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
-        for table, error in _gone(_read_after(waiting, proven), answers).items()
+        for table, error in _errors_of_lost(_read_after(waiting, proven), answers).items()
     }
 
 
 def _read_after(copied: Mapping[TableId, Progress], proven: Place | None) -> dict[TableId, Position]:
-    """The greatest high watermark of each table that has one, if it is after a `proven` place."""
-    marks = {table: progress.read_to for table, progress in copied.items() if progress.read_to is not None}
-    return {table: mark for table, mark in marks.items() if proven is None or mark.place > proven}
+    """The greatest high watermark of each table that has noted one, if it is after the `proven` place."""
+    highs = {table: progress.read_to for table, progress in copied.items() if progress.read_to is not None}
+    return {table: high for table, high in highs.items() if proven is None or high.place > proven}

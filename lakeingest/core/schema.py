@@ -11,14 +11,14 @@ from typing import Any, Self
 
 from lakeingest.core.change import COMMITTED_AT, DELETED, OP, POSITION
 from lakeingest.core.default import Default, Value
-from lakeingest.core.generation import is_bound
+from lakeingest.core.generation import may_change_later
 
 _TABLE = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))\.(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
-    """A table of the source; written `database.table`, a database with a dot in its name between backquotes."""
+    """A table of the source. Its text is `database.table`; a database name with a dot is put between backquotes."""
 
     database: str
     name: str
@@ -31,7 +31,7 @@ class TableId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `database.table`. Raises ValueError for another text. The first dot outside of backquotes divides."""
+        """Read `database.table`, divided at the first dot outside of backquotes. Raises ValueError for another text."""
         match = _TABLE.fullmatch(text)
         if match is None:
             raise ValueError(f"not a table: {text!r} (wanted: database.table)")
@@ -40,7 +40,7 @@ class TableId:
 
 
 class Kind(enum.StrEnum):
-    """The kind of a column's values, whatever MySQL calls it. `rows` and each lake's `types` say how it is stored."""
+    """The kind of a column's values, whatever type MySQL names. `rows` and each lake's `types` say how it is stored."""
 
     INT32 = "int32"  # tinyint … int, and unsigned up to mediumint
     INT64 = "int64"  # int unsigned, bigint
@@ -87,7 +87,7 @@ PRIMARY = "PRIMARY"  # the index of a primary key
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The user's choices for a table: a key that is not an index, and other forms of types than the default.
+    """The user's choices for a table: a key that is not an index, and forms of types that are not the default.
 
     `zero_dates` (zero and partial dates): error | null (counted) | string. `tinyint1`: int | boolean. `time`: text |
     micros. `geometry`: wkb | ewkb. `virtual` (generated columns that are not stored) and `generated` (all generated
@@ -113,9 +113,9 @@ USUAL = Choices()
 class SourceType:
     """MySQL's type of a column.
 
-    `text` is the type as MySQL writes it, `name` its first word in lower case. `size` is the first number in
-    parentheses (of characters, bytes, bits or digits), 0 if it has none. `members` are the members of an ENUM or a SET,
-    in the order of their numbers; no other type has any.
+    `text`: the type as MySQL writes it. `name`: the first word of the type in lower case. `size`: the first number in
+    parentheses (of characters, bytes, bits or digits); 0 if there is none. `members`: the members of an ENUM or a SET,
+    in the order of their numbers; empty for other types.
     """
 
     text: str
@@ -132,13 +132,13 @@ class SourceType:
 class Column:
     """A column: its kind, and the parts of MySQL's type that the readers need.
 
-    `precision` and `scale` belong to a decimal, stored as a number or as text. `length` is the n of a BINARY(n), whose
-    zero padding the binlog leaves out, and 0 otherwise. `fraction` is the number of digits of a second. `choice` is a
+    `precision` and `scale`: of a decimal, which is stored as a number or as text. `length`: the n of a BINARY(n), whose
+    zero padding the binlog leaves out; 0 for other types. `fraction`: the number of digits of a second. `choice`: a
     choice of the user that the kind does not express: NULL_DATES or EWKB.
 
-    Columns that differ only in one of the following fields are equal, because these change no row. `comment` is for
-    readers of the copy. `default` is the default when the definition was read. `charset` and `collation` are those of a
-    text or of members; '' for other types, or if unknown. `generation` is the expression of a generated column as the
+    Columns that differ only in the following fields are equal, because these fields change no row. `comment`: for
+    readers of the copy. `default`: the default at the time when the definition was read. `charset` and `collation`: of
+    a text or of members; '' for other types, or if unknown. `generation`: the expression of a generated column as the
     server prints it; '' for other columns.
 
     A field that is added here needs a rule in `core.widening`.
@@ -161,7 +161,7 @@ class Column:
 
     @property
     def is_geometry(self) -> bool:
-        """Whether MySQL's bytes begin with an SRID, which the value in the lake does not have."""
+        """Whether the column is a geometry: MySQL's bytes begin with an SRID, which the lake's WKB does not have."""
         return self.source_type.name in GEOMETRIES
 
     @property
@@ -171,9 +171,9 @@ class Column:
 
     @property
     def has_true_members(self) -> bool:
-        """Whether the members are known as rows have them.
+        """Whether the texts of the members are known exactly.
 
-        information_schema and SHOW CREATE TABLE show a question mark for each character that utf8mb3 lacks.
+        information_schema and SHOW CREATE TABLE show a question mark for each character that is not in utf8mb3.
         """
         return self.charset in _SHOWN or not any("?" in member for member in self.members)
 
@@ -194,10 +194,11 @@ _METADATA = (  # after the source's columns, where the user asks for them
 class TableSchema:
     """A table's columns in MySQL's order, and the names of its key columns in key order.
 
-    `skipped` are the names of generated columns that the user left out; rows in the binlog may have them.
-    `generated` are the names of generated columns that are copied. `index` is the name of the unique index that is the
-    key, '' if it is not known or the user named the columns. `comment` is the table's comment, for readers of the copy.
-    `stored` are the names of all columns in MySQL's order, also of skipped or hidden ones; () if they are not known.
+    `skipped`: the names of generated columns that the user left out; rows in the binlog may have them.
+    `generated`: the names of generated columns that are copied.
+    `index`: the name of the unique index that is the key; '' if it is not known, or if the user named the key columns.
+    `comment`: the table's comment, for readers of the copy.
+    `stored`: the names of all columns in MySQL's order, also of skipped or hidden columns; () if they are not known.
     """
 
     table: TableId
@@ -224,38 +225,38 @@ class TableSchema:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """The copied columns that DDL may give other values, also if it does not name them.
+        """The copied columns whose values may change through any DDL of the table, even if the DDL does not name them.
 
-        They are generated columns that a server may compute to other values (`generation`), and FLOAT(M,D) and
-        DOUBLE(M,D). MariaDB lets a FLOAT get digits without a look at its values, and cuts too large ones whenever it
-        copies the table later (measured, MariaDB 11.4).
+        These are generated columns that a server may compute to other values (`generation`), and columns of the types
+        FLOAT(M,D) and DOUBLE(M,D): MariaDB accepts such a type without checking the values, and cuts values that are
+        too large whenever it copies the table later (measured, MariaDB 11.4).
         """
         types = {column.name.casefold(): column.source_type.name for column in self.columns}
         computed = [
             column.name
             for column in map(self.column, self.generated)
-            if is_bound(column.generation, types, column.source_type.name)
+            if may_change_later(column.generation, types, column.source_type.name)
         ]
         cut = [column.name for column in self.columns if column.kind in _FLOATS and column.source_type.size]
         return tuple(dict.fromkeys([*computed, *cut]))
 
     @property
     def layout(self) -> tuple[tuple[str, ...], ...]:
-        """The parts of a definition beside the fingerprint; rows in the binlog that name no columns need them.
+        """The parts of a definition that are not in the fingerprint, but are needed for rows that name no columns.
 
-        First all columns in MySQL's order, also skipped or hidden ones (empty: not known). Then, for each name in
-        LAID_OUT, that field of each copied column.
+        First the names of all columns in MySQL's order, also of skipped or hidden columns (empty: not known). Then, for
+        each name in LAID_OUT, that field of each copied column.
         """
         stored = self.stored or (() if self.skipped else self.names)
         return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
     @property
     def hides(self) -> bool:
-        """Whether rows in the binlog are known to have columns that information_schema does not show."""
+        """True if it is known that rows in the binlog have columns that information_schema does not show."""
         return not {*self.stored} <= {*self.names, *self.skipped}
 
     def reads_as(self, other: Self) -> bool:
-        """Whether both definitions read a row without column names the same way, as far as both layouts are known."""
+        """Whether a row without column names is read the same way by both definitions, as far as their layouts tell."""
         if self.fingerprint != other.fingerprint:
             return False
         (ours, our_charsets, *_), (theirs, their_charsets, *_) = self.layout, other.layout
@@ -265,9 +266,9 @@ class TableSchema:
         return all(our == their for our, their in charsets if our and their)
 
     def laid_out(self, *known: Self) -> Self:
-        """The same definition with the parts of the layout on which all of `known` agree; other parts are not known.
+        """The same definition with those parts of the layout that are equal in all of `known`; the rest is unknown.
 
-        The definitions in `known` have the same fingerprint. Without any, nothing of the layout is known.
+        The definitions in `known` must have the same fingerprint. If there are none, the whole layout is unknown.
         """
         columns = []
         for place, column in enumerate(self.columns):
@@ -309,7 +310,7 @@ class TableSchema:
 
     @property
     def declared(self) -> bool:
-        """Whether the user declared the key, and no index of the server keeps it unique."""
+        """Whether the user named the columns of the key: then no index of the server keeps the key unique."""
         return bool(self.choices.key)
 
     @property
@@ -319,7 +320,7 @@ class TableSchema:
 
     @property
     def countable(self) -> bool:
-        """Whether arithmetic can cut the keys: a single integer, but not a YEAR, because MySQL takes 70 for 1970."""
+        """Whether arithmetic can cut chunks: the key is one integer, but no YEAR, because MySQL reads 70 as 1970."""
         return self.ordered and len(self.key) == 1 and self.key_columns[0].source_type.name != "year"
 
     @property
@@ -339,7 +340,7 @@ class TableSchema:
 
 
 def _agreed(values: Iterable[str]) -> str:
-    """The value, if all of these are equal; '' if they differ, or there is none."""
+    """The value, if all values are equal; '' if they differ, or if there is none."""
     different = set(values)
     return different.pop() if len(different) == 1 else ""
 

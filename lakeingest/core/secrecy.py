@@ -1,8 +1,8 @@
-"""When a secret leaves this process: to a server that is proven, or as the answer to a challenge, which hides it.
+"""When a secret leaves this process: to a proven server, or inside the answer to a challenge, which hides the secret.
 
 A server is proven by a certificate that was verified, or by a public key that was pinned. There is one exception, as in
-MySQL's own client: on the loopback address the password is sent over TLS that proves nothing, because only a process of
-the same machine can answer there.
+MySQL's own client: on the loopback address the password is sent over TLS that does not prove the server, because only a
+process of the same machine can answer on that address.
 """
 
 from enum import Enum
@@ -19,7 +19,7 @@ class Line(Enum):
 class Demand(Enum):
     """What a server asks for."""
 
-    CHALLENGE = "an answer that only who knows the password can give"
+    CHALLENGE = "an answer that needs the password, but does not reveal it"
     EXCHANGE = "the password itself"  # SHA-2 plugins ask for it if the server has no hash of the password at hand
     CLEAR_TEXT = "the password in clear text"
     BROKEN = "an answer that reveals the password"  # mysql_old_password
@@ -34,10 +34,10 @@ class Answer(Enum):
 
 
 def answer(demand: Demand, line: Line, *, is_local: bool, has_key: bool, is_token: bool) -> Answer | None:
-    """How to meet a demand; None: the secret does not leave.
+    """How to meet a demand; None: the secret must not leave this process.
 
-    `is_local`: the server is on the loopback address. `has_key`: the user has given the server's public key, so that
-    the password can be encrypted with it without TLS. `is_token`: the secret is a token, which is sent as it is or not
+    `is_local`: the server is on the loopback address. `has_key`: the user has given the server's public key, with which
+    the password can be encrypted if there is no TLS. `is_token`: the secret is a token, which is sent as it is or not
     at all.
     """
     if demand is Demand.CHALLENGE:

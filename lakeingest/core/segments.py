@@ -1,4 +1,4 @@
-"""Segments: the parts of the binlog that readers decode side by side."""
+"""Segments: the parts of the binlog that readers decode in parallel."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -8,15 +8,15 @@ from typing import Self
 from lakeingest.core.history import History
 from lakeingest.core.position import FilePosition, GtidSet, Position, is_before, is_within, offsets
 
-LEAST_BYTES = 16 << 20  # fewer are decoded within 0.3 s, and starting a job of Spark takes longer
+LEAST_BYTES = 16 << 20  # fewer bytes are decoded within 0.3 s, and the start of a Spark job takes longer
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """The transactions after `start` that end at or before `stop`; both are transaction boundaries.
 
-    Transactions in `skip` are not decoded: they were executed before the spool opened. `history` is the binlog's
-    history at `start`, which the reader of the segment proves; None: it proves none.
+    `skip`: transactions that are not decoded, because the spool has them or was opened after them. `history`: the
+    binlog's history at `start`, which the reader of the segment proves; None if the reader proves nothing.
     """
 
     server_uuid: str
@@ -38,7 +38,7 @@ class Segment:
 
     @property
     def empty(self) -> bool:
-        """Whether no transaction is in the segment."""
+        """Whether the segment has no bytes, and so no transaction."""
         return self.start == self.stop
 
 
@@ -47,9 +47,9 @@ def cut(
 ) -> list[Segment]:
     """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
 
-    `boundaries` are known ends of transactions, in any order. A boundary outside the segment, or behind the end of its
-    file, is ignored. `sizes` has the bytes of all binlog files of the segment. If the segment is cut, no piece is
-    shorter than `least` bytes. Pieces differ from an equal share only as far as boundaries and `least` require.
+    `boundaries`: known ends of transactions, in any order. A boundary outside the segment, or after the end of its
+    file, is ignored. `sizes`: the bytes of all binlog files of the segment. If the segment is cut, no piece has fewer
+    than `least` bytes. Each piece ends at the boundary that is nearest to its equal share.
     """
     if whole.empty:
         return []
@@ -60,8 +60,8 @@ def cut(
     count = min(pieces, (last - first) // least) if inside else 1
     ends = [whole.start]
     for piece in range(1, count):
-        share_ends = first + (last - first) * piece // count
-        nearest = min(inside, key=lambda at: abs(inside[at] - share_ends))
+        share_end = first + (last - first) * piece // count
+        nearest = min(inside, key=lambda at: abs(inside[at] - share_end))
         if inside[nearest] - offset(ends[-1]) >= least and last - inside[nearest] >= least:
             ends.append(nearest)
     ends.append(whole.stop)

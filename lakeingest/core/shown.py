@@ -8,12 +8,15 @@ from typing import Self
 from lakeingest.core.position import Position
 from lakeingest.errors import DAMAGED, StateUnreadable
 
-SHOWN = "lakeingest.shown"  # the property of a publish that has it
+SHOWN = "lakeingest.shown"  # the table property in which a publish stores a `Shown`
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The number of rows of a copy, its position, and its time of publication in ISO 8601; None if it is unknown."""
+    """What readers of a copy see: its position, its number of rows, and when it was published (ISO 8601).
+
+    A position or a time that is unknown is None.
+    """
 
     position: Position | None
     rows: int
@@ -21,7 +24,7 @@ class Shown:
 
     @property
     def source_time(self) -> str | None:
-        """When the source committed the last transaction up to the position, in ISO 8601; None if that is unknown."""
+        """When the source committed the last transaction up to the position, in ISO 8601; None if it is unknown."""
         history = None if self.position is None else self.position.history
         last = None if history is None else history.last
         if last is None:
@@ -35,7 +38,7 @@ class Shown:
 
     @classmethod
     def of_text(cls, text: str) -> Self | None:
-        """The inverse of `to_text`; None for any other text, as a publish of an earlier version has it."""
+        """The inverse of `to_text`. None for any other text, such as that of an earlier version's publish."""
         try:
             doc = json.loads(text)
             position = None if doc["position"] is None else Position.from_json(doc["position"])

@@ -1,7 +1,7 @@
 """Signals: requests of people to a running pipeline, and what the owner of the lease does next about them.
 
-Signals are numbered in their order. A signal is durable, and may be carried out again without harm: after a crash,
-everything is decided anew, from the signals and from the progress of the tables.
+Signals are numbered in their order. A signal is durable, and can be carried out twice without harm: after a crash, all
+decisions are made again, from the signals and from the progress of the tables.
 """
 
 import enum
@@ -17,7 +17,7 @@ from lakeingest.core.schema import TableId
 from lakeingest.core.splits import key_from_json, range_from_json
 from lakeingest.errors import DAMAGED, StateUnreadable
 
-FORMAT = 1  # of the JSON form; a reader refuses a newer one
+FORMAT = 1  # of the JSON form; a reader refuses a newer format
 
 
 class Action(enum.StrEnum):
@@ -51,7 +51,7 @@ class Event(enum.StrEnum):
     CANCEL = "cancel"
 
 
-# Each event may happen again: a crash can come after an event and before it is stored
+# The last event may happen again: a crash can come after an event has happened and before it is stored
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.PENDING, Event.BEGIN): State.RUNNING,
     (State.PENDING, Event.FINISH): State.DONE,  # it has nothing to run, or another signal has answered it
@@ -76,8 +76,8 @@ class IllegalEvent(ValueError):
 class Scope:
     """The rows of a table to read again: all keys of a range, listed keys, or the rows for which a condition holds.
 
-    The unbounded range is the whole table. Listed keys are sorted, and none is there twice. `gap`, only for a whole
-    table: if changes of the table are lost, its copy goes on, and rows that are still right are not written again.
+    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for a whole
+    table: a stopped copy goes on over a gap, so that rows that are still right are not written again.
     """
 
     range: KeyRange | None = None
@@ -99,11 +99,11 @@ class Scope:
 
     @property
     def whole(self) -> bool:
-        """Whether it has all rows of the table."""
+        """Whether the scope is all rows of the table."""
         return self.range == KeyRange()
 
     def covers(self, other: Self) -> bool:
-        """Whether it is known here that this scope has all rows of the other."""
+        """True if it is known here that this scope has all rows of the other."""
         if self.whole or self == other:
             return True
         if self.keys is not None:
@@ -144,11 +144,11 @@ def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal: who asked for what, and when, and how far it has come.
+    """One signal: who asked for what, when, and how far it has come.
 
     A re-snapshot has one table and a scope, an approval one table and the name of its `ddl`, a rollback one table. In
-    other signals, no table means all tables, also later ones. A `cancel` has in `cancels` the number of the signal that
-    it cancels. Only a failed signal has a reason, in `why`.
+    other signals, no table means all tables, including tables that join later. `cancels`: the number of the signal that
+    a `cancel` cancels. `why`: the reason of a failed signal; None for any other signal.
     """
 
     number: int
@@ -228,11 +228,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The re-snapshot that a table runs next. It answers all its `signals`; the first one has the `scope`.
+    """The re-snapshot that a table runs next. It answers all its `signals`; the first signal has the `scope`.
 
-    A re-snapshot that closes a gap may have no signal. `up_to` is the key before which an earlier run has read the rows
-    already; None: no rows. The caller decides on a request before it reads the first row, and keeps it: rows do not
-    answer a signal that came after they were read.
+    A re-snapshot that closes a gap may have no signal. `up_to`: the key before which all rows are read already; None if
+    no rows are read. The caller gets the request before it reads the first row, and keeps this request until the last
+    row is read, because rows do not answer a signal that came after they were read.
     """
 
     signals: tuple[int, ...]
@@ -241,7 +241,7 @@ class Request:
 
     @property
     def number(self) -> int:
-        """The number of its first signal; 0 if it has none."""
+        """The number of the first signal; 0 if there is none."""
         return self.signals[0] if self.signals else 0
 
 
@@ -249,17 +249,17 @@ class Request:
 class Agenda:
     """What the owner of the lease does next.
 
-    First the documents of signals change: `cancelled` ones become CANCELLED, then `finished` ones DONE, then `failed`
-    ones FAILED, with the reason.
+    First the documents of signals change: those of `cancelled` become CANCELLED, then those of `finished` DONE, then
+    those of `failed` FAILED, with the reason.
 
     `paused`: the tables that do nothing: no merge, no publish, no read.
-    `next`: by table, the re-snapshot that it runs. The document of its first signal becomes RUNNING before the first
-    row is read. A table whose copy lacks chunks has none, and neither has a paused table.
-    `waiting`: by table, every signal that reading the whole table from now on would answer. A copy that is started over
-    answers all of them.
+    `next`: by table, the re-snapshot that the table runs. The document of its first signal becomes RUNNING before the
+    first row is read. Paused tables, and tables with missing chunks, have no entry.
+    `waiting`: by table, every signal that would be answered if the whole table were read from now on. A copy that is
+    started over answers all of them.
     `whole`: the tables that are not paused and for which a waiting signal asks for all rows.
-    `superseded`: by the number of a signal, the number of the earlier signal whose re-snapshot answers it too.
-    `approved`: by table, the DDL over which its rows may be lifted.
+    `superseded`: by the number of a signal, the number of the earlier signal whose re-snapshot also answers it.
+    `approved`: by table, the names of the DDL that people have approved.
     `maintain` and `rollbacks`: signals to be carried out in order, rollbacks also for paused tables.
     """
 
@@ -282,41 +282,40 @@ def agenda(
     staged: Mapping[TableId, Progress],
     visible: Mapping[TableId, Progress],
 ) -> Agenda:
-    """What to do next about these signals, for the tables that are copied now.
+    """What to do next about these signals. `tables`: the tables that are copied now.
 
-    `staged` has the progress in each table's newest commit, `visible` the progress that readers see, without tables
-    that were never published.
+    `staged`: by table, the progress in the newest commit. `visible`: by table, the progress that readers see; a table
+    that was never published is not in it.
     """
     ordered, copied = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
     # Step 1: cancelled signals. A cancel comes too late once all rows are read, and cannot be cancelled itself
     cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
     targets = {signal.number: signal.cancels for signal in cancels}
-    read = {number for progress in staged.values() for number in progress.answered}
+    staged_answers = {number for progress in staged.values() for number in progress.answered}
     published = {number for progress in visible.values() for number in progress.answered}
+    answered = staged_answers | published
     cancelled = {
         signal.number
         for signal in ordered
-        if signal.state in OPEN
-        and signal.number in targets.values()
-        and signal.number not in read | published | set(targets)
+        if signal.state in OPEN and signal.number in targets.values() and signal.number not in answered | set(targets)
     }
     # Step 2: the requests of the other signals
-    alive = [signal for signal in ordered if signal.number not in cancelled]
-    resnapshots = [signal for signal in alive if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
+    valid = [signal for signal in ordered if signal.number not in cancelled]
+    resnapshots = [signal for signal in valid if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
     failed = {
         signal.number: f"{signal.tables[0]} is not copied"
         for signal in resnapshots
         if signal.tables[0] not in copied and signal.number not in published
     }
-    instant = {signal.number for signal in alive if signal.action in _INSTANT and signal.state in OPEN}
-    paused = frozenset(table for table in copied if _is_paused(alive, table))
+    instant = {signal.number for signal in valid if signal.action in _INSTANT and signal.state in OPEN}
+    paused = frozenset(table for table in copied if _is_paused(valid, table))
     # Step 3: the next re-snapshot of each table
     following: dict[TableId, Request] = {}
     waiting: dict[TableId, tuple[int, ...]] = {}
     whole: set[TableId] = set()
     superseded: dict[int, int] = {}
     for table in sorted(copied, key=str):
-        unread = [signal for signal in resnapshots if table in signal.tables and signal.number not in read | published]
+        unread = [signal for signal in resnapshots if table in signal.tables and signal.number not in answered]
         progress = staged.get(table)
         if unread:
             waiting[table] = tuple(signal.number for signal in unread)
@@ -324,7 +323,7 @@ def agenda(
             whole.add(table)
         if progress is None or not progress.splits.complete or not (unread or progress.gap):
             continue
-        request = _closing(unread, progress.reread) if progress.gap else _next(unread, progress.reread)
+        request = (_gap_request if progress.gap else _next_request)(unread, progress.reread)
         superseded |= dict.fromkeys(request.signals[1:], request.number)
         if table not in paused:
             following[table] = request
@@ -337,29 +336,29 @@ def agenda(
         waiting=waiting,
         whole=frozenset(whole),
         superseded=superseded,
-        approved={table: _approved(alive, table) for table in copied},
-        maintain=_open(alive, Action.MAINTAIN),
-        rollbacks=_open(alive, Action.ROLLBACK),
+        approved={table: _approved_ddl(valid, table) for table in copied},
+        maintain=_open_signals(valid, Action.MAINTAIN),
+        rollbacks=_open_signals(valid, Action.ROLLBACK),
     )
 
 
-_INSTANT = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL, Action.APPROVE})
+_INSTANT = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL, Action.APPROVE})  # done as soon as they are read
 _VOID = frozenset({State.FAILED, State.CANCELLED})
 
 
-def _open(signals: Iterable[Signal], action: Action) -> tuple[Signal, ...]:
+def _open_signals(signals: Iterable[Signal], action: Action) -> tuple[Signal, ...]:
     """The signals for this action that have not ended, in order."""
     return tuple(signal for signal in signals if signal.action is action and signal.state in OPEN)
 
 
-def _approved(signals: Iterable[Signal], table: TableId) -> frozenset[str]:
-    """The DDL of the table that people have approved."""
-    mine = (signal for signal in signals if table in signal.tables and signal.state not in _VOID)
-    return frozenset(signal.ddl for signal in mine if signal.ddl is not None)
+def _approved_ddl(signals: Iterable[Signal], table: TableId) -> frozenset[str]:
+    """The names of the table's DDL that people have approved."""
+    of_table = (signal for signal in signals if table in signal.tables and signal.state not in _VOID)
+    return frozenset(signal.ddl for signal in of_table if signal.ddl is not None)
 
 
 def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
-    """Whether the table's last `pause` or `resume` that is valid is a `pause`."""
+    """Whether the last valid `pause` or `resume` of the table is a `pause`."""
     turns = [
         signal.action
         for signal in signals
@@ -368,7 +367,7 @@ def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
     return bool(turns) and turns[-1] is Action.PAUSE
 
 
-def _closing(unread: Sequence[Signal], running: Reread | None) -> Request:
+def _gap_request(unread: Sequence[Signal], running: Reread | None) -> Request:
     """The re-snapshot of all rows that closes a gap. It goes on even if its signals are cancelled."""
     if running is None:
         return Request((), WHOLE)
@@ -376,11 +375,12 @@ def _closing(unread: Sequence[Signal], running: Reread | None) -> Request:
     return Request(tuple(number for number in running.signals if number in open_numbers), WHOLE, running.up_to)
 
 
-def _next(unread: Sequence[Signal], running: Reread | None) -> Request:
-    """The running re-snapshot of a table, or else its first requested one, with all signals that it answers.
+def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
+    """The running re-snapshot of a table, with all signals that it answers; if none runs, the first requested one.
 
-    A re-snapshot that has begun answers no later signal, because some of its rows may have been read before. If the
-    signal with its scope is cancelled, the other signals begin anew, because their scopes are others.
+    A re-snapshot that has begun answers no later signal, because some of its rows may have been read before that
+    signal. If the signal that gave the scope is cancelled, a new re-snapshot begins for the other signals, because
+    their scopes are others.
     """
     scopes = {signal.number: signal.scope for signal in unread if signal.scope is not None}
     if running is not None and running.signals[0] in scopes:

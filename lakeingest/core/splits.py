@@ -1,4 +1,4 @@
-"""Splits: finished chunks. A split has the watermarks of its read, or once merged the stop of its last merge."""
+"""Splits: finished chunks. A split has the watermarks of its read or, once it is merged, the stop of its last merge."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A finished chunk: either read, with `low` and `high`, or merged, with `merged_at`. Never both, never neither."""
+    """A finished chunk: either read, with `low` and `high`, or merged, with `merged_at`, the stop of its last merge."""
 
     range: KeyRange
     low: Low | None = None
@@ -30,7 +30,7 @@ class Split:
 
     @property
     def floor(self) -> Place:
-        """The least stop that a merge over this split may have: its rows may contain changes up to there."""
+        """The least stop that is allowed for a merge of this split, whose rows may contain changes up to this place."""
         floor = self.high if self.merged_at is None else self.merged_at
         assert floor is not None  # noqa: S101 - held by __post_init__
         return floor
@@ -59,10 +59,10 @@ class Split:
 class Splits:
     """The finished splits of a table, in key order: they tile the keys from the least one up to `copied_up_to`.
 
-    If only the server knows the order of keys, all splits are one, because nobody here can tell to which of several a
-    key belongs. Its low is the least one, so a merge may apply changes again that a chunk has seen already; the last
-    row of a key stays the same. It can be merged only once it has every key: changes of keys that it lacks would stay
-    in the copy.
+    If only the server knows the order of keys, all splits are joined to one split, because it is not known here which
+    of several splits has a key. The low of this split is the least low. So a merge may apply changes again that a chunk
+    has seen already; the last row of a key stays the same. The split can be merged only once it has every key of the
+    table: otherwise the merge would apply changes of keys that a later chunk brings.
     """
 
     all: tuple[Split, ...] = ()
@@ -81,23 +81,23 @@ class Splits:
 
     @property
     def copied_up_to(self) -> Key | None:
-        """The least key that is in no finished split; None at the start, and when complete."""
+        """The least key that is in no finished split; None if no chunk is finished yet, or if all are finished."""
         return self.all[-1].range.upper if self.all else None
 
     @property
     def stop(self) -> Place | None:
-        """The place that all splits stand at, once the table is complete and level; None until then."""
+        """The stop of the last merge of all splits, if no chunk is missing and the stops are equal; else None."""
         stops = {split.merged_at for split in self.all}
         return stops.pop() if self.complete and len(stops) == 1 else None
 
     def find(self, key: Key) -> Split | None:
-        """The split that has the key, or None if the key's chunk is still to be read."""
+        """The split that has the key; None if the chunk with the key is still to be read."""
         uppers = [split.range.upper for split in self.all if split.range.upper is not None]
         index = bisect_right(uppers, key)
         return self.all[index] if index < len(self.all) else None
 
     def finish(self, wave: Iterable[Split]) -> Self:
-        """These splits with those of one more wave. Raises ValueError unless the wave begins where these splits end."""
+        """These splits and those of one more wave. Raises ValueError if the wave does not begin where these end."""
         if self.complete:
             raise ValueError("the table has no more chunks")
         finished = type(self)(self.all + _joined(wave))
@@ -105,19 +105,20 @@ class Splits:
 
     @property
     def ordered(self) -> bool:
-        """Whether it is known here which split has a key."""
+        """Whether it is known here which split has a key: the server is not needed for the order of keys."""
         return all(split.range.ordered for split in self.all)
 
     def lift(self, planned: Self, stop: Place) -> Self:
-        """The splits after a merge. Its `planned` splits stand at `stop`; splits of waves since then keep their marks.
+        """The splits after a merge of the `planned` splits to `stop`. Splits of later waves keep their watermarks.
 
-        Raises ValueError if a planned split is not among these: the merge was recorded already, or by another run.
+        Raises ValueError if a planned split is not among these splits: then the merge was recorded already, or another
+        run has changed the splits.
         """
-        frozen = set(planned.all)
-        if not frozen <= set(self.all):
+        merged = set(planned.all)
+        if not merged <= set(self.all):
             raise ValueError("the merge was planned on other splits")
         return type(self)(
-            _joined(Split(split.range, merged_at=stop) if split in frozen else split for split in self.all)
+            _joined(Split(split.range, merged_at=stop) if split in merged else split for split in self.all)
         )
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -134,7 +135,7 @@ class Splits:
 
 
 def range_from_json(doc: Mapping[str, Any]) -> KeyRange:
-    """The range with the bounds `lower` and `upper` of a document. Raises KeyError or ValueError if it has none."""
+    """The range with the bounds `lower` and `upper` of a document. Raises KeyError or ValueError for a wrong bound."""
     return KeyRange(*(None if doc[end] is None else key_from_json(doc[end]) for end in ("lower", "upper")))
 
 
@@ -146,7 +147,7 @@ def key_from_json(doc: object) -> Key:
 
 
 def _as_one(splits: Sequence[Split]) -> Split:
-    """One split with the keys of all, the least low and the greatest high. Raises ValueError if one is merged."""
+    """One split with all keys, the least low and the greatest high. Raises ValueError if a split was merged."""
     lows = [split.low for split in splits if split.low is not None]
     highs = [split.high for split in splits if split.high is not None]
     if len(lows) < len(splits):
@@ -164,7 +165,7 @@ def _least(low: Low, other: Low) -> Low:
 
 
 def _joined(splits: Iterable[Split]) -> tuple[Split, ...]:
-    """The splits, with neighbours of the same marks as one: so splits stay few, however large the table is."""
+    """The splits. Neighbours with the same marks become one: so there are few splits, however large the table is."""
     joined: list[Split] = []
     for split in splits:
         last = joined[-1] if joined else None

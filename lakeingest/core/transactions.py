@@ -1,4 +1,4 @@
-"""The spooled transactions in binlog order: they turn low watermarks, which are GTID sets, into places."""
+"""The spooled transactions in binlog order: with them, low watermarks that are GTID sets are turned into places."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +8,7 @@ from itertools import islice
 from lakeingest.core.position import Gtid, GtidSet, Low, Place
 from lakeingest.errors import SpoolGap, StateUnreadable
 
-Ending = tuple[GtidSet, int]  # a low that ends within a segment, and how many of the segment's transactions it has
+Ending = tuple[GtidSet, int]  # a low that ends within a segment, and how many of the segment's transactions it contains
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class LoggedSegment:
 
 
 class TransactionLog:
-    """The transactions of a spool's segments, in binlog order. `before` has the transactions executed before the spool.
+    """The transactions of a spool's segments, in binlog order. `before`: those that were executed before the spool.
 
-    Its memory does not grow with the transactions. Only a segment within which a low ends is read, as a stream, and
-    only up to that end.
+    The memory does not grow with the number of transactions. A segment is read only if a low ends within it, as a
+    stream, and only up to that end.
     """
 
     def __init__(self, segments: Iterable[LoggedSegment], before: GtidSet) -> None:
@@ -37,11 +37,16 @@ class TransactionLog:
         self._counts = [gtids.count for gtids in self._sets]
 
     def places(self, lows: Iterable[Low], covered_from: Place) -> dict[Low, Place]:
-        """For each low, the place up to which it has all transactions; `covered_from` if it has none after that place.
+        """For each low, the place up to which it contains all transactions, but at least `covered_from`.
 
-        With binlog_order_commits=ON, the transactions of a low are a prefix of the binlog. Raises StateUnreadable if a
-        low has a hole: the server did not keep this order, and places would lose or repeat rows. Raises SpoolGap if a
-        low lacks a transaction at or before `covered_from`: the spool lacks changes that it needs.
+        With binlog_order_commits=ON, the transactions in a low are all transactions of the binlog up to a place.
+
+        Raises:
+            StateUnreadable: a low does not contain a transaction before one that it contains. The server did not keep
+                the order of commits, so that places would lose or repeat rows.
+            SpoolGap: a low does not contain a transaction at or before `covered_from`, and the spool does not have its
+                changes.
+
         """
         places: dict[Low, Place] = {}
         endings: dict[int, list[Ending]] = {}
@@ -55,7 +60,7 @@ class TransactionLog:
                 raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
             whole, rest = self._prefix(low)
             places[low] = max(self._segments[whole - 1].stop, covered_from) if whole else covered_from
-            # else the low has nothing of the next segment, and all of that segment is after `covered_from`
+            # no need to read the next segment if it has no transaction of the low, and begins after `covered_from`
             if whole < len(self._segments) and (rest or self._segments[whole].start < covered_from):
                 endings.setdefault(whole, []).append((low, rest))
         for index, lows_within in endings.items():
@@ -63,22 +68,22 @@ class TransactionLog:
         return places
 
     def _prefix(self, low: GtidSet) -> tuple[int, int]:
-        """How many whole segments `low` has, and how many transactions of the next one, if `low` is a prefix.
+        """The number of whole segments that `low` contains, and the number of its transactions in the next segment.
 
-        With n of the spool's transactions, it is a prefix if these are the first n. Raises StateUnreadable if `low`
-        lacks a transaction of these whole segments; `_read` looks for holes in the next one.
+        Both numbers assume that `low` contains the first n of the spool's transactions. Raises StateUnreadable if `low`
+        does not contain all transactions of these whole segments. `_read` checks the next segment.
         """
         inside = self._counts[-1] - (self._sets[-1] - low).count
         whole = bisect_right(self._counts, inside) - 1
         if not self._sets[whole] <= low:
-            raise _hole(low)
+            raise _out_of_order(low)
         return whole, inside - self._counts[whole]
 
 
 def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) -> dict[Low, Place]:
     """The places of lows that end within a segment, or before its first transaction.
 
-    The segment is read up to the first transaction that the greatest of the lows lacks. Raises SpoolGap or
+    The segment is read up to the first transaction that is not in the greatest of the lows. Raises SpoolGap or
     StateUnreadable as `TransactionLog.places` does.
     """
     places: dict[Low, Place] = {}
@@ -88,8 +93,8 @@ def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) ->
     for gtid, place in islice(segment.read(), needed):
         for low, count in endings:
             if seen < count and gtid in outside[low]:
-                raise _hole(low)
-            # the first transaction that the low lacks must be in the spool
+                raise _out_of_order(low)
+            # the spool must have the changes of the first transaction that is not in the low
             if seen == count and place <= covered_from:
                 raise SpoolGap(f"the table was not watched before {covered_from}, a split needs {gtid}")
             if seen == count - 1:
@@ -100,5 +105,5 @@ def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) ->
     return places
 
 
-def _hole(low: GtidSet) -> StateUnreadable:
+def _out_of_order(low: GtidSet) -> StateUnreadable:
     return StateUnreadable(f"transactions are executed out of order: binlog_order_commits was off before {low}")

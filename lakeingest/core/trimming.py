@@ -1,4 +1,4 @@
-"""Up to where the spool may forget changes, and which rows it keeps while a table stands still."""
+"""The place up to which the spool is allowed to forget changes, and the rows that it keeps while a table is stopped."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,43 +12,44 @@ from lakeingest.core.schema import TableId
 class Watched:
     """A table whose changes are in the spool.
 
-    `needed`: the table needs its changes after this place; None: the place is not known. `stands`: the position of the
-    copy, and the position that readers see. `still`: the table has stopped or is paused, maybe for weeks.
+    `needed`: the place after which the table needs its changes; None if it is not known. `copy_places`: the places of
+    the copy: that of its staged rows, and that which readers see. `still`: the table has stopped or is paused, maybe
+    for weeks.
     """
 
     table: TableId
     needed: Place | None
-    stands: Collection[Place]
+    copy_places: Collection[Place]
     still: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """The spool may forget everything up to `forget`.
+    """How the spool is trimmed: it forgets everything up to the place `forget`.
 
-    `needed` has for each table the place after which it needs rows, so that other rows are dropped and segments are
-    joined, but not over the places in `stands`. It is None if no table stands still: then the whole spool will soon be
-    forgotten.
+    `needed`: for each table, the place after which it needs rows. The spool drops all other rows, and joins segments,
+    but not across a place in `copy_places`. None if no table is `still`: then the whole spool will soon be forgotten.
     """
 
     forget: Place
     needed: Mapping[TableId, Place] | None
-    stands: Collection[Place]
+    copy_places: Collection[Place]
 
 
 def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
-    """How the spool can be trimmed; None if the needs of some table are not known, or no table is watched.
+    """How the spool can be trimmed. None if it is not known what some table needs, or if no table is watched.
 
-    `keys` are the foreign keys whose changes the source does not log: a child needs the changes of its parents.
+    `keys`: the foreign keys whose changes the source does not log. A child needs the changes of its parents.
     """
     needed = {watched.table: watched.needed for watched in tables if watched.needed is not None}
     if not tables or len(needed) < len(tables):
         return None
-    stands = {place for watched in tables for place in watched.stands}
+    copy_places = {place for watched in tables for place in watched.copy_places}
     forget = min(needed.values())
     if not any(watched.still for watched in tables):
-        return Trim(forget, None, stands)
-    by_children = [needed[table] for table in keys if table in needed]
-    parents = {key.parent for of_table in keys.values() for key in of_table if by_children and key.parent in needed}
-    of_parents = {table: min(needed[table], *by_children) for table in parents}
-    return Trim(forget, needed | of_parents, stands)
+        return Trim(forget, None, copy_places)
+    # each parent keeps what any child needs, not only its own children: that is simpler, and never too little
+    by_children = [needed[child] for child in keys if child in needed]
+    parents = {key.parent for of_child in keys.values() for key in of_child if by_children and key.parent in needed}
+    of_parents = {parent: min(needed[parent], *by_children) for parent in parents}
+    return Trim(forget, needed | of_parents, copy_places)

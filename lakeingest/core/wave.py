@@ -1,9 +1,9 @@
 """Waves, and the filter: which change is applied to which split, and from where a merge must read.
 
-A chunk is a row set seen by one read view, with a low watermark that the view contains and a high watermark that
-contains the view. Rows of the view followed by the changes of the window (low, high], in binlog order, are the chunk
-as of high; each later change then applies once. (DBLog, section 4; Flink CDC 2.0, `shouldEmit`; here the window's
-changes are upserted by the next merge, so one rule covers both.)
+A chunk is the set of rows that one read view contains, with a low watermark that the view contains and a high watermark
+that contains the view. If the changes of the window (low, high] are applied to these rows in binlog order, the result
+is the chunk as of `high`; then each later change is applied once. (DBLog, section 4; Flink CDC 2.0, `shouldEmit`. Here
+the next merge applies the changes of the window, too, so one rule decides about changes in the window and after it.)
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ Mark = tuple[KeyRange, Place]
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """One merge: the frozen splits that it covers, the mark of each, and the stop that it lifts them to.
+    """One merge: the splits that it merges, the mark of each, and the stop to which it brings them.
 
-    A merge reads the spool from the *least* mark, never simply from the previous stop: splits of a later wave need
-    changes that earlier merges dropped.
+    A merge reads the spool from the *least* mark, and not from the previous stop: splits of a later wave need changes
+    that earlier merges did not apply.
 
-    `patches` are the patches that the merge takes in, each with the place of its low. The history of a key in a patch
-    is, in this order: its changes up to that place, its row of the patch, its changes after that place. So within a
-    patch's key range each mark is at most the patch's low, even if the split was merged further.
+    `patches`: the patches that the merge takes in, each with the place of its low. The history of a key in a patch is,
+    in this order: its changes up to that place, its row in the patch, its changes after that place. So within the key
+    range of a patch, each mark is at most the place of the patch's low, even if the split was merged further.
     """
 
     splits: Splits
@@ -39,28 +39,32 @@ class MergePlan:
 
     @property
     def start(self) -> Place:
-        """The merge reads the spool after this place, up to and including its stop."""
+        """The least mark: the merge reads the spool after this place, up to and including the stop."""
         return min(mark for _, mark in self.marks)
 
     def should_apply(self, place: Place, key: Key) -> bool:
         """Whether the change of `key` in the transaction that ends at `place` is to be applied.
 
-        If the key's split was not merged, a change applies if its transaction is not in the split's low watermark. If
-        the split was merged, the change applies if it is after the stop of the last merge. If no finished split has the
-        key, no change applies: its chunk will see it.
+        If the split of the key was not merged yet, the change is applied if its transaction is not in the split's low
+        watermark. If the split was merged, the change is applied if it is after the stop of the last merge. If no
+        finished split has the key, the change is not applied, because the read view of the key's chunk will contain it.
         """
         return any(key in keys and mark < place for keys, mark in self.marks) and place <= self.stop
 
     def patched(self, rows: Mapping[str, Iterable[ChangeRow]]) -> list[ChangeRow]:
-        """The rows of the patches, with their place in the order of changes. `rows` has them by the patch's name.
+        """The rows of all patches, each with its place in the order of changes. `rows`: by name, a patch's rows.
 
-        `collapse` takes all of them, without `should_apply`. Raises KeyError if `rows` lacks a patch: it is lost.
+        `collapse` takes all these rows, without `should_apply`. Raises KeyError if `rows` does not have a patch, which
+        is lost then.
         """
         return [replace(row, place=low, ordinal=REREAD) for patch, low in self.patches for row in rows[patch.name]]
 
 
 def marks_of(splits: Splits, log: TransactionLog, covered_from: Place) -> list[Place]:
-    """For each split, the place up to which its rows have every change: its low, or the stop of its last merge."""
+    """For each split, its mark: the place up to which its rows have every change.
+
+    That is the place of its low watermark or, if it was merged, the stop of its last merge.
+    """
     lows = log.places({split.low for split in splits.all if split.low is not None}, covered_from)
     marks: list[Place] = []
     for split in splits.all:
@@ -79,12 +83,13 @@ def plan_merge(
 ) -> MergePlan:
     """Plan the merge of all finished splits, and of all patches, to `stop`.
 
-    The spool has every change of the table from `covered_from` to `stop`, and `log` its transactions.
+    The spool has every change of the table from `covered_from` to `stop`; `log` has the transactions of the spool.
 
     Raises:
-        ValueError: `stop` is before the high watermark of a split or a patch, or before a split's last stop. Or chunks
-            are missing, and there are patches, or only the server knows the order of keys.
-        SpoolGap: a mark or the low of a patch is older than the spool, which then lacks changes.
+        ValueError: `stop` is before the high watermark of a split or a patch, or before the stop of a split's last
+            merge; or no chunk was read; or chunks are missing, although there are patches or only the server knows the
+            order of keys.
+        SpoolGap: a mark or the low of a patch is before `covered_from`, so that changes are missing in the spool.
 
     """
     if not splits.all:
@@ -104,7 +109,7 @@ def plan_merge(
 
 
 def _lowered(marks: Iterable[Mark], within: KeyRange, low: Place) -> Iterator[Mark]:
-    """The marks, where no key in `within` has a mark above `low`."""
+    """The same marks, but for keys in `within` no mark is after `low`: the ranges are cut at the bounds of `within`."""
     for keys, mark in marks:
         before, inside, after = keys.parted(within)
         if before is not None:
@@ -116,7 +121,7 @@ def _lowered(marks: Iterable[Mark], within: KeyRange, low: Place) -> Iterator[Ma
 
 
 def _joined(marks: Iterable[Mark]) -> tuple[Mark, ...]:
-    """The marks, with neighbours of the same place as one."""
+    """The marks. Neighbouring ranges with the same place become one."""
     joined: list[Mark] = []
     for keys, mark in marks:
         if joined and joined[-1][1] == mark:

@@ -1,7 +1,7 @@
-"""Widening: whether a column of the next definition holds every old value, as the very same value in the copy.
+"""Widening: whether a column of the next definition holds every old value, and the value in the copy stays the same.
 
-Each property of a column has one rule. It says which changes of the property keep every value, in any mode of the
-session. A column holds every old value only if each rule says so: a property without a rule would not be checked.
+Each property of a column has one rule. The rule says which changes of the property keep every value, in any SQL mode of
+the session. A column holds every old value only if each rule says so. A property without a rule would not be checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from lakeingest.core.default import Default
 from lakeingest.core.schema import Column, Kind
 
 _BYTES: Mapping[str, int] = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
-# The types of each family in the order of their length; a declared length counts only between two of the first type
+# The types of each family in the order of their length; declared lengths are compared only for the first type
 _TEXTS = ("varchar", "text", "mediumtext", "longtext")
 _BLOBS = ("varbinary", "blob", "mediumblob", "longblob")
 _DATED = frozenset({Kind.DATETIME, Kind.TIMESTAMP})  # stored with all digits of a second; TIME is text with its own
@@ -20,17 +20,17 @@ Rule = Callable[[Column, Column], bool]
 
 
 def holds(before: Column, after: Column) -> bool:
-    """Whether old rows need no change."""
+    """True if the new column holds every old value, and old rows in the copy need no change."""
     return not unheld(before, after)
 
 
 def unheld(before: Column, after: Column) -> tuple[str, ...]:
-    """The properties because of which old rows may need a change, by the names of their rules."""
+    """The properties whose change may make old rows wrong, by the names of their rules; empty if there is none."""
     return tuple(name for name, rule in RULES.items() if not rule(before, after))
 
 
 def is_same(before: Column, after: Column) -> bool:
-    """Whether the columns differ in nothing that could change a value, a comparison or an expression with them."""
+    """Whether both columns certainly give the same values, comparisons and results of expressions."""
     same_text = after.source_type.name not in _IN_CHARSET or (
         bool(after.collation) and (before.charset, before.collation) == (after.charset, after.collation)
     )
@@ -59,12 +59,12 @@ def _fraction(before: Column, after: Column) -> bool:
 
 
 def _text(before: Column, after: Column) -> bool:
-    """The text of a type may change if the other rules judge everything that it says."""
+    """The text of a type is allowed to change if other rules judge all parts of the type."""
     return before.source_type.text == after.source_type.text or _is_known(before, after)
 
 
 def _is_known(before: Column, after: Column) -> bool:
-    """Whether the rules know these two types, so that other parts of them decide."""
+    """Whether the other rules judge all parts of these two types."""
     old, new = before.source_type.name, after.source_type.name
     is_number = old in _BYTES and new in _BYTES and after.kind in {Kind.INT32, Kind.INT64}
     is_string = any(old in family and new in family for family in (_TEXTS, _BLOBS))
@@ -73,7 +73,7 @@ def _is_known(before: Column, after: Column) -> bool:
 
 
 def _name(before: Column, after: Column) -> bool:
-    """A type may become a longer one of its family."""
+    """A type is allowed to become a longer type of its family."""
     old, new = before.source_type.name, after.source_type.name
     return old == new or any(
         old in family and new in family and family.index(old) < family.index(new)
@@ -89,7 +89,7 @@ def _unsigned(before: Column, after: Column) -> bool:
 
 
 def _size(before: Column, after: Column) -> bool:
-    """A VARCHAR or VARBINARY may grow. In other types another rule judges the size, or it does not change values."""
+    """A VARCHAR or VARBINARY is allowed to grow. For other types another rule judges the size, or it must stay."""
     old, new = before.source_type, after.source_type
     if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
@@ -97,7 +97,7 @@ def _size(before: Column, after: Column) -> bool:
 
 
 def _members(before: Column, after: Column) -> bool:
-    """New members may follow the old ones, because a row has a member's number in the source, its text in the copy."""
+    """New members must follow the old members: a row has the member's number in the source, its text in the copy."""
     if not before.members and not after.members:
         return True
     are_true = before.has_true_members and after.has_true_members
@@ -105,12 +105,12 @@ def _members(before: Column, after: Column) -> bool:
 
 
 def _default(_before: Column, after: Column) -> bool:
-    """A column must not become AUTO_INCREMENT: that may give numbers to old rows."""
+    """A column must not become AUTO_INCREMENT, because the server may then give numbers to old rows."""
     return after.default is not Default.NUMBERED
 
 
 def _charset(before: Column, after: Column) -> bool:
-    """The charset must stay: another one may lack characters, and only a strict session fails then."""
+    """The charset must stay: another charset may not have a character, and only a strict session fails then."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
     return before.charset == after.charset and bool(after.charset or not is_text)
 

@@ -1,4 +1,5 @@
-"""The stages of a run, a room for each. Beside `commands`, it is the only package that sees every edge.
+"""The stages of a run, with one folder for each stage.
 
-It owns the order of the stages, which is in `rounds`. The algorithm is in `lakeingest.core`.
+Only this package and `commands` import the source, the lake, the spool, the state and Spark together. The order of the
+stages is in `rounds`, the algorithm is in `lakeingest.core`.
 """

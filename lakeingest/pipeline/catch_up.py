@@ -1,9 +1,9 @@
-"""Catching up: the binlog is spooled up to the written position, then every table is merged and published as of it."""
+"""Catching up: the binlog is spooled up to the written position, then tables are merged and published as of its end."""
 
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
 from lakeingest.pipeline.binlog.ingest import spool_to_now
-from lakeingest.pipeline.cascades.cascades import read_cascades, remove_read
+from lakeingest.pipeline.cascades.cascades import read_cascades, remove_merged_patches
 from lakeingest.pipeline.publishing.publish import publish
 from lakeingest.pipeline.run.binlog_run import BinlogRun
 from lakeingest.pipeline.run.edges import Edges
@@ -20,29 +20,30 @@ PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 
 
 def catch_up(run: OpenRun) -> None:
-    """Spool to the written position, publish as of it every table that has not stopped, and trim the spool."""
-    # Step 1: the spool reaches the written position
+    """Spool to the written position, publish every table that has not stopped as of that position, trim the spool."""
+    # Step 1: spool to the written position
     spool_to_now(run.edges, run.binlog)
-    # Step 2: before anything is published, tables stop whose changes or DDL the spool may lack
+    # Step 2: before anything is published, stop the tables whose changes or DDL the spool may lack
     stop_hidden(run)
     look_for_unseen_ddl(run.edges, run.binlog, run.going_on)
-    # Step 3: merge and publish; a child needs the changes that foreign keys made to its parents
+    # Step 3: merge and publish, parents first: a child needs the changes that foreign keys made to its parents
     for table in parents_first(run.binlog, run.going_on):
         with working_on(run.edges, table):
             merge_and_publish(run.edges, run.binlog, table)
             clear_failure(run.edges, table)
-    # Step 4: the published tables need less of the spool
+    # Step 4: trim the spool, because the published tables need less of it
     trim_spool(run)
 
 
 def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
-    """Merge and publish, over DDL on the way. If someone compacts the table meanwhile, merge again on top of that.
+    """Merge the table to the spool's end, lift it over DDL on the way, and publish it.
 
-    First, rows that an unlogged foreign key action may have changed are read again: the merge takes them in.
+    Before the merge, rows that an unlogged foreign key action may have changed are read again. If someone compacts the
+    table before the publish, all steps are repeated on the compacted commit.
 
     Raises:
-        MainMoved: someone compacts the table each time, or the spool begins after the commit that readers see. The
-            next run opens a spool that reaches back to it.
+        MainMoved: someone has compacted the table before each of PUBLISH_TRIES publishes, or the spool begins after the
+            commit that readers see. The next run opens a spool that reaches back to that commit.
 
     """
     for tries_left in reversed(range(PUBLISH_TRIES)):
@@ -51,7 +52,7 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         try:
             publish(edges, table)
             if has_read:
-                remove_read(edges, table)
+                remove_merged_patches(edges, table)
             return
         except MainMoved:
             staged = edges.committing.recover(table.id)
@@ -61,15 +62,16 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
 
 def trim_spool(run: OpenRun) -> None:
-    """Remove from the spool the changes that no watched table needs; stopped and unrequested tables count, too.
+    """Remove from the spool the changes that no watched table needs.
 
-    If a table stands still, the spool keeps only needed rows of the others behind it, in few files.
+    Watched tables that have stopped, or that the run is not for, need changes, too. If such a table holds back the
+    start of the spool, the later segments keep only rows that some table needs, and are joined.
     """
     edges, spool = run.edges, run.binlog.spool
-    # positions of quiet tables must be durable first: their last commits alone would need more of the spool
+    # the noted positions of quiet tables must be durable first: from their last commits on, they need more of the spool
     edges.quiet.keep(edges.lease)
     watched = [
-        Watched(table.id, table.needed_from, table.stands, still=table.failure is not None or table.paused)
+        Watched(table.id, table.needed_from, table.copy_places, still=table.failure is not None or table.paused)
         for table in run.tables.values()
         if table.is_watched
     ]
@@ -80,4 +82,4 @@ def trim_spool(run: OpenRun) -> None:
     spool.forget(decision.forget, keep)
     if decision.needed is not None:
         thin(spool, decision.needed, keep)
-        join_neighbours(spool, decision.stands)
+        join_neighbours(spool, decision.copy_places)

@@ -28,7 +28,7 @@ class ClockWrong:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A table is about to be copied; the server estimates so many rows."""
+    """A copy of the table's missing chunks begins. The server estimates that the table has so many rows."""
 
     table: TableId
     estimated_rows: int
@@ -36,7 +36,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class WaveCommitted:
-    """A wave is on staging."""
+    """A wave of a copy is on staging. `complete`: no chunk of the table is missing any more."""
 
     table: TableId
     wave: int
@@ -49,7 +49,7 @@ class WaveCommitted:
 
 @dataclass(frozen=True, slots=True)
 class RowsReread:
-    """A wave of a re-snapshot is on staging, in so many patches."""
+    """A wave of rows that were read again is on staging, in so many patches. `is_last`: no more rows are to be read."""
 
     table: TableId
     patches: int
@@ -70,7 +70,10 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A table's changes are on staging: the counts of change rows that were read and applied, and of changed keys."""
+    """A table's changes are merged on staging.
+
+    `read` and `applied` count change rows; `inserted`, `updated` and `deleted` count keys.
+    """
 
     table: TableId
     read: int
@@ -82,13 +85,13 @@ class Merged:
 
     @property
     def dropped(self) -> int:
-        """Change rows that the filter dropped: their split has them already, or its chunk will."""
+        """The number of change rows that were not applied: their rows contain them already, or their chunk will."""
         return self.read - self.applied
 
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """A gate checked a table's staged rows: the counts of expectations, of failures, and of warnings."""
+    """A gate checked a table's staged rows: the numbers of expectations, of failures, and of warnings."""
 
     table: TableId
     stage: str
@@ -100,7 +103,7 @@ class GateRun:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Readers see the table as of this position."""
+    """Readers see the table as of this position, with so many rows."""
 
     table: TableId
     rows: int
@@ -125,7 +128,7 @@ class SourceLost:
 
 @dataclass(frozen=True, slots=True)
 class FailedOver:
-    """The source is another server now, with this id, and so many copies go on with it."""
+    """The source is another server now, with the id `server_uuid`, and so many copies continue on that server."""
 
     server_uuid: str
     tables: int
@@ -133,7 +136,7 @@ class FailedOver:
 
 @dataclass(frozen=True, slots=True)
 class WentBack:
-    """Files of a table's last commits are lost: it continues from an older commit, and merges later changes again."""
+    """Files of a table's last commits are lost. The copy continues from an older commit, and merges changes again."""
 
     table: TableId
     reason: str
@@ -143,7 +146,7 @@ class WentBack:
 class TableStopped:
     """A table has stopped at its last commit, with this error; the other tables go on.
 
-    `again`: this run reads its rows again, because its copy cannot follow DDL, or because someone asks for it.
+    `again`: this run reads the table's rows again, because the copy cannot follow DDL or someone asks for it.
     """
 
     table: TableId
@@ -161,9 +164,9 @@ class LeftAsItIs:
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """All rows of a table are read again for staging; readers see the old rows until that is done.
+    """All rows of a table are read again for staging. Readers see the old rows until all rows are read.
 
-    `compared`: rows of the copy that are still right stay; else the copy begins empty.
+    `compared`: if True, rows of the copy that are still right stay; if False, the copy begins without rows.
     """
 
     table: TableId
@@ -172,7 +175,7 @@ class StartedOver:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """The rows of a table are on staging with the definition that its DDL made, which ends at this position."""
+    """The rows of a table are on staging with the definition that DDL gave the table. `position`: the DDL's end."""
 
     table: TableId
     position: str

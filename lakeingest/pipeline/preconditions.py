@@ -1,4 +1,4 @@
-"""The preconditions of a run: all are checked, and unmet ones are reported together, each with its fix."""
+"""The preconditions of a run. All are checked; those that are not met are reported together, each with its fix."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ OF_ONE_TABLE = {
 
 
 def problems(checked: Iterable[Checked]) -> list[Checked]:
-    """The unmet conditions without which a run does not begin."""
+    """The fatal conditions that are not met: a run does not begin while there is one."""
     return [condition for condition in checked if condition.finding and condition.fatal]
 
 
@@ -54,12 +54,14 @@ def require(
     *,
     spark: bool,
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
-    """The definitions of the tables that a run watches, and by table why a chosen table cannot be copied.
+    """Check all preconditions of a run. `spark`: the run has to start a session of Spark.
 
-    A run watches the `chosen` tables and all tables with a copy. `spark`: a session has to be started.
+    Returns the definitions of the tables that the run watches: the `chosen` tables and all tables with a copy. Returns
+    also, for each chosen table that cannot be copied, the reason.
 
     Raises:
-        PreflightFailed: an unmet precondition concerns all tables, or no chosen table is left. It names all unmet ones.
+        PreflightFailed: an unmet precondition concerns all tables, or no chosen table can be copied. The message has
+            all unmet preconditions.
         Retryable: another process holds the catalog.
 
     """
@@ -67,7 +69,7 @@ def require(
     preflight = Preflight.of(config, source, known)
     if isinstance(preflight.held.unopened, Retryable):
         raise preflight.held.unopened
-    no_copy = NotOurTable, UnsupportedTable  # the lake has a table of that name, which is no copy of the source's
+    no_copy = NotOurTable, UnsupportedTable  # the lake has a table of the same name that is no copy of the source's
     foreign = {table for table, error in preflight.held.refused.items() if isinstance(error, no_copy)}
     copied = {*preflight.held.staged, *preflight.held.refused} - foreign
     preflight = preflight.of_tables([table for table in known if table in chosen or table in copied])
@@ -76,19 +78,23 @@ def require(
     checked += [*folders(config), suites_of(config, known)]
     if spark:
         checked.append(spark_of(config))
-    # Step 3: if conditions are unmet, find out for which tables; the others can go on
+    # Step 3: if conditions are unmet, find out for which tables; the other tables can go on
     unmet = problems(checked)
-    refused = _refused(preflight, copied) if unmet else {}
-    refused |= _changed(chosen, {*schemas, *refused})
+    refused = _refused_tables(preflight, copied) if unmet else {}
+    refused |= _changed_meanwhile(chosen, {*schemas, *refused})
     shared = [condition for condition in unmet if condition.name not in OF_ONE_TABLE]
-    if unmet and (shared or refused.keys() >= set(chosen) or _lacks(preflight.server)):
+    if unmet and (shared or refused.keys() >= set(chosen) or _is_unmet_by_server(preflight.server)):
         raise PreflightFailed(f"not ready: {' | '.join(condition.finding or '' for condition in unmet)}")
     return {table: schema for table, schema in schemas.items() if table in copied or table not in refused}, refused
 
 
 @dataclass(frozen=True, slots=True)
 class Joinable:
-    """New tables: definitions of copyable ones in `schemas`, reasons of others in `refused`, and `copied` ones."""
+    """What the preconditions say about new tables.
+
+    `schemas`: the definitions of the tables that can be copied. `refused`: the reasons why other tables cannot.
+    `copied`: the tables of which the lake already has a copy.
+    """
 
     schemas: Mapping[TableId, TableSchema]
     refused: Mapping[TableId, PreflightFailed]
@@ -96,36 +102,36 @@ class Joinable:
 
 
 def joinable(config: Config, source: Source, tables: Sequence[TableId]) -> Joinable:
-    """Which of these tables, which are new to the run, can be copied; the preconditions are checked for each alone."""
+    """Which of these tables, all new to the run, can be copied. The preconditions are checked for each table alone."""
     preflight = Preflight.of(config, source, tables)
     if preflight.held.unopened is not None:
         raise preflight.held.unopened
     copied = preflight.held.staged.keys()
-    refused = _refused(preflight.of_tables(tables), copied)
+    refused = _refused_tables(preflight.of_tables(tables), copied)
     accepted = [table for table in tables if table not in refused and table not in copied]
     schemas = preflight.of_tables(accepted).of_source_and_lake([], copied)[1] if accepted else {}
-    return Joinable(schemas, refused | _changed(accepted, schemas), copied)
+    return Joinable(schemas, refused | _changed_meanwhile(accepted, schemas), copied)
 
 
 def refusal(config: Config, source: Source, table: TableId) -> PreflightFailed | None:
     """Why a table with a copy cannot be copied again by its current definition; None if it can."""
     preflight = Preflight.of(config, source, [table])
-    return _refused(preflight, ()).get(table)
+    return _refused_tables(preflight, ()).get(table)
 
 
-def _changed(tables: Collection[TableId], known: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """An error for each table that is not in `known`: it was dropped or altered between two questions."""
+def _changed_meanwhile(tables: Collection[TableId], known: Collection[TableId]) -> dict[TableId, PreflightFailed]:
+    """An error for each table that is not in `known`: it was dropped or altered between two questions to the source."""
     why = "is not ready: its definition changed in between; run the same command again"
     return {table: PreflightFailed(f"{table} {why}") for table in tables if table not in known}
 
 
-def _lacks(server: conditions.Server) -> bool:
-    """Whether a condition of single tables is unmet even without any table: then the server lacks something."""
+def _is_unmet_by_server(server: conditions.Server) -> bool:
+    """Whether a condition on tables is unmet even if no table is asked about: then the server itself is the reason."""
     return any(condition.finding for condition in conditions.ask(server.with_tables(()), table_conditions.CONDITIONS))
 
 
-def _refused(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """The tables that do not meet a condition, each with all its reasons; `copied` tables may be in the lake."""
+def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableId, PreflightFailed]:
+    """The tables that do not meet a condition, each with all its reasons. Only tables in `copied` may have a copy."""
     refused = {}
     for table in preflight.server.tables:
         is_taken = table in preflight.held.refused and table not in copied
@@ -137,9 +143,9 @@ def _refused(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableI
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """The server, the lake, and the copies in it (`held`), on which the preconditions of some tables are checked.
+    """What the preconditions of some tables are checked on: the server, the lake, and the copies in the lake (`held`).
 
-    The conditions on a replica are checked once, for all tables.
+    `replica`: the checked conditions on a replica, which are the same for all tables.
     """
 
     config: Config
@@ -178,7 +184,7 @@ class Preflight:
             foreign_keys.cascades(self.server, self.config.tables),
             usable,
             self.generated.checked(schemas.values()),
-            _typed(self.target, schemas.values()),
+            _columns_in_target(self.target, schemas.values()),
             Checked("columns in quality suites", suites.unknown_columns(self.config.quality, schemas)),
             table_conditions.declared_keys(self.server.connection, new),
             table_conditions.keys_with_several_codes(self.server, new),
@@ -187,8 +193,8 @@ class Preflight:
         ], schemas
 
 
-def _typed(target: Tables, schemas: Iterable[TableSchema]) -> Checked:
-    """Every column has a type, and can have its name, in the target."""
+def _columns_in_target(target: Tables, schemas: Iterable[TableSchema]) -> Checked:
+    """The condition that every column has a type in the target, and can have its name there."""
     refused = []
     for schema in schemas:
         try:
@@ -199,19 +205,19 @@ def _typed(target: Tables, schemas: Iterable[TableSchema]) -> Checked:
 
 
 def suites_of(config: Config, tables: Sequence[TableId]) -> Checked:
-    """Whether the users' suites can be read, and each names a table that is copied."""
+    """The condition that the users' suites can be read, and that each names a table that is copied."""
     return Checked("quality suites", suites.finding(config.quality, tables))
 
 
 def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
-    """The conditions on the catalog, and on the tables that it has under the tables' names."""
+    """The conditions on the catalog, and on the tables that the catalog already has under these names."""
     reasons = "; ".join(str(held.refused[table]) for table in sorted(refused))
     unopened = None if held.unopened is None else str(held.unopened)
     return [Checked("catalog", unopened), Checked("target tables", reasons or None)]
 
 
 def folders(config: Config, size: int = 0) -> Iterator[Checked]:
-    """Whether the folders that a run writes to are writable, and have room for about `size` bytes."""
+    """The conditions that the folders a run writes to are writable, and have room for about `size` bytes."""
     places: list[tuple[str, File]] = [("state folder", state_of(config))]
     if config.target.warehouse.scheme is None:
         places.append(("warehouse", at(config.target.warehouse, config.target.storage)))
@@ -226,5 +232,5 @@ def folders(config: Config, size: int = 0) -> Iterator[Checked]:
 
 
 def spark_of(config: Config, session: "SparkSession | None" = None) -> Checked:
-    """Whether a session can be started, or the given session has all settings that lakeingest needs."""
+    """The condition that a session can be started, or that the given `session` has all settings lakeingest needs."""
     return Checked("Java and PySpark", spark_finding(config, session))

@@ -1,7 +1,7 @@
 """Rolling back: someone else has changed a copy, and a person asks to drop these changes.
 
-The owner of the lease does it, without the source and without Spark. The list of changes is stored before they are
-dropped, so that a run may be killed anywhere: the next run drops the rest, and the signal lists all dropped changes.
+The owner of the lease drops them, without the source and without Spark. The list of the changes is stored before they
+are dropped. So if a run is killed at any moment, the next run drops the rest, and the signal lists all of them.
 """
 
 from dataclasses import replace
@@ -21,15 +21,16 @@ from lakeingest.state.stopped import read_stopped, remove_stopped
 def roll_back(
     rollbacks: Rollbacks, lease: Lease, state: File, folder: SignalFolder, document: SignalDocument, observe: Observer
 ) -> SignalDocument:
-    """Carry out a signal, and return its new document.
+    """Carry out a rollback signal, and return its new document.
 
-    A new signal fails if nobody else has changed the table. One that was begun is finished then: an earlier run has
-    dropped the changes. An error that may pass by itself leaves the signal open, with a note: the next run tries again.
+    If nobody else has changed the table, a new signal fails, but a signal that was begun is finished, because an
+    earlier run has dropped the changes. A retryable error leaves the signal open, with a note: the next run tries it
+    again. Any other error of the table fails the signal.
     """
     [table] = document.signal.tables
 
     def move(event: Event, rollback: Rollback | None = None, why: str | None = None) -> SignalDocument:
-        """Store an event of the signal; its document then lists the changes of this rollback."""
+        """Store an event of the signal, and return the new document, which lists the changes of the rollback."""
         note, result = ("", None) if rollback is None else (str(rollback), rollback.to_json())
         moved = folder.move(document, event, why=why, note=note, result=result)
         if moved.signal.state is not document.signal.state:

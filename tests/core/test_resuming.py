@@ -54,14 +54,14 @@ class Facts:
     def __init__(self, first: int = 0, last: int = 1_000, *, unreadable: Collection[TableId] = ()) -> None:
         self._first, self._last, self._unreadable = first, last, unreadable
 
-    def gone(self, position: Position) -> LakeIngestError | None:
+    def binlog_gone(self, position: Position) -> LakeIngestError | None:
         """Not between its first and its last byte."""
         known = self._first <= position.at.pos <= self._last
         return None if known else BinlogGone(f"gone: {position.at.pos}")
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
         """The same, in other words."""
-        return None if self.gone(position) is None else BinlogGone(f"contradicted: {position.at.pos}")
+        return None if self.binlog_gone(position) is None else BinlogGone(f"contradicted: {position.at.pos}")
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
         """Of these tables."""

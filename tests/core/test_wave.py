@@ -226,5 +226,5 @@ def test_a_patch_is_read_back_from_json() -> None:
                 Patch.from_json(patch.to_json() | damage)
     with pytest.raises(ValueError, match="ends before it begins"):
         Patch("p", KeyRange(), PLACES[7], PLACES[4])
-    with pytest.raises(ValueError, match="a patch is within all keys"):
+    with pytest.raises(ValueError, match="`within` must have every key"):
         Patch("p", KeyRange(("'a'",), None), PLACES[4], PLACES[7])

@@ -7,7 +7,7 @@ import pytest
 from lakeingest.commands.check import check
 from lakeingest.mysql.source import Source
 from lakeingest.pipeline.events import ClockWrong
-from lakeingest.pipeline.run.clocks import patient
+from lakeingest.pipeline.run.clocks import with_longer_keeps
 from tests.e2e.pipe import Pipe
 from tests.faults.clocks import clock_ahead
 
@@ -51,11 +51,11 @@ def test_clocks_that_jump_lose_nothing(pipe: Pipe) -> None:
 def test_history_is_kept_for_longer_while_the_clock_is_ahead(pipe: Pipe) -> None:
     """The source's clock says that it is not yet as old."""
     history, source = pipe.config.target.history, Source(pipe.config.source, pipe.connection)
-    assert patient(pipe.config, source) is pipe.config
+    assert with_longer_keeps(pipe.config, source) is pipe.config
     with clock_ahead(timedelta(days=-40)):
-        assert patient(pipe.config, source) is pipe.config
+        assert with_longer_keeps(pipe.config, source) is pipe.config
     with clock_ahead(timedelta(days=40)):
-        longer = patient(pipe.config, source)
+        longer = with_longer_keeps(pipe.config, source)
     assert longer.target.history.keep.days - history.keep.days in {39, 40}
     assert longer.changelog.keep.days - pipe.config.changelog.keep.days in {39, 40}
     assert longer.target.history.least == history.least

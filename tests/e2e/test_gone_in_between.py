@@ -118,7 +118,8 @@ def test_a_table_that_is_made_anew_while_a_run_begins(pipe: Pipe, monkeypatch: p
         pipe.run()
     with monkeypatch.context() as patch:
         run_before(patch, opening, "require", lambda: pipe.sql("DROP TABLE t"))
-        run_before(patch, preconditions, "_refused", lambda: pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, w INT)"))
+        made_anew = "CREATE TABLE t (id INT PRIMARY KEY, w INT)"
+        run_before(patch, preconditions, "_refused_tables", lambda: pipe.sql(made_anew))
         with pytest.raises(PreflightFailed, match="t is not ready: its definition changed in between") as raised:
             pipe.run()
     assert stopped(raised.value) == ["t"]

@@ -1,1 +1,1 @@
-"""The binlog, read once for all tables of a run into the spool, and from where on the spool has a table's changes."""
+"""The binlog is read into the spool, once for all tables of a run. `coverage`: from where on the spool has a table."""

@@ -1,7 +1,7 @@
-"""Boundaries: a run notes from time to time where the binlog ends, so that a backlog can be cut at these positions.
+"""Boundaries: positions at which a backlog of the binlog can be cut, so that several readers decode it in parallel.
 
-The written position is the end of a transaction. During a long merge the binlog may grow much within one file. Without
-boundaries, a single reader would have to decode that part.
+A run notes the written position from time to time: it is always the end of a transaction. During a long merge, the
+source may write much into one binlog file. Without boundaries, a single reader would have to decode all of it.
 """
 
 import threading
@@ -17,10 +17,10 @@ EVERY_SECONDS = 10.0
 
 
 @contextmanager
-def noted(source: BinlogSource, spool: Callable[[], Spool]) -> Iterator[None]:
-    """Note the written position in the spool every 10 s while the block runs; each time on a short-lived connection.
+def note_boundaries(source: BinlogSource, spool: Callable[[], Spool]) -> Iterator[None]:
+    """While the block runs, note the written position in the spool every 10 s, each time on a new connection.
 
-    Nothing depends on it: if it fails, the binlog is cut at fewer positions.
+    If a note fails, the binlog is cut at fewer positions; nothing else depends on the notes.
     """
     stop = threading.Event()
     began: dict[str, int] = {}  # by binlog file, the second in which the server began it
@@ -41,7 +41,7 @@ def noted(source: BinlogSource, spool: Callable[[], Spool]) -> Iterator[None]:
 
 
 def _note(source: BinlogSource, spool: Spool, began: dict[str, int]) -> None:
-    """Note the written position once, unless another server answers."""
+    """Note the written position once. If the connection reaches another server, note nothing."""
     with source.beside() as connection:
         if connection.state().uuid != spool.position.server_uuid:
             return
@@ -52,10 +52,10 @@ def _note(source: BinlogSource, spool: Spool, began: dict[str, int]) -> None:
 
 
 def check_boundaries(source: BinlogSource, spool: Spool) -> None:
-    """Forget the noted boundaries that the source's binlog no longer has: a crash may have taken its end.
+    """Forget the noted boundaries that the source's binlog no longer has: a crash may have cut off its end.
 
-    After a crash the source writes to a new file. So a boundary is valid if its file still reaches it, and if the file
-    was begun in the noted second.
+    After a crash the source writes to a new file. So a boundary is valid if its file is still long enough, and if the
+    file was begun in the noted second.
     """
     noted = spool.boundaries
     if not noted:

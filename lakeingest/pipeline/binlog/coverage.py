@@ -1,4 +1,7 @@
-"""From where on the spool has the changes of joining tables, and of tables whose rows are read from now on."""
+"""Coverage: from which place on the spool has all changes of a table whose rows are about to be read.
+
+`watched_from` is for tables that join, `cover_lows` for tables whose rows are read again.
+"""
 
 from collections.abc import Mapping
 from copy import copy
@@ -22,18 +25,21 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The places from which the spool watches joining tables, and the tables that it cannot watch."""
+    """`starts`: for each joining table, the place from which on the spool watches it.
+
+    `stopped`: the tables whose changes after that place cannot be read, each with its error.
+    """
 
     starts: Mapping[TableId, Place]
     stopped: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
 
 
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
-    """The places from which the spool watches joining tables, with their current definitions (of `stable_schema`).
+    """Let the spool watch the `joining` tables, given with their current definitions, from a place on for each.
 
-    The place is the position of the spool. Without GTIDs, the low watermark of a joining table is the start of the
-    source's current file. Then the place is the start of the spool position's file, or the end of the table's last DDL
-    in that file, which has waited for all changes before it. The spool keeps the changes of other tables.
+    The place is the position of the spool. But without GTIDs, a low watermark is the start of the source's current
+    binlog file. Then the place is the start of the file of the spool's position or, if the table has had DDL in that
+    file, the end of its last DDL, because the DDL has waited for all earlier changes of the table.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
@@ -45,50 +51,51 @@ def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, T
 
 
 def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Let the spool have every change that rows read from now on may lack; return the place after which it has them.
+    """Before rows of the table are read: extend the spool back to every change that the read views may not contain.
 
-    No later low watermark of the table is before that place. The changes of its parents by foreign keys are included.
-    Raises SplitUnstable if the table or a parent has had DDL that forbids this.
+    Returns the place after which the spool has all changes of the table, and of its parents by foreign keys. No low
+    watermark that is read from now on is before that place. Raises SplitUnstable if DDL of the table or of a parent
+    makes this impossible.
     """
-    since, position = _cover(edges, binlog, table), binlog.spool.position
+    since, position = _cover_own_changes(edges, binlog, table), binlog.spool.position
     if since == position.place:
         return since
     for parent in {key.parent for key in family(table.id, binlog.foreign_keys)} & binlog.tables.keys():
         run = binlog.tables[parent]
-        if run.watch is Watch.WATCHED and since < _cover(edges, binlog, run):
+        if run.watch is Watch.WATCHED and since < _cover_own_changes(edges, binlog, run):
             raise SplitUnstable(
                 f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys change its"
-                f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}, and without GTIDs"
-                " a read may lack them until the source begins its next file"
+                f" rows with those of {parent}, which has DDL in the binlog file {position.at.file}: without GTIDs a"
+                " read may not contain these changes until the source begins its next file"
             )
     return since
 
 
-def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """The place of `cover_lows` for the table's own changes, found as for a joining table (`watched_from`).
+def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
+    """Do what `cover_lows` does, for the changes of the table alone; return the place for these.
 
-    If the spool watches the table from a later place on, it is extended back to this place. Raises SplitUnstable after
-    DDL that may have run beside changes of the table.
+    The place is found as in `watched_from`. If the spool watches the table only from a later place on, the spool is
+    extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run beside changes of the table.
     """
     position, source = binlog.spool.position, edges.source
     if not source.has_low_at_file_start(position):
         return position.place
     start = position.start_of_file
-    searched, at = binlog.searched.get(table.id, (start.at, start.at))
-    if not in_same_file(searched, start.at):
-        searched = at = start.at
-    rest = Segment.after(replace(start, at=searched, history=None), position.at)
-    at = source.last_ddl(rest, {table.id: table.schema}).get(table.id, at)
-    binlog.searched[table.id] = position.at, at
-    if at is None:
+    searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))
+    if not in_same_file(searched_to, start.at):
+        searched_to = covered_at = start.at
+    rest = Segment.after(replace(start, at=searched_to, history=None), position.at)
+    covered_at = source.last_ddl(rest, {table.id: table.schema}).get(table.id, covered_at)
+    binlog.searched[table.id] = position.at, covered_at
+    if covered_at is None:
         raise SplitUnstable(
             f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: DDL in the binlog file"
-            f" {start.at.file} may have run beside changes of the table, and without GTIDs a read may lack them until"
-            " the source begins its next file"
+            f" {start.at.file} may have run beside changes of the table: without GTIDs a read may not contain these"
+            " changes until the source begins its next file"
         )
-    since = at.place(start.epoch)
+    since = covered_at.place(start.epoch)
     if since < binlog.spool.watched_from(table.id):
-        stopped = _extend(source, binlog.spool, {table.id: table.schema}, {table.id: at})
+        stopped = _extend(source, binlog.spool, {table.id: table.schema}, {table.id: covered_at})
         if table.id in stopped:
             raise stopped[table.id]
     return since
@@ -97,16 +104,18 @@ def _cover(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 def _extend(
     source: BinlogSource, spool: Spool, schemas: Mapping[TableId, TableSchema], starts: Mapping[TableId, FilePosition]
 ) -> Mapping[TableId, LakeIngestError]:
-    """Let the spool watch each table from its start on, which is in the file of the spool's position.
+    """Add to the spool the changes of each table between its place in `starts` and the spool's position.
 
-    Returns the tables whose changes cannot be read, each with its error.
+    All `starts` are in the binlog file of that position. Returns the tables whose changes cannot be read, each with its
+    error.
     """
     position, start, opened = spool.position, spool.position.start_of_file, spool.opened
+    # the start of the file has a group even without tables: only that read finds all transactions of the file
     groups = {at: [table for table in schemas if starts[table] == at] for at in {start.at, *starts.values()}}
     stopped = dict[TableId, LakeIngestError]()
 
     def read(begins: Position, stop: FilePosition, at: FilePosition) -> Manifest:
-        """The binlog between the two, for the tables whose start is `at`."""
+        """Decode the binlog from `begins`, or from `at` if that is later, to `stop`: the tables whose start is `at`."""
         tables = {table: schemas[table] for table in groups[at] if table not in stopped}
         segment = Segment.after(begins, stop)
         if is_before(begins.at, at):
@@ -115,13 +124,13 @@ def _extend(
         stopped.update(decoded.stopped)
         return decoded.manifest
 
-    # Step 1: if the spool begins in this file, after the start of some table, it gets a segment before its beginning
+    # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first one
     begins, early = start, [at for at in groups if is_before(at, opened.at)]
     if any(groups[at] for at in early):
         begins = opened
         parts = [read(start, opened.at, at) for at in sorted(early, key=lambda at: at.pos)]
         spool.reach_back(start, reduce(_with_tables_of, parts))
-    # Step 2: the segments that it has get the rows of these tables
+    # Step 2: add the rows of these tables to the segments that the spool has had
     for at, tables in groups.items():
         if tables and begins.at != position.at:
             spool.widen(read(begins, position.at, at))
@@ -129,7 +138,10 @@ def _extend(
 
 
 def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -> LakeIngestError:
-    """The error with a way out, for changes that are read only because they are in the source's current binlog file."""
+    """The error, with a way out in its message.
+
+    The table's changes are read only because they are in the source's current binlog file.
+    """
     longer = copy(error)
     longer.args = (
         f"{table}: FLUSH BINARY LOGS on the source, then run the same command again: without GTIDs its changes are read"

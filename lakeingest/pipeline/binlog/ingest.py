@@ -1,4 +1,4 @@
-"""Binlog ingest: the binlog is read once for all tables. Executors read segments of it in parallel into the spool."""
+"""Binlog ingest: executors read segments of the binlog in parallel into the spool, once for all tables."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -25,14 +25,14 @@ PIECES_PER_READER = 4  # change rows are not spread evenly, and each piece costs
 def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSegment]:
     """The tasks that bring the spool to the current written position, one for each of at most `pieces` segments.
 
-    The binlog is cut at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. A
-    part of a file that the source wrote while no run was at work has no known boundaries: a single reader reads it.
+    The binlog is cut at starts of files, at ends of transactions that a run noted, and at high watermarks of chunks. If
+    the source wrote a part of a file while no run was at work, that part has no known boundaries: one reader reads it.
     """
     position, stop = binlog.spool.position, edges.source.written()
     # files are listed only after a rotation: a server may have thousands of them
     sizes = {stop.file: stop.pos} if in_same_file(position.at, stop) else edges.source.files()
     if is_before(stop, position.at) or not is_in_one_of(position.at, sizes):
-        edges.source.assert_there(position)
+        edges.source.assert_there(position)  # raises the error that says why the source does not list the position
     whole = Segment.after(position, stop)
     ends = [*binlog.boundaries, *(file_start(file) for file in sizes)]
     cuts = cut(whole, ends, sizes, pieces, LEAST_BYTES)
@@ -41,24 +41,26 @@ def next_segments(edges: Edges, binlog: BinlogRun, pieces: int) -> list[SpoolSeg
     pending = binlog.spool.pending
     prepared = None if pending is None else PreparedAt(position.at, pending.prepared)
     return [
-        SpoolSegment(source, segment, schemas, folder, sized(segment, sizes), follows, waiting, prepared)
+        SpoolSegment(source, segment, schemas, folder, segment_bytes(segment, sizes), follows, waiting, prepared)
         for segment in cuts
     ]
 
 
-def sized(segment: Segment, sizes: Mapping[str, int]) -> int:
+def segment_bytes(segment: Segment, sizes: Mapping[str, int]) -> int:
     """The number of bytes in a segment, from the sizes of the binlog files; 0 if the server has removed one of them."""
     has_files = is_in_one_of(segment.start, sizes) and is_in_one_of(segment.stop, sizes)
     return bytes_between(segment.start, segment.stop, sizes) if has_files else 0
 
 
 def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded], seconds: float) -> None:
-    """Make a batch part of the spool once all its transactions are executed: then a crash cannot lose any of them.
+    """Make decoded segments part of the spool, once the source has executed all their transactions.
 
-    A table with a change that cannot be replayed stops at its last commit. A table that is altered waits at its DDL.
+    A crash of the source cannot lose executed transactions. A table with a change that cannot be replayed stops at its
+    last commit. A table that is altered waits at its DDL.
     """
-    # Step 1: take out rows that were read by a wrong definition. Segments behind a table's DDL were read at the same
-    # time, by its old definition; so there an error of DDL stops the table, and an error of rows does not
+    # Step 1: take out rows that were decoded by a wrong definition. All segments are decoded at the same time, so those
+    # after a table's DDL were decoded by its old definition. There, an error of DDL stops the table; an error of rows
+    # does not, because the old definition may be its reason
     gtids, manifests = GtidSet(), list[Manifest]()
     altered, stopped = set(binlog.waiting), dict[TableId, LakeIngestError]()
     for segment in decoded:
@@ -67,16 +69,16 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
             if table in errors:
                 stopped[table] = errors[table]
         for manifest in segment.manifests:
-            manifests.append(_without(manifest, altered))
+            manifests.append(_without_tables(manifest, altered))
             altered |= manifest.alterations.keys()
     for manifest in manifests:
         gtids |= manifest.gtids
-    # Step 2: proofs, before anything refers to the batch
+    # Step 2: prove the history of the segments, before anything refers to them
     position = binlog.spool.position
     edges.source.executed_with(gtids, position)
     _prove_cuts(edges, position, manifests)
-    _wait_for_later_seconds(edges.source, position, manifests)
-    # Step 3: the batch is part of the spool, then the tables follow
+    _wait_out_file_seconds(edges.source, position, manifests)
+    # Step 3: append the segments to the spool, then note in the tables what was found
     binlog.append(manifests)
     for segment in decoded:
         edges.profile.add(segment.profile)
@@ -92,15 +94,18 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
 
 
-def _without(manifest: Manifest, tables: Collection[TableId]) -> Manifest:
-    """The manifest without these tables, whose rows were read by a definition that is not in force there."""
-    watched = {table: file for table, file in manifest.tables.items() if table not in tables}
+def _without_tables(manifest: Manifest, tables: Collection[TableId]) -> Manifest:
+    """The manifest without the rows of these tables: the definition that decoded them is not in force there."""
+    files = {table: file for table, file in manifest.tables.items() if table not in tables}
     nulled = {table: count for table, count in manifest.nulled.items() if table not in tables}
-    return replace(manifest, tables=watched, nulled=nulled)
+    return replace(manifest, tables=files, nulled=nulled)
 
 
 def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest]) -> None:
-    """Raise BinlogGone unless all segments are of one history. A reader proves only where the first segment starts."""
+    """Raise BinlogGone if a segment is of another history.
+
+    The reader of the first segment proves where that segment starts. Here the ends of all segments are proven.
+    """
     if len(manifests) > 1:
         files = edges.source.files()
         for manifest in manifests:
@@ -108,10 +113,11 @@ def _prove_cuts(edges: Edges, position: Position, manifests: Sequence[Manifest])
             edges.source.assert_same_history(position, files)
 
 
-def _wait_for_later_seconds(source: BinlogSource, position: Position, manifests: Sequence[Manifest]) -> None:
-    """Before a position in a new binlog file is stored, wait until the second is over in which the file began.
+def _wait_out_file_seconds(source: BinlogSource, position: Position, manifests: Sequence[Manifest]) -> None:
+    """If a segment ends in a new binlog file, wait until the second in which the source began that file is over.
 
-    The position names that second. A file that is begun later, after a reset, then has another one.
+    The stored position names that second. If the source is reset, it begins its files in later seconds, so a stored
+    position never matches a file from after the reset.
     """
     new_files = [manifest for manifest in manifests if not in_same_file(manifest.stop, position.at)]
     began = [manifest.history.began or 0 for manifest in new_files if manifest.history]
@@ -120,7 +126,7 @@ def _wait_for_later_seconds(source: BinlogSource, position: Position, manifests:
 
 
 def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:
-    """Read the binlog up to the written position."""
+    """Spool the binlog up to the source's written position."""
     began = time.monotonic()
     readers = edges.executors.readers
     tasks = next_segments(edges, binlog, PIECES_PER_READER * readers)
@@ -130,5 +136,5 @@ def spool_to_now(edges: Edges, binlog: BinlogRun) -> None:
 
 
 def are_small(tasks: Sequence[SpoolSegment]) -> bool:
-    """Whether this process decodes the segments sooner than workers would begin."""
+    """True if this process decodes the segments sooner than Spark would start workers."""
     return sum(task.bytes for task in tasks) < LEAST_BYTES

@@ -26,28 +26,31 @@ PAUSES_SECONDS = (0.1, 0.4, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A segment in files of the spool folder, cut at the DDL of tables; it is not part of the spool yet."""
+    """A segment that was decoded into files of the spool folder; it is not part of the spool yet.
+
+    It has several manifests if it was cut at DDL of followed tables.
+    """
 
     manifests: tuple[Manifest, ...]
     profile: Profile
     stopped: Mapping[TableId, LakeIngestError]  # tables with a change in the segment that cannot be replayed
-    refused: Mapping[TableId, LakeIngestError]  # those of them whose change is DDL
+    refused: Mapping[TableId, LakeIngestError]  # the tables of `stopped` whose change is DDL
     met: frozenset[TableId] = frozenset()  # tables with rows in the segment
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of a segment that was read without `follows`: it is not cut."""
+        """The only manifest of a segment that was read without followed tables, and so was not cut."""
         [manifest] = self.manifests
         return manifest
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSegment:
-    """The task of one executor: decode a segment, write a Parquet file per table.
+    """The task of one executor: decode a segment, and write one Parquet file for each table.
 
-    At DDL of a table in `follows` the segment is cut: the DDL is a segment of its own, and the table is not watched
-    from there on. `waiting` are tables with such DDL before this segment. `prepared` are the XA transactions that are
-    prepared at its start, or at an earlier position.
+    `follows`: tables whose DDL is followed. At such DDL the segment is cut: the DDL becomes a segment of its own, and
+    the table is not watched after the DDL. `waiting`: tables that have had such DDL before this segment. `prepared`:
+    the XA transactions that are prepared at the start of the segment, or at an earlier position.
     """
 
     source: Source
@@ -60,25 +63,25 @@ class SpoolSegment:
     prepared: PreparedAt | None = None
 
     def run(self) -> Decoded:
-        """Decode the segment. The files are complete when this returns, and nothing refers to them yet.
+        """Decode the segment. When this returns, the files are complete, and nothing refers to them yet.
 
-        The source does not always send its newest events at once, and connections break, so there are a few attempts,
-        each with new file names; then SourceAway is raised. If a change of a table cannot be replayed, the segment is
-        read again without that table.
+        The source does not always send its newest events at once, and connections break. So each part is read in up to
+        four attempts, each with new file names, before SourceAway is raised. If a change of a table cannot be replayed,
+        the part is read again without that table.
         """
         reading = _Reading(self)
         with spool_errors(self.folder):
             while not reading.is_over:
-                reading.go_on()
+                reading.take_step()
         met = frozenset(reading.met)
         return Decoded(tuple(reading.manifests), reading.profile, reading.stopped, reading.refused, met)
 
 
 class _Reading:
-    """How far a segment is read: the part that is left, and the tables that are still watched there."""
+    """How far a segment has been read: the rest of it, and the tables that are still watched in the rest."""
 
     def __init__(self, task: SpoolSegment) -> None:
-        self._task, self._left = task, task.segment
+        self._task, self._rest = task, task.segment
         self._watched, self._waiting = dict(task.schemas), dict(task.waiting)
         self._ddl: Ddl | None = None  # the next DDL of followed tables, once an attempt has met it
         self.manifests, self.profile = list[Manifest](), Profile()
@@ -86,48 +89,51 @@ class _Reading:
         self.met = set[TableId]()
         self.is_over = False
 
-    def go_on(self) -> None:
-        """Take one more step through the segment. An error that concerns some tables changes how the next step reads.
+    def take_step(self) -> None:
+        """Read one more part of the segment. If an error concerns some tables, change what the next step reads.
 
-        After DDL of followed tables alone, the next step reads up to that DDL. After any other error, it reads without
-        the tables concerned.
+        If the error is DDL of followed tables alone, the next step reads up to that DDL. After any other error, the
+        next step leaves out the tables that the error concerns.
         """
         try:
-            self._go_on()
+            self._read_part()
         except LakeIngestError as error:
             tables = error.tables & (self._watched.keys() | self._waiting.keys())
             if not tables:
                 raise
             ddl = error.ddl if isinstance(error, UnsupportedEvent) else None
-            refused = tables if ddl is None else tables - self._task.follows
-            if ddl is None or refused:
-                self._ddl = None  # it may be DDL of these tables, too: the next attempt meets it again
-                self._leave(refused, error)
+            to_stop = tables if ddl is None else tables - self._task.follows
+            if ddl is None or to_stop:
+                self._ddl = None  # the known DDL may be of these tables, too: the next step meets it again
+                self._stop_tables(to_stop, error)
             else:
                 self._ddl = ddl
 
-    def _go_on(self) -> None:
-        """Read everything that is left; or, if DDL was met, the part before it; or, at its start, the DDL alone.
+    def _read_part(self) -> None:
+        """Read the next part of the rest: all of it; or, if DDL is known, the rest up to the DDL; then the DDL alone.
 
-        The altered tables wait in the segments behind their DDL.
+        After the DDL, the altered tables wait.
         """
         ddl = self._ddl
         if ddl is None:
-            self._read(self._left, self._watched, self._waiting)
+            self._read(self._rest, self._watched, self._waiting)
             self.is_over = True
-        elif ddl.start != self._left.start:
-            self._read(replace(self._left, stop=ddl.start), self._watched, self._waiting)
-            self._left = replace(self._left, start=ddl.start, history=None)
+        elif ddl.start != self._rest.start:
+            self._read(replace(self._rest, stop=ddl.start), self._watched, self._waiting)
+            self._rest = replace(self._rest, start=ddl.start, history=None)
         else:  # the DDL becomes a segment of its own
             watched = {table: schema for table, schema in self._watched.items() if table not in ddl.alterations}
-            self._read(replace(self._left, stop=ddl.stop), watched, {}, ddl)
+            self._read(replace(self._rest, stop=ddl.stop), watched, {}, ddl)
             self._waiting |= {table: self._watched[table] for table in self._watched.keys() & ddl.alterations.keys()}
             self._watched, self._ddl = watched, None
-            self._left = replace(self._left, start=ddl.stop, history=None)
-            self.is_over = self._left.empty
+            self._rest = replace(self._rest, start=ddl.stop, history=None)
+            self.is_over = self._rest.empty
 
-    def _leave(self, tables: Collection[TableId], error: LakeIngestError) -> None:
-        """Stop to read these tables. If rows could not be decoded, followed tables wait: their DDL is still met."""
+    def _stop_tables(self, tables: Collection[TableId], error: LakeIngestError) -> None:
+        """Read no more rows of these tables.
+
+        If the error is no DDL, followed tables wait, because their later DDL must still be met.
+        """
         is_ddl = isinstance(error, UnsupportedEvent) and error.alterations is not None
         for table in tables:
             self.stopped.setdefault(table, error)

@@ -1,6 +1,6 @@
-"""Watermarks of a wave: a settled position before it, and the greatest high watermark of its chunks.
+"""Watermarks of a wave: a settled position before the wave, and the greatest high watermark of its chunks.
 
-The chunks of the wave see each XA COMMIT before a settled position.
+The read views of the chunks contain each XA COMMIT before the settled position.
 """
 
 from lakeingest.core.history import History
@@ -11,10 +11,7 @@ from lakeingest.pipeline.run.edges import Edges
 
 
 def settled_position(edges: Edges, binlog: BinlogRun) -> FilePosition:
-    """The spool's position, once all read views that are opened from now on have every XA COMMIT before it.
-
-    Raises the errors of `mysql.xa_list.settle`.
-    """
+    """The spool's position, once it is settled. Raises the errors of `mysql.xa_list.settle`."""
     position, pending = binlog.spool.position, binlog.spool.pending or Pending()
     older = binlog.older_xids.get(position.epoch, frozenset()) - pending.ended
     newly_seen = edges.source.settle(position, pending.prepared.keys() | older)
@@ -22,9 +19,9 @@ def settled_position(edges: Edges, binlog: BinlogRun) -> FilePosition:
     return position.at
 
 
-def read_up_to(edges: Edges, binlog: BinlogRun, high: FilePosition) -> Position:
-    """The greatest high watermark of a wave, as a position that can be proven later."""
+def position_of_high(edges: Edges, binlog: BinlogRun, high: FilePosition) -> Position:
+    """The greatest high watermark of a wave, as a position whose history can be proven later."""
     position = binlog.spool.position
-    gtids = None if position.gtids is None else GtidSet()  # empty: the low watermarks have the GTIDs
+    gtids = None if position.gtids is None else GtidSet()  # empty, because the low watermarks have the GTIDs
     began = binlog.second_of(edges.source, high.file)
     return Position(position.server_uuid, position.epoch, high, gtids, History(began))

@@ -1,20 +1,23 @@
 """Changes by foreign keys that the source does not log: rows that they may have touched are read again by their keys.
 
-    the spool's end S -> rows that may be touched up to S -> read in a view that has S, as patches -> the spool's end
-    ... until no row may be touched since the last view; then the table is merged and published as of that end.
+1. The spool ends at S. Find the rows that changes up to S may have touched.
+2. Read these rows again, as patches, in a read view that contains S.
+3. Spool on to a new end S, and begin again with 1, until no row may have been touched since the last read view.
+4. Merge and publish the table as of S.
 
-Why that is exact: take a row that is wrong in a copy which is merged to S. The last change before S that the copy lacks
-of it is by a foreign key. Let l be the row's last version that the copy has: in a logged change, in a patch or in the
-first copy. The first change by a foreign key after l touched the row as it was in l. So the row refers, in l, to a row
-of the parent that was changed after l, by the same values or by values that the server finds equal. Then
-`core.cascades` finds it. If ON UPDATE CASCADE changed the row's key, it is found with both keys, and by the values that
-it got: the chunks of a copy may have seen it under neither key. A view may have more than S; changes that it lacks up
-to the next S are looked for again.
+Why that is exact: assume that a row is wrong in a copy that is merged to S. The last change of the row before S that
+the copy does not have was made by a foreign key. Let v be the last version of the row that the copy has: from a logged
+change, a patch or the first copy. The first change by a foreign key after v touched the row as it was in v. So in v the
+row refers to a row of the parent that was changed after v, by the same values or by values that the server takes for
+equal. Then `core.cascades` finds the row. If ON UPDATE CASCADE changed the row's key, the row is read by its old key,
+by its new key and by the values that it got, because the chunks of a copy may have seen it under neither key. A read
+view may contain changes after S, but not all up to the next S: the next search finds those that it does not contain.
 
-A parent may itself be changed by foreign keys: `core.cascaded` keeps these changes for its children. They are lost if a
-run is killed in between, if both tables are copied for the first time, or if a row refers to its own table. If they are
-lost and there were any, all rows of the child are compared with the source (`core.progress`, `gap`). The same is done
-if a parent changed and its key values cannot be compared here (`core.comparison`).
+A parent may itself be changed by foreign keys: `core.cascaded` keeps the changes of the parent in memory, for its
+children. These changes are lost if a run is killed before it has used them, if both tables are copied for the first
+time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
+source (`core.progress`, `gap`). All rows are also compared if a parent changed and its key values cannot be compared
+here (`core.comparison`).
 """
 
 import time
@@ -46,48 +49,52 @@ from lakeingest.spool.halts import halts
 from lakeingest.spool.patch_files import BY_FOREIGN_KEYS
 from lakeingest.state.definition import keep_restart
 
-TRIES = 20  # reads, each of the rows that were touched since the last read
+TRIES = 20  # reads of touched rows, until no row was touched since the last read
 VALUES_AT_ONCE = 1_000  # in the IN list of one SELECT
-COMPARED_MAX = 5  # comparisons of all rows, one after the other
+COMPARED_MAX = 5  # comparisons of all rows, without a publish in between
 
 
 def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Let the next merge to the spool's end have all changes by foreign keys; whether rows were read again for that.
+    """Read rows again until a merge to the spool's end gets all changes by foreign keys. True if rows were read.
 
-    The table's copy is complete. Raises SplitUnstable if the parents are not read, or change all the time; without
-    GTIDs also if they changed in the source's current binlog file.
+    The table's copy must be complete. If it is not known which rows were touched, a comparison of all rows begins,
+    unless one is running. Raises SplitUnstable if changes of the parents are not spooled, or if the parents change all
+    the time; without GTIDs also if the parents changed in the source's current binlog file.
     """
     if table.options.cascades != "read" or not (table.cascade_keys or table.progress.cascades):
         return False
     for tried in range(TRIES):
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
             merge_over_halts(edges, binlog, table)
-        lacking = _touched(edges, binlog, table)
-        if lacking is None:
-            is_being_compared = table.progress.gap and _has_these_keys(table)
+        missing = _missing_changes(edges, binlog, table)
+        if missing is None:
+            is_being_compared = table.progress.gap and _has_current_keys(table)
             if not is_being_compared:
-                _compare(edges, binlog, table)
+                _begin_comparison(edges, binlog, table)
             return bool(tried)
-        touched, moved = lacking
+        touched, moved = missing
         if not touched and not moved:
             table.record_cascades(binlog.spool.position.place)
             return bool(tried)
         _read_again(edges, binlog, table, touched, moved)
-        # the views may have changes behind the spool's end, and lack others: spool these, and look again
+        # the read views may contain changes after the spool's end, but not all of them: spool these, and look again
         spool_to_now(edges, binlog)
     raise SplitUnstable(f"{table.id}: its parents change all the time; run the same command again")
 
 
-def _has_these_keys(table: TableRun) -> bool:
-    """Whether the copy's `cascades` are about the foreign keys that the table has now."""
+def _has_current_keys(table: TableRun) -> bool:
+    """Whether the copy's `cascades` are for the foreign keys that the table has now."""
     cascades = table.progress.cascades
     return cascades is not None and cascades.keys == table.cascade_keys
 
 
-def _touched(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
-    """The changes of rows, and of keys, that the copy and its patches lack; None if they are not known."""
+def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
+    """The changes by foreign keys that neither the copy nor its patches have; None if they are not known.
+
+    They are changes of known rows, and the values that moves gave to columns of the table's key.
+    """
     cascades = table.progress.cascades
-    if cascades is None or not _has_these_keys(table):
+    if cascades is None or not _has_current_keys(table):
         return None
     try:
         changes = binlog.cascaded.changes(table.id, binlog.foreign_keys, Copies(edges, binlog, table))
@@ -96,18 +103,18 @@ def _touched(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[Row
     of_key = [move for move in binlog.cascaded.moves(table.id) if set(move.key.columns) & set(table.schema.key)]
     touched = [change for change in changes if change.place > cascades.to]
     moved = [move for move in of_key if move.place > cascades.to]
-    _forget(binlog, table)
+    _forget_unneeded(binlog, table)
     return touched, moved
 
 
-def remove_read(edges: Edges, table: TableRun) -> None:
-    """Remove the files of rows that were read again, once they are merged."""
+def remove_merged_patches(edges: Edges, table: TableRun) -> None:
+    """Remove the files of patches that foreign keys made necessary, unless patches still wait for a merge."""
     if not table.progress.patches:
         patch_folder(edges, table).remove(BY_FOREIGN_KEYS)
 
 
-def _forget(binlog: BinlogRun, table: TableRun) -> None:
-    """Forget known changes of the table that neither it nor a table below it needs."""
+def _forget_unneeded(binlog: BinlogRun, table: TableRun) -> None:
+    """Forget the changes of the table, kept in `binlog.cascaded`, that neither the table nor a child of it needs."""
     children = [key.table for keys in binlog.foreign_keys.values() for key in keys if key.parent == table.id]
     starts = []
     for run in (binlog.tables.get(user) for user in {table.id, *children}):
@@ -119,14 +126,14 @@ def _forget(binlog: BinlogRun, table: TableRun) -> None:
 def _read_again(
     edges: Edges, binlog: BinlogRun, table: TableRun, touched: Iterable[RowChange], moved: Iterable[Move]
 ) -> None:
-    """Read these rows in views that have all changes of the spool, and commit their patches on staging."""
-    if table.schema.keeps_deleted:  # deleted rows stay, with the values that the copy has: merge the spooled ones first
+    """Read the touched and moved rows in read views that contain these changes, and commit the patches on staging."""
+    if table.schema.keeps_deleted:  # deleted rows stay with the values that the copy has: bring these up to date first
         merge(edges, binlog.spool, table)
     touched, moved = list(touched), list(moved)
     needed = max([change.place for change in touched] + [move.place for move in moved])
-    if _view_has(edges, binlog) < needed:
-        raise _before_rotation(binlog, table)
-    # Step 1: the spool covers the lows of the views, before they are opened
+    if _reach_of_views(edges, binlog) < needed:
+        raise _rotation_needed(binlog, table)
+    # Step 1: the spool covers the low watermarks of the read views, before the views are opened
     began, stop, since = time.monotonic(), binlog.spool.position, cover_lows(edges, binlog, table)
     # Step 2: read the rows by their keys, old and new, and by the values that they got
     columns = Copies(edges, binlog, table).columns(table.id)
@@ -134,16 +141,16 @@ def _read_again(
     keys = {values_of(table.schema.key, columns, row) for row in rows}
     listed = [dict(zip(table.schema.key, key, strict=True)) for key in keys]
     patched = read_keys(edges, binlog, table, BY_FOREIGN_KEYS, listed)
-    patched += read_chunks(edges, binlog, table, BY_FOREIGN_KEYS, _chunks(table, moved))
-    # Step 3: commit; the copy has the changes by foreign keys up to a place that every view has
-    read_to = min(_contained(part.low, stop, needed) for part in patched)
+    patched += read_chunks(edges, binlog, table, BY_FOREIGN_KEYS, _chunks_of_moves(table, moved))
+    # Step 3: commit; the copy has the changes by foreign keys up to the least place that a read view reaches
+    read_to = min(_place_read_to(part.low, stop, needed) for part in patched)
     patches = patches_of(edges, table, BY_FOREIGN_KEYS, patched, stop.epoch)
     reread = partial(table.progress.cascades_read, patches, since, CascadesRead(table.cascade_keys, read_to))
     commit_reread(edges, binlog, table, patched, reread, began, is_last=True)
 
 
-def _chunks(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
-    """Chunks of the rows that now have the values that these moves gave, at most VALUES_AT_ONCE values in each."""
+def _chunks_of_moves(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
+    """The chunks that select the rows with the values of these moves, with at most VALUES_AT_ONCE values in each."""
     values_of_key: dict[ForeignKey, set[Row]] = {}
     for move in moved:
         values_of_key.setdefault(move.key, set()).add(move.values)
@@ -156,15 +163,18 @@ def _chunks(table: TableRun, moved: Iterable[Move]) -> list[Chunk]:
     return chunks
 
 
-def _view_has(edges: Edges, binlog: BinlogRun) -> Place:
-    """The place up to which a view that is opened now certainly has every spooled change."""
+def _reach_of_views(edges: Edges, binlog: BinlogRun) -> Place:
+    """The place up to which a read view that is opened now certainly contains every spooled change."""
     position = binlog.spool.position
     return (position.start_of_file if edges.source.has_low_at_file_start(position) else position).place
 
 
-def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Whether a view that is opened now may lack changes by foreign keys whose causes are in the spool."""
-    since, copies = _view_has(edges, binlog), Copies(edges, binlog, table)
+def _view_may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
+    """Whether a read view that is opened now may lack changes by foreign keys that the spool's changes have caused.
+
+    False also if the spool does not have all changes of the parents.
+    """
+    since, copies = _reach_of_views(edges, binlog), Copies(edges, binlog, table)
     if since == copies.stop or table.id not in binlog.foreign_keys:
         return False
     with suppress(SpoolGap):
@@ -172,19 +182,19 @@ def _may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     return False
 
 
-def _before_rotation(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
-    """The error if only a read after the start of the next binlog file certainly has the changes."""
+def _rotation_needed(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
+    """The error if only a read after the source has begun its next binlog file certainly contains the changes."""
     return SplitUnstable(
         f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
-        f" its rows since the binlog file {binlog.spool.position.at.file} began, and without GTIDs no read is known to"
-        " have that before the next file"
+        f" its rows since the binlog file {binlog.spool.position.at.file} began: without GTIDs, a read certainly"
+        " contains these changes only after the source has begun its next file"
     )
 
 
-def _contained(low: Low, stop: Position, needed: Place) -> Place:
-    """The place, `stop` at most, up to which a view with this low watermark has every change.
+def _place_read_to(low: Low, stop: Position, needed: Place) -> Place:
+    """The place up to which a read view with this low watermark contains every change, but at most `stop`.
 
-    Raises SplitUnstable if the view may lack a change up to `needed`, or with GTIDs up to `stop`.
+    Raises SplitUnstable if the view may lack a change up to `needed` or, with GTIDs, a change up to `stop`.
     """
     has_all = needed <= low if isinstance(low, Place) else stop.gtids is not None and stop.gtids <= low
     if not has_all:
@@ -192,28 +202,31 @@ def _contained(low: Low, stop: Position, needed: Place) -> Place:
     return min(stop.place, low) if isinstance(low, Place) else stop.place
 
 
-def _compare(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
-    """Let a re-snapshot compare all rows with the source, because nobody knows which ones foreign keys have changed."""
-    # Step 1: the spool has every change of the parents that the views may lack
+def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
+    """Begin to compare all rows with the source, because nobody knows which rows foreign keys have changed.
+
+    A commit gives the copy a gap; a re-snapshot compares the rows later.
+    """
+    # Step 1: the spool has every change of the parents that the read views may lack
     cover_lows(edges, binlog, table)
-    if _may_lack_changes(edges, binlog, table):
-        raise _before_rotation(binlog, table)
+    if _view_may_lack_changes(edges, binlog, table):
+        raise _rotation_needed(binlog, table)
     if table.count_comparison() > COMPARED_MAX:
         table.forget_comparisons()  # a run that follows tries again later
         raise SplitUnstable(
             f"{table.id}: its rows were compared {COMPARED_MAX} times, and foreign keys have changed some each time;"
             " run the same command when its parents change less"
         )
-    # Step 2: the rows stand at the spool's end, so they have a position
+    # Step 2: merge to the spool's end, so that all rows have one position
     merge_over_halts(edges, binlog, table)
     progress, position = table.progress, table.progress.position
     assert position is not None  # noqa: S101 - it was merged right now
-    # Step 3: the state says where the old rows end, before a commit gives the rows a gap
+    # Step 3: store in the state where the old rows end, before a commit gives the rows a gap
     table.cancel_reading()
     if table.staged.published is not None:
         keep_restart(edges.writing, table.schema, table.staged.published)
     signals = () if progress.reread is None else progress.reread.signals
-    to = min(position.place, _view_has(edges, binlog))
+    to = min(position.place, _reach_of_views(edges, binlog))
     cascades = CascadesRead(table.cascade_keys, to) if table.cascade_keys else None
     begun = progress.over_gap(position, progress.fingerprint, progress.covered_from, signals=signals, cascades=cascades)
     commit_progress(edges, table, begun)

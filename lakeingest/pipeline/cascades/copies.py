@@ -1,4 +1,4 @@
-"""The copies of a run and their spool, in the form that `core.cascaded` needs."""
+"""What `core.cascaded` asks about the copies of a run and about the spool."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from lakeingest.spool.row_versions import has_removed, removed_rows
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies of a run and their spool, as `core.cascaded.Copies`. `asker` is the table whose changes are sought."""
+    """The answers for `core.cascaded.Copies`. `asker`: the table whose changes by foreign keys are sought."""
 
     edges: Edges
     binlog: BinlogRun
@@ -31,8 +31,11 @@ class Copies:
         return self.binlog.spool.position.place
 
     def columns(self, table: TableId) -> tuple[str, ...]:
-        """The columns of the table's key and comparable foreign keys, and columns to which its children refer."""
-        keys, schema = self.binlog.foreign_keys, self._read(table).schema
+        """The columns of the table's key, of its foreign keys, and the columns to which foreign keys of children refer.
+
+        Only comparable foreign keys count. Raises SpoolGap if the copy does not have one of these columns.
+        """
+        keys, schema = self.binlog.foreign_keys, self._watched_run(table).schema
         own = (name for key in keys.get(table, ()) if self.comparable(key) for name in key.columns)
         of_children = (key for keys_of_child in keys.values() for key in keys_of_child if key.parent == table)
         referenced = (name for key in of_children if self.comparable(key) for name in key.referenced)
@@ -42,7 +45,7 @@ class Copies:
         return names
 
     def comparable(self, key: ForeignKey) -> bool:
-        """Whether the values of the foreign key can be compared, as the copies have them."""
+        """Whether the values of the foreign key can be compared here, in the form that the copies have."""
         return self._comparison(key) is Comparison.VALUES
 
     def classes(self, key: ForeignKey, values: Collection[Row]) -> Mapping[Row, Row]:
@@ -50,8 +53,12 @@ class Copies:
         return classes_of(self.edges, key, values)
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
-        """Whether the spool deletes parent rows, or may change their referenced values, and the rules react to that."""
-        self._read(key.parent)
+        """Whether the spool has a delete, or a possible change of referenced values, to which the foreign key reacts.
+
+        It is a change of a parent row after `after`, up to `upto`.
+        """
+        self._watched_run(key.parent)
+        # None: every update counts, because the copies do not show which updates change a referenced value
         names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
         deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
         files = self.binlog.spool.files(key.parent, after, upto)
@@ -63,24 +70,27 @@ class Copies:
         return Comparison.NOTHING if child is None or parent is None else comparison(key, child, parent)
 
     def standing(self, table: TableId) -> Standing:
-        """How far the copy goes. Raises SplitUnstable if it is incomplete, or lacks changes by these foreign keys."""
-        run = self._read(table)
+        """How far the rows of the copy go.
+
+        Raises SplitUnstable if the copy is incomplete, or was not read for the table's current foreign keys.
+        """
+        run = self._watched_run(table)
         cascades = None if run.copy is None or run.has_missing_chunks else run.progress.cascades
         if cascades is None or cascades.keys != run.cascade_keys:
             raise SplitUnstable(f"{self.asker.id} waits until {table} is copied, on which it depends by foreign keys")
         return Standing(cascades.to, run.progress.splits.stop, run.progress.gap, run.staged.version)
 
     def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
-        """The rows that the spool's changes delete or change after this place."""
-        self._read(table)
+        """The changes after this place in the spool that delete or change rows of the table."""
+        self._watched_run(table)
         return removed_rows(self.binlog.spool.files(table, after, self.stop), self.columns(table), after, self.stop)
 
     def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:
-        """The rows with values of these classes, in the copy, in its patches and in the spool."""
-        return rows_with(self.edges, self.binlog, self._read(table), self.columns(table), sought)
+        """The versions of rows with values of the `sought` classes, in the copy, in its patches and in the spool."""
+        return rows_with(self.edges, self.binlog, self._watched_run(table), self.columns(table), sought)
 
-    def _read(self, table: TableId) -> TableRun:
-        """The table's run. Raises SplitUnstable unless the spool gets its changes."""
+    def _watched_run(self, table: TableId) -> TableRun:
+        """The run of a table whose changes the spool gets. Raises SplitUnstable for any other table."""
         run = self.binlog.tables.get(table)
         if run is None or run.watch is not Watch.WATCHED or run.definition is None:
             raise SplitUnstable(

@@ -1,4 +1,4 @@
-"""The versions of a table's rows that have given values: in its copy, in patches, in the spool."""
+"""The versions of a table's rows whose foreign keys have given values: in the copy, in its patches, in the spool."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ _CLASS = "class of "  # before the name of a column
 
 @dataclass(frozen=True, slots=True)
 class WithValues:
-    """A filter: it keeps the rows whose `columns` have values of one of the `classes`.
+    """A filter that keeps the rows whose `columns` have values of one of the `classes`.
 
-    `types` are the columns of the result, with the types of the source. `classes` has a column for each of `columns`,
-    in their order. `collations` has the collation of each column that is a text.
+    `types`: the columns of the result, with the types of the source. `collations`: by name, the collation of each of
+    `columns` that is a text. `classes`: a row for each class, with a column for each of `columns`, in their order.
     """
 
     source: Settings
@@ -38,7 +38,7 @@ class WithValues:
     classes: pa.Table
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows whose key columns have values of one of the `classes`. They have the columns of `types`."""
+        """The rows that the filter keeps, with the columns of `types`."""
         cast = rows.select(self.types.names).cast(self.types)
         for name, collation in self.collations.items():
             cast = cast.append_column(_CLASS + name, self._classes(collation, cast[name]))
@@ -48,7 +48,7 @@ class WithValues:
         return matching.select(self.types.names)
 
     def _classes(self, collation: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The class of each text; the source is asked once for each different text."""
+        """The class of each text. The source is asked once, for all different texts."""
         different = pc.unique(texts.drop_null())
         if not len(different):
             return pa.nulls(len(texts), pa.string())
@@ -70,7 +70,10 @@ class FindVersions:
 
 
 def classes_of(edges: Edges, key: ForeignKey, values: Collection[Row]) -> dict[Row, Row]:
-    """The classes of a foreign key's values, as in `core.cascades.Classes`; the source tells the classes of texts."""
+    """The class of each of these values of a foreign key (`core.cascades.Classes`).
+
+    The source tells the classes of texts. In other types, each value is a class of its own.
+    """
     texts = {key.columns.index(name): collation for name, collation in collations(key).items()}
     class_of = {
         number: edges.source.text_classes(collation, {row[number] for row in values})
@@ -89,18 +92,18 @@ def rows_with(
     columns: Sequence[str],
     sought: Mapping[ForeignKey, Collection[Row]],
 ) -> set[Row]:
-    """The versions of rows, with these columns, whose foreign keys have values of the `sought` classes."""
+    """The versions of rows whose foreign keys have values of the `sought` classes. Each has the values of `columns`."""
     spool, progress, patches = binlog.spool, table.progress, patch_folder(edges, table)
     files = [patches.file(patch.name) for patch in progress.patches]
     files += spool.files(table.id, progress.needed_from, spool.position.place)
     rows: set[Row] = set()
     for key, classes in sought.items():
-        matches = _wanted(edges, table.schema, columns, key, classes)
-        rows |= versions(files, columns, matches) | _in_copy(edges, table, columns, matches)
+        matches = _filter_for_classes(edges, table.schema, columns, key, classes)
+        rows |= versions(files, columns, matches) | _rows_in_copy(edges, table, columns, matches)
     return rows
 
 
-def _in_copy(edges: Edges, table: TableRun, columns: Sequence[str], matches: WithValues) -> set[Row]:
+def _rows_in_copy(edges: Edges, table: TableRun, columns: Sequence[str], matches: WithValues) -> set[Row]:
     """The matching rows of the copy, found by tasks of executors."""
     first = matches.columns[0]  # first in the list, because readers take the bounds for the first column
     names = [first, *(name for name in columns if name != first)]
@@ -112,7 +115,10 @@ def _in_copy(edges: Edges, table: TableRun, columns: Sequence[str], matches: Wit
 
 
 def _bounds(schema: TableSchema, matches: WithValues) -> Bounds | None:
-    """The least and the greatest value of the first column; None if the formats may order its values differently."""
+    """The least and the greatest value of the filter's first column.
+
+    None if it has other values than integers, because a format may order these differently.
+    """
     first = matches.columns[0]
     if schema.column(first).kind not in INTEGERS:
         return None
@@ -124,10 +130,10 @@ def _types(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, arrow_type(schema.column(name))) for name in columns])
 
 
-def _wanted(
+def _filter_for_classes(
     edges: Edges, schema: TableSchema, columns: Sequence[str], key: ForeignKey, classes: Collection[Row]
 ) -> WithValues:
-    """The filter for rows whose foreign key equals one of these values; texts are compared by their classes."""
+    """The filter for rows whose foreign key has values of one of these classes."""
     texts = collations(key)
     fields = [
         pa.field(_CLASS + name, pa.string()) if name in texts else pa.field(name, arrow_type(schema.column(name)))

@@ -1,4 +1,7 @@
-"""Plans a table's chunks wave by wave, sized by the costs of earlier waves: memory does not grow with the table."""
+"""Plans a table's chunks one wave at a time, so that memory does not grow with the table.
+
+The costs of earlier waves decide how large the chunks are.
+"""
 
 from collections.abc import Sequence
 
@@ -22,7 +25,7 @@ CHUNKS_PER_SLOT = 4  # in a wave: enough that its last chunk does not leave the 
 
 
 class Planner:
-    """The chunks of one table, or of a range of its keys; `at_once` of them are read at a time."""
+    """The chunks of one table, or of a range of its keys. `at_once`: the number of chunks that are read at a time."""
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class Planner:
 
     @property
     def estimated_rows(self) -> int:
-        """The optimizer's estimate of the table's rows."""
+        """The optimizer's estimate of the number of rows in the table or range."""
         return self._estimated_rows
 
     @property
@@ -54,27 +57,28 @@ class Planner:
 
     @property
     def chunk_rows(self) -> int:
-        """The rows per chunk of the next wave. Chunks that are cut by arithmetic have up to twice as many keys."""
+        """The number of rows per chunk in the next wave. Arithmetic may cut chunks of up to twice as many keys."""
         return self._chunk_rows
 
     @property
     def by_arithmetic(self) -> bool:
-        """Whether the next wave is cut by arithmetic; if not, the server is asked for each boundary."""
-        return self._even() is not None
+        """True if the boundaries of the next wave are computed here; False if the server is asked for each of them."""
+        return self._even_cuts() is not None
 
     def next_wave(self, lower: Key | None) -> list[Chunk]:
-        """The chunks of the next wave, from `lower` on. If they reach the end, the last one has the upper bound.
+        """The chunks of the next wave, from the key `lower` on; None: from the start of the range.
 
-        The first wave has a chunk for each executor, because nothing is measured yet; later waves have more.
+        If they reach the end of the range, the last chunk has the upper bound of the range. The first wave has one
+        chunk for each executor, because nothing is measured yet; later waves have more.
         """
-        probes = lower in {None, self._keys.lower} and not self._fixed
+        is_first = lower in {None, self._keys.lower} and not self._fixed
         lower = self._keys.lower if lower is None else lower
-        count = self._at_once if probes else CHUNKS_PER_SLOT * self._at_once
-        even = self._even()
-        if even is None:
-            boundaries, last = self._asked(lower, count)
+        count = self._at_once if is_first else CHUNKS_PER_SLOT * self._at_once
+        cuts = self._even_cuts()
+        if cuts is None:
+            boundaries, last = self._boundaries_of_server(lower, count)
         else:
-            least, step, greatest = even
+            least, step, greatest = cuts
             start = int(lower[0]) if lower else least
             step = step if self._fixed else balanced_step(start, step, greatest, count, self._at_once)
             boundaries, last = even_boundaries(start, step, greatest, count)
@@ -91,17 +95,20 @@ class Planner:
         return not self._fixed and self._chunk_rows > 1
 
     def shrink(self) -> None:
-        """Make chunks smaller after a chunk was given up."""
+        """Make chunks smaller, because a chunk was too slow or too large."""
         self._chunk_rows = max(1, self._chunk_rows // SHRINK)
 
-    def _even(self) -> tuple[int, int, int] | None:
-        """The current least key, step and greatest key; None if arithmetic is not possible, or not bounded."""
+    def _even_cuts(self) -> tuple[int, int, int] | None:
+        """The current least key, the keys per chunk, and the current greatest key, if chunks are cut by arithmetic.
+
+        None if the key is not a countable integer, or if so few keys are in use that `even_step` refuses.
+        """
         bounds = self._source.key_bounds(self._schema, self._keys) if self._schema.countable else None
         step = even_step(*bounds, self._estimated_rows, self._chunk_rows) if bounds else None
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
-    def _asked(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
-        """Up to `count` boundaries after `lower`, which the server computes; and whether the end is reached."""
+    def _boundaries_of_server(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
+        """Up to `count` boundaries after `lower`, which the server computes; and whether they reach the end."""
         boundaries: list[Key] = []
         for _ in range(count):
             following = self._source.next_boundary(self._schema, lower, self._chunk_rows, self._keys.upper)

@@ -38,7 +38,7 @@ class Copied:
 class CopyChunk:
     """The task of one executor: read a chunk between its watermarks, write it to files.
 
-    `settled` is a position whose XA transactions the chunk's read view can see (`binlog.watermarks`).
+    `settled`: a position; the chunk's read view contains each XA COMMIT before it (`binlog.watermarks`).
     """
 
     source: Source
@@ -51,7 +51,7 @@ class CopyChunk:
     writer: Writer
 
     def run(self) -> Copied:
-        """Copy the chunk. Its rows and watermarks are of the same attempt."""
+        """Copy the chunk. If the read is tried again, rows and watermarks come from the same attempt."""
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
             chunk = self.source, self.schema, self.chunk, self.server_uuid, self.epoch

@@ -1,6 +1,7 @@
-"""The loop of all reads of chunks: a wave is read in the background while the one before it is committed.
+"""The loop that reads chunks, for copies and for re-snapshots: a wave is read while the wave before it is committed.
 
-    begin (plan chunks, let executors read them) -> is_read -> take (or shrink, and read it again) -> begin the next one
+    begin (plan chunks, let executors read them) -> is_read -> take -> begin the next wave
+                                                               '--> begin the same wave in smaller chunks
 
 Subclasses of the loop say how a wave is begun. Their callers commit the wave that `take` returns.
 """
@@ -21,9 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wave(Generic[T]):
-    """Chunks that are read in the background, since `began` by the monotonic clock.
+    """Chunks that are read in the background.
 
-    `keys` is the range of all its chunks. `is_last`: no chunk is left to read after it.
+    `keys`: the range of all these chunks. `is_last`: no chunk is missing after this wave. `began`: the time of the
+    monotonic clock at which the read began.
     """
 
     keys: KeyRange
@@ -36,7 +38,7 @@ W = TypeVar("W", bound=Wave[Any])
 
 
 class WaveLoop(ABC, Generic[W, T]):
-    """Reads a table wave by wave. `wave` is being read; None after the last wave, and after `cancel`."""
+    """Reads a table wave by wave. `wave`: the wave that is being read; None after the last wave, and after `cancel`."""
 
     def __init__(self, table: TableId, planner: Planner | None) -> None:
         self._table_id, self._planner = table, planner
@@ -48,10 +50,10 @@ class WaveLoop(ABC, Generic[W, T]):
         return self.wave is not None and self.wave.job.is_done
 
     def take(self, goes_on: Callable[[], bool] = lambda: True) -> tuple[W, list[T]] | None:
-        """Wait for the wave, begin the next one if the loop `goes_on`, and return the wave with its parts.
+        """Wait for the wave, begin the next wave if the loop `goes_on`, and return the first one with its parts.
 
-        Returns None if a chunk was given up: then the wave is read once more, in smaller chunks. Raises ChunkTooSlow if
-        chunks cannot be smaller.
+        Returns None if a chunk was given up: then the same wave is begun once more, in smaller chunks, if the loop
+        `goes_on`. Raises ChunkTooSlow if a chunk was given up and chunks cannot be smaller.
         """
         wave = self.wave
         if wave is None:
@@ -76,10 +78,10 @@ class WaveLoop(ABC, Generic[W, T]):
 
     @abstractmethod
     def _learn(self, wave: W, parts: Sequence[T]) -> None:
-        """Plan the next wave by the costs of this one, before it begins."""
+        """Take in the costs of this wave, before the next wave is planned."""
 
     def result_of(self, wave: W) -> list[T] | None:
-        """The parts of a wave; None if it must be read once more, in smaller chunks."""
+        """The parts of a wave; None if the wave must be read once more, in smaller chunks."""
         try:
             return wave.job.result()
         except (ChunkTooSlow, ChunkTooLarge) as error:

@@ -1,7 +1,7 @@
-"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, and the unit of resume.
+"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, after which a copy can continue.
 
-Together with a wave's chunks, the executors read the binlog that was written since the last wave: so the source does
-not purge binlog that the copy still needs.
+Together with a wave's chunks, the executors read the binlog that was written since the last wave, before the source
+purges binlog that the copy still needs.
 """
 
 import time
@@ -15,7 +15,7 @@ from lakeingest.errors import of_pipeline
 from lakeingest.mysql.chunk_reader import Cap
 from lakeingest.pipeline.binlog.ingest import append_segments, are_small, next_segments
 from lakeingest.pipeline.binlog.segment_task import Decoded, SpoolSegment
-from lakeingest.pipeline.binlog.watermarks import read_up_to, settled_position
+from lakeingest.pipeline.binlog.watermarks import position_of_high, settled_position
 from lakeingest.pipeline.copying.planner import Planner
 from lakeingest.pipeline.copying.tasks import Copied, CopyChunk, run_task
 from lakeingest.pipeline.copying.wave_loop import Wave, WaveLoop
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MERGE_BACKLOG = 200_000  # with so many change rows a table is merged before its last wave
-MERGE_SPLITS = 128  # each split is a GTID set in every commit's properties, until a merge joins them
+MERGE_SPLITS = 128  # each split puts a GTID set into the properties of every commit, until a merge joins the splits
 
 
 Chunks: TypeAlias = Wave[Copied | Decoded]
 
 
 def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Callable[[], bool]) -> None:
-    """Copy the missing chunks of the table, wave by wave, until none is missing or the time is up."""
+    """Copy the missing chunks of the table, wave by wave, until none is missing or `out_of_time` says so."""
     if not table.has_missing_chunks or out_of_time():
         return
     copying = TableCopy(edges, binlog, table)
@@ -55,7 +55,7 @@ def bootstrap(edges: Edges, binlog: BinlogRun, table: TableRun, out_of_time: Cal
 
 
 class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
-    """Copies the missing chunks of a table. With `beside`, its waves do not read the binlog, which the rounds do."""
+    """Copies the missing chunks of a table. With `beside`, its waves do not read the binlog: the rounds do that."""
 
     def __init__(self, edges: Edges, binlog: BinlogRun, table: TableRun, *, beside: bool = False) -> None:
         executors = edges.executors
@@ -67,7 +67,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         self.wave = self._begin(table.progress.splits.copied_up_to)
 
     def step(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait for the wave, begin the next one if the copy `goes_on`, and commit the wave.
+        """Wait for the wave, begin the next wave if the copy `goes_on`, and commit the first one.
 
         Once the binlog has a change of the table that cannot be replayed, no wave is committed or begun.
         """
@@ -81,9 +81,9 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         """Plan the chunks of a wave, and let executors read them, with segments of the binlog, in the background."""
         edges, binlog, table, at_once = self._edges, self._binlog, self._table, self._at_once
         chunks, cap = self._plan.next_wave(lower), Cap(SECONDS_MAX, BYTES_MAX if self._plan.can_shrink else None)
-        at, writer, since = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
+        at, writer, settled = binlog.spool.position, edges.target.writer(table.id), settled_position(edges, binlog)
         copies = [
-            CopyChunk(edges.source.settings, table.schema, chunk, at.server_uuid, at.epoch, since, cap, writer)
+            CopyChunk(edges.source.settings, table.schema, chunk, at.server_uuid, at.epoch, settled, cap, writer)
             for chunk in chunks
         ]
         executors = edges.executors
@@ -97,7 +97,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         return Wave(keys, keys.upper is None, executors.beside(job, at_once) if self._beside else job, time.monotonic())
 
     def _learn(self, wave: Chunks, parts: Sequence[Copied | Decoded]) -> None:
-        """Make the wave's segments of the binlog part of the spool, and plan the next wave by the chunks' costs."""
+        """Make the wave's segments of the binlog part of the spool, and let the chunks' costs size the next wave."""
         copied = [part for part in parts if isinstance(part, Copied)]
         if decoded := [part for part in parts if isinstance(part, Decoded)]:
             with of_pipeline():
@@ -119,7 +119,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     # Step 2: commit files and splits together
     rows = sum(chunk.cost.rows for chunk in copied)
     nulled = sum(chunk.nulled for chunk in copied)
-    read_to = read_up_to(edges, binlog, latest(chunk.high for chunk in copied))
+    read_to = position_of_high(edges, binlog, latest(chunk.high for chunk in copied))
     progress = table.progress.wave_committed(tuple(chunk.split for chunk in copied), rows, nulled, read_to)
     sound = all(chunk.sound for chunk in copied)
     with edges.profile.stage("waves: commit"):
@@ -144,7 +144,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
 
 
 def _backlog(spool: Spool, table: TableRun) -> int:
-    """How many change rows of the table are spooled and not merged."""
+    """The number of change rows of the table that are spooled and not merged."""
     progress = table.progress
     if not progress.splits.all:
         return 0

@@ -1,1 +1,1 @@
-"""How a copy begins, or begins again: empty, or over a gap with the rows that it has."""
+"""How a copy begins, or begins again: without rows, or over a gap, with the rows that it has."""

@@ -1,4 +1,4 @@
-"""Joining: new tables are created in the lake, and the spool watches them from then on."""
+"""Joining: the copy of a table is begun, or begun again, and from then on the spool watches the table."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from lakeingest.pipeline.binlog.coverage import watched_from
 from lakeingest.pipeline.binlog.ingest import spool_to_now
 from lakeingest.pipeline.events import StartedOver
 from lakeingest.pipeline.joining.over_gap import (
-    definition_before,
+    definition_of_rows,
     go_on_over_gap,
     is_worth_comparing,
     lift_over_gap,
@@ -27,15 +27,18 @@ from lakeingest.state.definition import keep_definition, keep_layout, keep_resta
 
 
 def join(run: OpenRun) -> None:
-    """Begin the copies of the tables that join: new tables get an empty copy.
+    """Begin the copies of all tables that join, and let the spool watch these tables.
 
-    A copy that is started over is emptied on staging, or its rows are compared (`over_gap`). It answers the waiting
-    signals. Each table gets its start, the place from which on the spool watches it. Without GTIDs a low watermark is
-    the start of a binlog file, so the start is there too, or at the end of the table's last DDL in the file. A table
-    stops if that part of the file has a change that cannot be replayed; it can join once the source begins a new file.
+    A new table gets an empty copy. A copy that is started over is emptied on staging, or keeps its rows, which are then
+    compared with the source (`over_gap`). A copy that is started over answers the signals that wait for the table.
+
+    The spool watches a table from the table's start on, which is a place of the binlog. Without GTIDs a low watermark
+    is the start of a binlog file, so the table's start is the start of that file, or the end of the table's last DDL in
+    the file. A table stops if the rest of the file has a change that cannot be replayed; it can join once the source
+    begins a new file.
     """
     edges, binlog = run.edges, run.binlog
-    # Step 1: the spool reaches the present, so the starts come after each CREATE, and after unreplayable changes
+    # Step 1: spool to the written position: so each start is after the CREATE, and after unreplayable changes before it
     if any(
         binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)
@@ -49,9 +52,9 @@ def join(run: OpenRun) -> None:
     if _joining(run):
         know_foreign_keys(edges, binlog)
         _leave_out_failed(run)
-    # Step 3: the spool watches the tables, before a commit says from where on it does
-    starts = _watch(run)
-    # Step 4: make the copies; each carries its start
+    # Step 3: the spool watches the tables, before a commit of a copy says from where on the spool does
+    starts = _watch_joining(run)
+    # Step 4: make the copies; the progress of each has its start
     for table in _joining(run):
         with working_on(edges, table):
             at, start = binlog.spool.position, starts[table.id]
@@ -77,9 +80,9 @@ def _start_over(run: OpenRun, table: TableRun, new: Progress) -> None:
     compares = table.watch is Watch.REJOINING and (
         is_complete or is_worth_comparing(edges.source, staged, table.schema)
     )
-    spool, old_schema = run.binlog.spool, definition_before(edges.config, staged, table.schema)
+    spool, old_schema = run.binlog.spool, definition_of_rows(edges.config, staged, table.schema)
     lift = lift_over_gap(edges.config, edges.source, spool, staged, table.schema) if compares else None
-    # Step 1: the state changes first, so that a run that is killed before the commit does the same again
+    # Step 1: change the state first: if the run is killed before the commit, the next run repeats both
     if staged.published is not None:
         keep_restart(edges.writing, table.schema, staged.published, new.covered_from)
     patches = PatchFolder.of(edges.writing, table.schema)
@@ -102,14 +105,17 @@ def _joining(run: OpenRun) -> list[TableRun]:
 
 
 def _leave_out_failed(run: OpenRun) -> None:
-    """Let tables that stopped while they joined be unwatched."""
+    """Tables that stopped while they joined do not join, and are not watched."""
     for table in _joining(run):
         if table.failure is not None:
             table.cannot_join()
 
 
-def _watch(run: OpenRun) -> Mapping[TableId, Place]:
-    """The places from which the spool watches the joining tables. A table stops if changes after it cannot be read."""
+def _watch_joining(run: OpenRun) -> Mapping[TableId, Place]:
+    """Let the spool watch the joining tables, and return their starts.
+
+    A table stops if its changes after its start cannot be read.
+    """
     joining = {table.id: table.schema for table in _joining(run)}
     joined = watched_from(run.edges.source, run.binlog.spool, joining)
     for table, error in joined.stopped.items():

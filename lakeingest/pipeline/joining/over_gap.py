@@ -1,14 +1,15 @@
-"""Going on over a gap: changes of a table are lost, or cannot be replayed, but most of its copy's rows are still right.
+"""Going on over a gap: changes of a table are lost, or cannot be replayed, but most rows of its copy are still right.
 
 One commit gives the rows on staging the current position. Then all rows of the source are read, wave by wave, each
-chunk under its own watermarks, and compared with the staged rows. Rows that differ are written, as a re-snapshot writes
-them (`resnapshot`). Readers keep the old rows until all rows are compared and the gates have passed.
+chunk under its own watermarks, and compared with the staged rows. Rows that differ are written as a re-snapshot writes
+rows (`resnapshot`). Readers keep the old rows until all rows are compared and the gates have passed.
 
     a swap of tables, a purged binlog -> current position, one staging commit -> waves -> gates -> publish
 
-If DDL was lost, the rows are lifted first: each column becomes the one that the known DDL says, or else the one of the
-same name. That is a guess, and a wrong guess only costs time, because the values are compared. An incomplete copy goes
-on in the same way, if that costs less than to begin it again: rows that it lacks are written like rows that differ.
+If DDL was lost, the rows are lifted first: each column of the copy becomes the column that the known DDL names, or else
+the column of the same name. This is a guess. A wrong guess only costs time, because the values are compared. An
+incomplete copy also goes on over a gap, if that costs less than a new copy: rows that it does not have are written like
+rows that differ.
 """
 
 from collections.abc import Collection
@@ -33,17 +34,17 @@ from lakeingest.spool.spool import Spool
 from lakeingest.state.definition import definition_of
 
 
-def definition_before(config: Config, staged: Staged, schema: TableSchema) -> TableSchema | None:
-    """The definition that the copy's rows have; None if nobody knows it. `schema` is the current one."""
+def definition_of_rows(config: Config, staged: Staged, schema: TableSchema) -> TableSchema | None:
+    """The definition that the copy's rows have; None if nobody knows it. `schema` is the current definition."""
     fingerprint = staged.progress.fingerprint
     stored = definition_of(state_of(config), schema.table, fingerprint)
     return schema if stored is None and fingerprint == schema.fingerprint else stored
 
 
 def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableSchema) -> Origins:
-    """For each current column, the column of the copy that it comes from, by the table's DDL in the spool.
+    """For each column of `schema`, the column of the copy that it comes from. `before`: the definition of the copy.
 
-    If the spool begins after the copy's position, columns are matched by name.
+    The table's DDL in the spool tells it. If the spool begins after the copy's position, columns are matched by name.
     """
     since = staged.progress.needed_from
     ddl = halts(spool, schema.table, since) if spool.start <= since else []
@@ -53,16 +54,16 @@ def origins_of(before: TableSchema, spool: Spool, staged: Staged, schema: TableS
 def lift_over_gap(
     config: Config, source: BinlogSource, spool: Spool, staged: Staged, schema: TableSchema
 ) -> Lift | None:
-    """The lift of a copy's rows to the current definition, by which they are compared; None to copy them again.
+    """The lift of a copy's rows to the current definition, in which they are compared; None: copy all rows again.
 
-    They are copied again if there are none, if patches of them wait, if nobody knows their definition, or if a column
-    became one that does not hold every old value. The same holds if only the server knows the order of the keys,
-    because no range can be compared then, unless deleted rows are to stay.
+    None if the copy has no rows, if patches wait for a merge, if nobody knows the definition of the rows, or if a
+    column became one that does not hold every old value. Also None if only the server knows the order of the keys,
+    because then no range of keys can be compared; but a copy that keeps deleted rows is compared even then.
     """
     progress = staged.progress
     if progress.patches or not progress.splits.all or not (schema.ordered or schema.keeps_deleted):
         return None
-    old_schema = definition_before(config, staged, schema)
+    old_schema = definition_of_rows(config, staged, schema)
     if old_schema is None:
         return None
     origin_of = origins_of(old_schema, spool, staged, schema)
@@ -75,14 +76,20 @@ def lift_over_gap(
 
 
 def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> bool:
-    """Whether an incomplete copy has at least half of the source's rows, and its keys have a known order."""
+    """Whether an incomplete copy has at least half of the source's estimated rows, and the order of its keys is known.
+
+    Otherwise it costs less to copy the table again.
+    """
     return schema.ordered and 0 < source.estimated_rows(schema) <= 2 * staged.progress.rows
 
 
 def go_on_over_gap(
     edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
 ) -> None:
-    """Give the copy the position of the spool's end. `new` is the progress that an empty copy would have there."""
+    """Commit the copy's rows with the position of the spool's end, lifted if their columns are others now.
+
+    `new` is the progress that an empty copy would have at that position.
+    """
     position, fingerprint, since = binlog.spool.position, new.fingerprint, new.covered_from
     progress = table.progress.over_gap(position, fingerprint, since, signals=signals, cascades=new.cascades)
     if lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names:

@@ -1,9 +1,9 @@
 """Recopying: a table is copied once more if its copy cannot follow DDL.
 
-Its rows are read again by the current definition, as `lakeingest resnapshot --gap` does it. Readers see the old rows
-until all are read and have passed their gates. Rows that are still right after the DDL are not written again: these are
-most rows after a tool for schema changes has swapped two tables. A first copy with less than half of the rows is
-dropped instead.
+All rows are read again by the current definition, as `lakeingest resnapshot --gap` reads them. Readers see the old rows
+until all rows are read and have passed their gates. Rows that are still right after the DDL are not written again:
+these are most rows after a tool for schema changes has swapped two tables. A first copy that has less than half of the
+source's rows is dropped, and the table is copied from its first chunk.
 """
 
 from lakeingest.core.position import Place
@@ -17,9 +17,9 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def recopy_altered(run: OpenRun, until: Place | None = None) -> bool:
-    """Let the tables join again that stopped because of DDL; whether there was one.
+    """Let tables that stopped because of DDL join again. True if a table joins again.
 
-    A table does not join again if readers see it as of `until` or later: this run has brought it up to date.
+    If readers see a table as of `until` or later, this run has brought it up to date: it goes on, and does not join.
     """
     config, has_begun = run.edges.config, False
     for table in run.requested:
@@ -50,20 +50,20 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
 
 
 def _recopy(run: OpenRun, table: TableRun) -> bool:
-    """Let the table join again; False if that cannot be done, and the table stays stopped for that reason."""
-    tries = table.recopies + 1
-    if table.staged.published is not None or not _is_dropped(run, table):
+    """Let the table join again. False if that is not possible: the table then stops with the reason for this."""
+    recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
+    if table.staged.published is not None or not _drop_small_copy(run, table):
         if why := start_over(run, table, over_gap=True):
             fail(run.edges, table, why)
             return False
         if table.failure is None:
             clear_failure(run.edges, table)
-    table.count_recopies(tries)
+    table.count_recopies(recopies)
     return True
 
 
-def _is_dropped(run: OpenRun, table: TableRun) -> bool:
-    """Drop a first copy if it has too few rows to be compared; whether it was dropped."""
+def _drop_small_copy(run: OpenRun, table: TableRun) -> bool:
+    """Drop a first copy if it has too few rows to be compared. True if it was dropped."""
     edges = run.edges
     with of_table():
         schema = edges.source.schema(table.id, table.options.choices)

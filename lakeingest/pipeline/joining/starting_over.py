@@ -1,9 +1,10 @@
 """Starting over: all rows of a table that has stopped are read again.
 
-A copy that cannot be continued is started over: after DDL that it cannot follow, by the run itself; if changes in the
-binlog are lost or cannot be replayed, when a person asks for it. The copy begins again from its first chunk, or goes on
-`over_gap`: its rows are compared. Readers see the old rows and columns until all rows are read and have passed the
-gates. In a format that does not follow DDL, the table must still have the definition of its copy.
+A copy is started over if it cannot be continued. After DDL that the copy cannot follow, the run decides this without a
+person. If changes in the binlog are lost or cannot be replayed, a person has to ask for it. The copy begins again from
+its first chunk, or goes on `over_gap`, with its rows, which are compared. Readers see the old rows and columns until
+all rows are read and have passed the gates. If the configuration does not follow DDL, the table must still have the
+definition of its copy.
 """
 
 from lakeingest.errors import (
@@ -26,27 +27,32 @@ from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import is_stopped_by_ddl
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.definitions import assert_unchanged
-from lakeingest.pipeline.schema.unseen_ddl import assert_read_by
+from lakeingest.pipeline.schema.unseen_ddl import assert_file_has_definition
 
+# The errors of a stopped table that a new copy mends
 MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEvent, SchemaChanged, StateUnreadable)
 
 
 def hindrance(table: TableRun, *, whole: bool) -> str:
-    """Why a request does not start a stopped table over; '' if it does. `whole`: it is for all rows of the table."""
+    """The reason why a signal does not start the copy of a stopped table over; '' if the signal does.
+
+    `whole`: the signal is for all rows of the table.
+    """
     assert table.failure is not None  # noqa: S101 - the caller has looked
     stopped = f"{table.id} has stopped: {table.failure.record.error}: {table.failure.record.message}"
     if not isinstance(table.failure.error, MENDED):
-        return f"{stopped}; this waits until that is mended (lakeingest explain {table.failure.record.error})"
+        return f"{stopped}; the signal waits until it is mended (lakeingest explain {table.failure.record.error})"
     if not whole:
         return f"{stopped}; `lakeingest resnapshot {table.id}`, of the whole table, starts its copy over"
     return ""
 
 
 def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestError | None:
-    """Start the copy of a stopped table over, for the waiting signals; None, or the reason why that cannot be done.
+    """Start the copy of a stopped table over, for the signals that wait for it. Returns the reason if that fails.
 
-    With `over_gap` its rows stay and are compared, if possible. If it is not possible and deleted rows are to stay, the
-    copy is not started over, because they would be lost. The table may have stopped again when this returns.
+    With `over_gap` the copy's rows stay and are compared, if that is possible. If it is not possible, and the copy
+    keeps deleted rows, the copy is not started over, because the deleted rows would be lost. When this returns None,
+    the table may have stopped with a new error.
     """
     edges = run.edges
     try:
@@ -60,7 +66,7 @@ def start_over(run: OpenRun, table: TableRun, *, over_gap: bool) -> LakeIngestEr
             if refused := refusal(edges.config, edges.source, table.id):
                 return refused
             if not is_stopped_by_ddl(table):  # after DDL, the new copy begins behind it
-                assert_read_by(edges, run.binlog, table, schema)
+                assert_file_has_definition(edges, run.binlog, table, schema)
     except LakeIngestError as error:
         if isinstance(error, Retryable) and error.scope is not Scope.TABLE:
             raise

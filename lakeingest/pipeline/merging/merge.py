@@ -36,30 +36,30 @@ SLICE_ROWS = 500_000  # change rows of a slice; an executor holds only their key
 def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = None) -> None:
     """Bring every finished split of the table to `stop` (None: the end of the spool), in one commit on staging.
 
-    The definition of the table is in force up to `stop`: a merge never crosses a halt (`spool.halts`).
-    A quiet table that readers see needs no commit; only its noted position advances.
+    The table's definition must be in force up to `stop`: a merge never crosses a halt (`spool.halts`). If readers see
+    the table and it is quiet, its noted position advances without a commit.
     """
     began = time.monotonic()
     staged, progress, stop = table.staged, table.progress, stop or spool.position
-    cascades = _cascades(table, stop.place)
+    cascades = _cascades_at(table, stop.place)
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):
         return
-    # Step 1: plan, on the splits and patches that staging has now
+    # Step 1: plan the merge of the splits and patches that staging has now
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)
     patches = PatchFolder.of(edges.state, table.schema)
     patched = [patches.file(patch.name) for patch, _ in plan.patches]
-    files = [*patched, *spool.files(table.id, plan.start, plan.stop)]
-    # Step 2: without a change of the table only its position advances
+    files = [*patched, *spool.files(table.id, plan.start, plan.stop)]  # `ReplaceRows` wants the patches first
+    # Step 2: if the table has no change, only its position advances
     may_be_quiet = staged.visible and cascades == (progress.cascades and replace(progress.cascades, to=stop.place))
     if not files and may_be_quiet and not edges.quiet.needs_commit(table.id, staged, edges.source):
-        table.advance(edges.quiet.state_unchanged(table.id, staged, stop))
+        table.advance(edges.quiet.note_unchanged(table.id, staged, stop))
         return
     if not files:
         commit_progress(edges, table, replace(progress.merged(plan, stop, 0, 0), cascades=cascades))
         return
-    # Step 3: executors collapse the changes and remove old rows, then write the new rows; nothing refers to the files
+    # Step 3: executors collapse the changes and remove old rows, then write new rows; nothing refers to their files yet
     since = plan.start if progress.position is None else progress.position.place
     nulled = spool.nulled(table.id, since, plan.stop)
     changes = spool.backlog(table.id, plan.start) + patches.count_rows(patch.name for patch, _ in plan.patches)
@@ -67,18 +67,18 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     merger = edges.target.merger(staged, table.schema.key, bounds_of(files, table.schema.key[0]))
     replaced = _replace_rows(edges, table.schema, plan, files, slices, merger)
     written = _write_rows(edges, table.schema, replaced, plan.stop, merger)
-    # Step 4: before the commit, so that readers of the changelog miss no row of a patch (`reread_rows`)
+    # Step 4: store the rows of patches before the commit: so readers of the changelog miss none (`reread_rows`)
     store_rereads(edges, spool, table.schema, [slice_.reread for slice_ in replaced], plan.stop)
 
-    def after(effects: Effects) -> Progress:
+    def progress_after(effects: Effects) -> Progress:
         edges.lease.assert_held()
         merged = progress.merged(plan, stop, effects.inserted, effects.deleted, nulled)
         return replace(merged, cascades=cascades)
 
-    # Step 5: one commit, with all files and the progress that they give
+    # Step 5: commit all files, with the progress after them
     parts = [*(slice_.written for slice_ in replaced), *(part.files for part in written)]
     with edges.profile.stage("merges: commit"):
-        merged, effects = edges.target.commit_merge(staged, parts, after)
+        merged, effects = edges.target.commit_merge(staged, parts, progress_after)
     table.advance(merged, sound=all(part.sound for part in written))
     for profile in (*(slice_.profile for slice_ in replaced), *(part.profile for part in written)):
         edges.profile.add(profile)
@@ -88,8 +88,11 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     )
 
 
-def _cascades(table: TableRun, stop: Place) -> CascadesRead | None:
-    """Up to where the rows have changes by foreign keys after a merge to `stop`; None if nobody looks for them."""
+def _cascades_at(table: TableRun, stop: Place) -> CascadesRead | None:
+    """The place up to which the rows have all changes by foreign keys, once they are merged to `stop`.
+
+    None if nobody looks for such changes.
+    """
     if table.options.cascades != "read":
         return None
     if table.cascade_keys and table.cascades_read_to == stop:

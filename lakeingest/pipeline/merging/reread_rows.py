@@ -1,9 +1,9 @@
-"""Rows of patches that a merge puts into the copy: the changelog has them too, because the binlog lacks them.
+"""Rows of patches that a merge puts into the copy are also stored for readers of the changelog.
 
-They are the rows that were read again and have no later change, so they are right as of the merge's stop. They are
-written before the commit of the merge, and so before the spool has any later segment: a reader that reaches a later
-segment finds them. If the run crashes before the commit, they are still right as of that stop, and the next merge
-writes them again, as of its own stop.
+The binlog does not have these rows. They have no change after they were read again, so they are right as of the merge's
+stop. They are stored before the commit of the merge, and so before the spool has a segment after that stop: a reader
+that reaches a later segment finds them. If the run crashes before the commit, the stored rows are still right as of
+their stop, and the next merge stores the rows once more, as of its own stop.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,10 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class WriteRereads:
-    """The task of one executor: write rows of patches to a file for readers of the changelog."""
+    """The task of one executor: write rows of patches to a file for readers of the changelog.
+
+    `first` is the number of the first of these rows among all reread rows as of `stop`.
+    """
 
     folder: RereadFolder
     rows: Rows
@@ -32,7 +35,7 @@ class WriteRereads:
     first: int
 
     def run(self) -> tuple[str, int]:
-        """The file is durable when this returns, and no reader sees it."""
+        """Write the file; return its name and its number of rows. The file is durable then, but no reader sees it."""
         return self.folder.write(self.rows, self.schema, self.stop, self.first)
 
 

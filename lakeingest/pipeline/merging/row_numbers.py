@@ -1,4 +1,4 @@
-"""Numbers of rows in files of the spool: by these, executors tell which rows they found, without their values."""
+"""Numbers of rows in files of the spool: executors return these numbers, and not the values of the rows."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,10 @@ RowNumbers = dict[File, "np.ndarray"]  # by file
 
 
 def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> RowNumbers:
-    """The numbers `rows` of rows within their files, by file. `at` has the index of each row's file, and ascends."""
+    """Group row numbers by file.
+
+    `rows`: for each row, its number within its file. `at`: for each row, the index of its file in `files`, ascending.
+    """
     numbers, starts = np.unique(at, return_index=True)
     return dict(zip((files[number] for number in numbers), np.split(rows, starts[1:]), strict=False))
 
@@ -20,13 +23,13 @@ def row_numbers(files: Sequence[File], at: "np.ndarray", rows: "np.ndarray") -> 
 def in_groups(slices: Sequence[RowNumbers]) -> list[list[tuple[File, "np.ndarray"]]]:
     """The rows of all slices in the order of their files, in groups of about FILE_ROWS rows."""
     groups: list[list[tuple[File, np.ndarray]]] = [[]]
-    room = FILE_ROWS  # rows that the last group can still take
+    free_rows = FILE_ROWS  # the number of rows that the last group can still take
     for file in dict.fromkeys(file for slice_ in slices for file in slice_):
         rows = np.sort(np.concatenate([slice_[file] for slice_ in slices if file in slice_]))
         for part in np.array_split(rows, -(-len(rows) // FILE_ROWS)):
-            if len(part) > room:
+            if len(part) > free_rows:
                 groups.append([])
-                room = FILE_ROWS
+                free_rows = FILE_ROWS
             groups[-1].append((file, part))
-            room -= len(part)
+            free_rows -= len(part)
     return [group for group in groups if group]

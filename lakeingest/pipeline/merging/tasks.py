@@ -21,9 +21,10 @@ from lakeingest.spool.collapse import Slice, collapsed, take
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The result of a slice: the files that remove old rows, and the numbers of new rows in files of the spool.
+    """The result of a slice.
 
-    `reread` are the rows of patches without a later change, also those that delete their key.
+    `written`: the files that remove old rows. `new`: the numbers of the new rows in files of the spool. `reread`: the
+    numbers of the patch rows that have no later change, deletes included. `read` and `applied` count change rows.
     """
 
     written: Written
@@ -38,8 +39,8 @@ class Replaced:
 class ReplaceRows:
     """The task of one executor: collapse the changes of a slice, and remove the rows that they replace.
 
-    With `keeps_deleted`, a change that deletes its key replaces the row by its last values, marked as deleted. The
-    first files are those of the patches; `patches` has the place of each patch's low.
+    With `keeps_deleted`, a delete replaces the row by the row's last values, marked as deleted. `patches`: the place of
+    each patch's low watermark. `files` begins with the file of each patch, in the same order.
     """
 
     files: tuple[File, ...]
@@ -53,7 +54,7 @@ class ReplaceRows:
     patches: tuple[Place, ...] = ()
 
     def run(self) -> Replaced:
-        """Nothing refers to the written files before the commit."""
+        """Write the files that remove old rows. Nothing refers to them before the commit."""
         profile = Profile()
         with profile.stage("merges: collapse"):
             last = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
@@ -87,7 +88,7 @@ class WriteRows:
     merges_by: MergesBy
 
     def run(self) -> WrittenRows:
-        """Nothing refers to the written files before the commit."""
+        """Write the rows. Nothing refers to their files before the commit."""
         profile = Profile()
         with profile.stage("merges: take"):
             names = [column.name for column in self.schema.metadata]
@@ -103,5 +104,5 @@ class WriteRows:
 
 
 def _without_deletes(changes: pa.Table) -> pa.Table:
-    """The changes for a copy in which deleted rows stay: none of them deletes its key."""
+    """The changes, with no row marked as a delete, because deleted rows stay in this copy."""
     return changes.drop_columns(DELETED).append_column(DELETED, pa.repeat(pa.scalar(value=False), changes.num_rows))

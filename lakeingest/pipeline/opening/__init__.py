@@ -1,1 +1,1 @@
-"""How a run begins: where each copy stands, which spool goes on, and on which server."""
+"""How a run begins: at which position each copy is, which spool continues, and on which server."""

@@ -1,7 +1,8 @@
-"""Copied tables that the source does not list as tables of the pipeline, and why: their copies are stale.
+"""Copied tables that the pipeline does not update any more, and why not.
 
-A server does not list tables that the user may not see. Without a right on it, the server denies access to a table,
-even if the table does not exist. So a table to which access is not denied was dropped or renamed.
+The table is hidden from the user, it is gone, or the configuration does not include it any more. A server does not list
+tables on which the user has no right, and denies access to such a table even if the table does not exist. So a table
+that is not listed, but to which access is not denied, was dropped or renamed.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,9 +23,10 @@ GONE = "is no longer in the source; its copy stays as it is: drop the copy, if n
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The tables that a pipeline copies, in `tables`; the user may not read the `hidden` ones among them.
+    """The tables of a pipeline.
 
-    `left` are other tables with a copy, each with the reason why the copy is not updated.
+    `tables`: the tables that the pipeline copies. `hidden`: those of them that the user has no right to read. `left`:
+    other tables with a copy, each with the reason why the copy is not updated.
     """
 
     tables: tuple[TableId, ...]
@@ -33,20 +35,21 @@ class Known:
 
 
 def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:
-    """The included tables that the source lists (`listed`), and those with a copy that it does not list.
+    """The included tables that the source lists, and the copied tables that it does not list.
 
-    Copies are known from the state folder, or, if that was lost, by the names in the catalog.
+    `listed`: the list of the source; None: ask the source. The state folder says which tables have a copy or, if the
+    folder was lost, the names in the catalog.
     """
-    shown = config.tables.select(source.tables() if listed is None else listed)
+    included_now = config.tables.select(source.tables() if listed is None else listed)
     target = open_target(config)
     try:
         names = set(defined_tables(state_of(config)) or config.tables.select(copied(target, config.target)))
-        held = copies(target, sorted(names.difference(shown)))
+        held = copies(target, sorted(names.difference(included_now)))
     except LakeIngestError:  # the catalog's error is reported by the preflight
-        return Known(tuple(shown))
+        return Known(tuple(included_now))
     unusable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
     ours = [*held.staged, *unusable]
     included = config.tables.select(ours)
     hidden = frozenset(table for table in included if source.is_hidden(table))
     left = {table: GONE if table in included else EXCLUDED for table in sorted(ours) if table not in hidden}
-    return Known(tuple(sorted({*shown, *hidden})), hidden, left)
+    return Known(tuple(sorted({*included_now, *hidden})), hidden, left)

@@ -1,9 +1,10 @@
-"""Failing over: the source is another server now. Copies go on where their transactions end in its binlog.
+"""Failing over: the source is another server now. Copies continue after their last transactions in its binlog.
 
-Places of the old server are never compared with places of the new one: the spool begins anew, and each copy gets a
-commit with its new position. An incomplete copy keeps each chunk whose transactions the new server has. The old spool
-proves which chunks these are. So chunks that were read after the spool's end are read again, and so are patches that
-wait for a merge. The new spool begins where the new server has the transactions of the copy's first place.
+Places of the old server are never compared with places of the new one: a new spool begins, and each copy gets a commit
+with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has. The old
+spool proves which chunks these are. So chunks that were read after the old spool's end are read again. Patches that
+wait for a merge are read again, too. For an incomplete copy, the new spool begins at the position that corresponds to
+the start of the copy.
 """
 
 from bisect import bisect_left, bisect_right
@@ -30,11 +31,11 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """How copies go on with the server `server_uuid`, whose places are of this `epoch`.
+    """How copies continue on the server `server_uuid`, whose places are of this `epoch`.
 
-    `moved` has the progress of each copy that was made from another server, as it is to be committed. An incomplete
-    copy goes on only if it is in `back`, with the commit of staging that is named there, which may be an earlier one.
-    The tables in `failed` cannot go on, for these reasons.
+    `moved`: for each copy that was made from another server, the progress that is to be committed. `back`: for each
+    incomplete copy that continues, the staging commit from which it continues, maybe an earlier one. Other incomplete
+    copies are made again. `failed`: the tables that cannot continue, with the reasons.
     """
 
     server_uuid: str
@@ -43,13 +44,13 @@ class Failover:
     back: Mapping[TableId, int] = field(default_factory=dict)
     failed: Mapping[TableId, LakeIngestError] = field(default_factory=dict)
 
-    def is_of_here(self, spool: Spool) -> bool:
-        """Whether the spool was read from this server."""
+    def is_own_spool(self, spool: Spool) -> bool:
+        """Whether the spool was read from this server, in this epoch."""
         return (spool.position.server_uuid, spool.position.epoch) == (self.server_uuid, self.epoch)
 
 
 def is_successor(source: BinlogSource, progress: Collection[Progress], spool: Spool | None) -> bool:
-    """Whether the source, another server, has the history that copies or the spool were made from."""
+    """Whether the source, which is another server now, has the history from which a copy or the spool was made."""
     positions = [copy.position for copy in progress if copy.position is not None]
     positions += [] if spool is None else [spool.position]
     server = source.here(FIRST_EPOCH)
@@ -64,11 +65,13 @@ def failover(
     spool: Spool | None,
     asked: Collection[TableId] = (),
 ) -> Failover:
-    """How these copies go on with the source's server. Nothing is changed.
+    """How these copies continue on the source's server. Nothing is changed.
+
+    `asked`: tables whose copy is started over if it cannot continue.
 
     Raises:
         SourceBehind: the source still has to get transactions that copies have.
-        RestartNeeded: no copy can go on, and no table is in `asked`. It is the reason of one of them.
+        RestartNeeded: no copy can continue, and none of them is in `asked`. The error is the reason of one copy.
 
     """
     # Step 1: the copies that were made from another server, or before this server's last reset
@@ -86,11 +89,11 @@ def failover(
     moved, failed, back = dict[TableId, Progress](), dict[TableId, LakeIngestError](), dict[TableId, int]()
     for table, progress in elsewhere.items():
         if progress.splits.stop is None or progress.position is None:
-            carried = None if spool is None else moving.carried(progress, spool)
-            if carried is None:
-                moved[table] = replace(progress, patches=(), position=None)  # it is copied again
+            chunks = None if spool is None else moving.moved_chunks(progress, spool)
+            if chunks is None:
+                moved[table] = replace(progress, patches=(), position=None)  # the table is copied again
             else:
-                moved[table], back[table] = carried
+                moved[table], back[table] = chunks
             continue
         try:
             moved[table] = moving.moved(progress)
@@ -102,14 +105,18 @@ def failover(
 
 
 class _Moving:
-    """Finds the positions of copies on this server. It asks once for each position, which tables often share."""
+    """Finds the positions of copies on this server. The server is asked once for a position that many tables share."""
 
     def __init__(self, config: Config, server: ThisServer, schemas: Mapping[TableId, TableSchema]) -> None:
         self._committed, self._server, self._schemas = formats.open_target(config), server, schemas
         self._found = dict[Position, tuple[Position, Collection[TableId]] | RestartNeeded]()
 
     def moved(self, progress: Progress) -> Progress:
-        """The progress on this server. A quiet table goes on from its last commit if its noted position is unknown."""
+        """The progress of a complete copy on this server.
+
+        If the position of the copy has diverged, but was only noted for a quiet table, the copy continues from the
+        position of its last commit.
+        """
         assert progress.position is not None  # noqa: S101 - the caller has looked
         try:
             return progress.moved(self._position(progress.table, progress.position))
@@ -119,24 +126,24 @@ class _Moving:
                 raise
             return self.moved(staged.progress)
 
-    def carried(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
-        """The progress of an incomplete copy on this server, and the commit of staging with its chunks.
+    def moved_chunks(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
+        """The progress of an incomplete copy on this server, and the staging commit that has its chunks.
 
-        None if the spool cannot prove that this server has the transactions that the chunks saw.
+        None if the old spool cannot prove that this server has the transactions that the chunks saw.
         """
-        # Step 1: the spool must be of the copy's history
+        # Step 1: the spool must have the copy's history
         table, schema, end = progress.table, self._schemas.get(progress.table), spool.position
         is_of_spool = (end.server_uuid, end.epoch) == (progress.server_uuid, progress.epoch)
         if not is_of_spool or schema is None or schema.fingerprint != progress.fingerprint:
             return None
-        # Step 2: the spool's positions from the copy's start on, as far as this server has them
+        # Step 2: the spool's positions from the start of the copy on, as far as this server has them
         positions = [spool.opened, *(after for *_, after in spool.parts())]
         positions = positions[bisect_right(positions, progress.covered_from, key=attrgetter("place")) - 1 :]
         staged = self._committed.inspect(table)
         if staged is None or positions[0].place > progress.covered_from or not self._holds(table, positions[0]):
             return None
         proven = positions[: bisect_left(positions, True, key=lambda position: not self._holds(table, position))]
-        # Step 3: the newest commit whose chunks saw nothing after the last of them
+        # Step 3: the newest commit whose chunks saw nothing after the last proven position
         opened, reached = self._position(table, proven[0]), self._position(table, proven[-1])
         for commit in (staged, *self._committed.earlier(staged)):
             if commit.progress.is_proven(proven[-1].place):
@@ -146,7 +153,7 @@ class _Moving:
     def _holds(self, table: TableId, saved: Position) -> bool:
         """Whether this server has the position, and no errant transaction before it changed the table.
 
-        If this is true for a position, it is true for all earlier ones that the server's binlog still has.
+        If this is true for a position, it is true for all earlier positions that are still in the server's binlog.
         """
         try:
             return bool(self._position(table, saved))
@@ -154,7 +161,10 @@ class _Moving:
             return False
 
     def _position(self, table: TableId, saved: Position) -> Position:
-        """The position on this server. Raises RestartNeeded if it is unknown, or errant transactions hit the table."""
+        """The `saved` position on this server.
+
+        Raises RestartNeeded if this server does not have it, or if errant transactions before it changed the table.
+        """
         if saved not in self._found:
             try:
                 self._found[saved] = self._server.moved(saved, self._schemas)
@@ -174,10 +184,13 @@ class _Moving:
         return position
 
 
-def go_on(
+def commit_failover(
     edges: Edges, tables: Mapping[TableId, TableRun], moved: Mapping[TableId, Progress], back: Mapping[TableId, int]
 ) -> None:
-    """Commit each copy's new position, from which the spool was opened. The rows do not change."""
+    """Commit the progress that each continued copy has on the new server; `moved` and `back` are as in `Failover`.
+
+    No row changes, but an incomplete copy may go back to an earlier commit.
+    """
     continued = {
         name: progress
         for name, progress in moved.items()

@@ -1,4 +1,4 @@
-"""The spool that a run begins with: the existing one, or a new one, which opens before the first low watermark."""
+"""The spool that a run begins with: the stored spool, or a new one that opens before the first low watermark."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -18,10 +18,10 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A spool that covers every mark of the loaded tables, and these tables.
+    """The loaded tables, and a spool that covers every mark of them.
 
-    `again`: tables whose copies must be started over, or compared. `moved`: by table whose copy was made from another
-    server, its progress on this one, which is still to be committed (with `back`, as in `failover.Failover`).
+    `again`: tables whose copies must be started over, or compared. `moved` and `back`: the copies that were made from
+    another server, as in `failover.Failover`; their progress is still to be committed.
     """
 
     spool: Spool
@@ -34,19 +34,19 @@ class Start:
 def open_spool(
     config: Config, source: BinlogSource, target: Tables, loaded: Loaded, asked: Collection[TableId]
 ) -> Start:
-    """Open the existing spool, or a new one.
+    """Open the stored spool, or a new one, and say which of the loaded copies continue with it.
 
-    If the first copy of a table cannot be continued, the table is copied again from the start, because readers have not
-    seen it, or the copy is compared. A table whose position cannot be continued fails: its definition and its state are
-    taken out of `loaded`, unless someone `asked` to read the table again. A table that has failed before and has a
-    definition may need the existing spool.
+    An incomplete copy that cannot continue is dropped and made again, or, if it is worth keeping (`is_kept`), started
+    over or compared. Any other copy that cannot continue fails: the table's definition and state are taken out of the
+    result, unless the table is in `asked`, the tables that someone wants to have read again.
     """
     # Step 1: decide, from the copies, the stored spool and the source's binlog
     schemas, staged, failed = dict(loaded.schemas), dict(loaded.staged), dict(loaded.failed)
     copied = {table: copy.progress for table, copy in staged.items() if copy}
+    # a table that has failed and has a definition may need the stored spool
     unknown = any(table in schemas for table in failed)
     chosen = resumption(config, source, schemas, copied, asked=asked, unknown=unknown)
-    # Step 2: the copies follow the decision, first those that are dropped
+    # Step 2: carry out the decision for the copies, first for those that are dropped
     again = frozenset(table for table in chosen.again if is_kept(source, staged[table], schemas[table]))
     for table in chosen.again:
         if table not in again:
@@ -59,10 +59,10 @@ def open_spool(
         failed[table] = error
         if table not in asked:
             del staged[table], schemas[table]
-    # Step 3: a new spool opens where the copies go on, and before the first low watermark
+    # Step 3: a new spool opens where the copies continue, and before the first low watermark
     spool = chosen.spool
     if spool is None:
-        begins = chosen.begins or _opening(source, chosen.epoch)
+        begins = chosen.begins or _first_position(source, chosen.epoch)
         if (again or None in staged.values()) and source.has_low_at_file_start(begins):
             begins = begins.start_of_file
         spool = Spool.open(state_of(config) / "spool", begins)
@@ -70,27 +70,28 @@ def open_spool(
     return Start(spool, loaded, again, chosen.moved, chosen.back)
 
 
-def _opening(source: BinlogSource, epoch: int) -> Position:
-    """The position at which a first spool begins: every transaction before it is executed.
+def _first_position(source: BinlogSource, epoch: int) -> Position:
+    """The position at which a first spool begins: the source has executed every transaction before it.
 
-    The file is read before the executed set: a rotation waits for the commits of earlier files, so all of these are
-    executed by then. If low watermarks are exact, the spool begins at the written position.
+    The spool begins at the start of the source's current file or, if low watermarks are exact, at the written position.
+    The name of the file is read before the executed set. A rotation waits for the commits of the earlier files, so the
+    executed set has all transactions of these files.
     """
     at, began = _dated_position(source)
     has_gtids, is_exact = source.state().executed is not None, source.has_exact_lows()
     last = source.last_transaction(at) if has_gtids or is_exact else None
     if not is_exact:
         at = at.start_of_file
-    # the server writes a transaction to its binlog shortly before it is executed: wait for the last one
+    # the server writes a transaction to its binlog shortly before it executes it: wait for the last transaction
     written = GtidSet.parse(last.gtid or "") if has_gtids and last else GtidSet()
     state = source.executed_with(written)
     return Position(state.uuid, epoch, at, state.executed, History(began, last=last))
 
 
 def _dated_position(source: BinlogSource) -> tuple[FilePosition, int]:
-    """The written position, and the second in which its file was begun.
+    """The written position, and the second in which the source began its file.
 
-    This second is over, so a binlog that is reset from now on begins in another second.
+    When this returns, that second is over. So if the source is reset from now on, its new file begins in another one.
     """
     at = source.written()
     while True:

@@ -1,4 +1,4 @@
-"""Loading: the lake says for each table where its copy stands, and which definition its rows have."""
+"""Loading: the lake says for each table how far its copy is, and which definition its rows have."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lakeingest.errors import LakeIngestError, NotOurCopy, SchemaChanged, Scope
 from lakeingest.lake.target import Staged, Target
 from lakeingest.mysql.binlog_source import BinlogSource
 from lakeingest.pipeline.joining.over_gap import is_worth_comparing
-from lakeingest.pipeline.schema.definitions import as_copied, has_other_rows, restore_from_lake
+from lakeingest.pipeline.schema.definitions import definition_to_read_by, has_other_rows, restore_from_lake
 
 Answer = TypeVar("Answer")
 
@@ -20,13 +20,13 @@ Answer = TypeVar("Answer")
 class Loaded:
     """The copies of a run's tables, as the lake has them.
 
-    `schemas`: the definition by which each table's rows are read, which is the definition of its copy. A table without
-    one can only be copied again, or belongs to another pipeline.
+    `schemas`: the definition by which each table's rows are read, which is the definition of its copy. A table that is
+    not in `schemas` can only be copied again, or its copy belongs to another pipeline.
     `staged`: the staged state of each table; None for a new table. A table whose copy cannot be loaded or continued is
-    not in it.
-    `failed`: why a copy cannot be loaded or continued.
-    `altered`: the current definition of each table that DDL has changed since its copy; the binlog tells how the
-    definition of the copy becomes this one.
+    not in `staged`.
+    `failed`: for each of these tables, why its copy cannot be loaded or continued.
+    `altered`: for each table that DDL has changed since it was copied, its current definition. The binlog tells how the
+    definition of the copy becomes the current one.
     """
 
     schemas: Mapping[TableId, TableSchema]
@@ -43,12 +43,12 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
     for table, schema in defined.items():
         try:
             copy = target.recover(table)
-            if copy and _is_begun_in_vain(config, source, copy, schema):
+            if copy and _is_worthless(config, source, copy, schema):
                 target.discard(table)
                 copy = None
             if copy:
                 restore_from_lake(config, target, copy)
-                schemas[table] = as_copied(config, copy, schema)
+                schemas[table] = definition_to_read_by(config, copy, schema)
                 if not schemas[table].reads_as(schema):
                     altered[table] = schema
             staged[table] = copy
@@ -63,18 +63,18 @@ def load_tables(config: Config, source: BinlogSource, target: Target, defined: M
 
 def is_kept(source: BinlogSource, staged: Staged | None, schema: TableSchema) -> bool:
     """Whether a copy that cannot be continued is worth keeping: readers see it, or it has enough rows to compare."""
-    return staged is not None and (staged.published is not None or _is_worth(source, staged, schema))
+    return staged is not None and (staged.published is not None or _may_be_compared(source, staged, schema))
 
 
-def _is_worth(source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
-    """Whether a first copy has enough rows to be compared; True if the source does not answer."""
-    return unless_away(source, True, partial(is_worth_comparing, source, staged, schema))
+def _may_be_compared(source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
+    """Whether a first copy has enough rows to be compared; True if the table cannot be asked about now."""
+    return unless_table_fails(source, True, partial(is_worth_comparing, source, staged, schema))
 
 
-def unless_away(source: BinlogSource, unknown: Answer, ask: Callable[[], Answer]) -> Answer:
-    """The source's answer to a question about one table; `unknown` if the table is locked or dropped.
+def unless_table_fails(source: BinlogSource, unknown: Answer, ask: Callable[[], Answer]) -> Answer:
+    """The source's answer to a question about one table, or `unknown` if the table is locked or dropped.
 
-    Such a table stops when the run reads its rows.
+    A locked or dropped table stops later, when the run reads its rows.
     """
     try:
         with source.named_errors():
@@ -85,9 +85,12 @@ def unless_away(source: BinlogSource, unknown: Answer, ask: Callable[[], Answer]
         return unknown
 
 
-def _is_begun_in_vain(config: Config, source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
-    """Whether DDL came into an incomplete first copy that has too few rows to be compared."""
+def _is_worthless(config: Config, source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
+    """Whether an incomplete first copy is to be dropped because DDL has changed the table since the copy began.
+
+    It is dropped if it has too few rows to be compared, and always if a person has to approve DDL.
+    """
     is_partial = staged.published is None and not staged.progress.splits.complete
     if not (is_partial and config.evolves and has_other_rows(staged, schema)):
         return False
-    return config.asks or not _is_worth(source, staged, schema)
+    return config.asks or not _may_be_compared(source, staged, schema)

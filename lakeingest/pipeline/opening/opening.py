@@ -1,4 +1,4 @@
-"""Opening a run: preflight passes, every table is loaded, and the spool covers every mark of the tables."""
+"""Opening a run: preflight is checked, every table is loaded, and the spool covers every mark of the tables."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,17 +15,17 @@ from lakeingest.files.file import state_of
 from lakeingest.lake.identity import identify
 from lakeingest.lake.target import Staged
 from lakeingest.mysql.binlog_source import BinlogSource
-from lakeingest.pipeline.binlog.boundaries import check_boundaries, noted
+from lakeingest.pipeline.binlog.boundaries import check_boundaries, note_boundaries
 from lakeingest.pipeline.events import ClockWrong, Observer, Opened, WentBack
 from lakeingest.pipeline.opening.absent_tables import known_tables
-from lakeingest.pipeline.opening.failover import go_on
+from lakeingest.pipeline.opening.failover import commit_failover
 from lakeingest.pipeline.opening.first_spool import open_spool
-from lakeingest.pipeline.opening.loading import Loaded, load_tables, unless_away
-from lakeingest.pipeline.opening.resumption import asked_anew, owner
+from lakeingest.pipeline.opening.loading import Loaded, load_tables, unless_table_fails
+from lakeingest.pipeline.opening.resumption import asked_to_read_again, owner
 from lakeingest.pipeline.preconditions import require
 from lakeingest.pipeline.rolling_back import roll_all_back
 from lakeingest.pipeline.run.binlog_run import BinlogRun
-from lakeingest.pipeline.run.clocks import disagreement, patient
+from lakeingest.pipeline.run.clocks import disagreement, with_longer_keeps
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.executors import Executors
 from lakeingest.pipeline.run.foreign_keys import know_foreign_keys
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "SparkSession | None") -> Iterator[OpenRun]:
-    """Open a run: preflight, then every table is loaded, and the spool is open before the first low watermark.
+    """Open a run: check preflight, load every table, and open the spool before the first low watermark is read.
 
     Raises LeaseHeld while another run of the pipeline is at work.
     """
@@ -63,17 +63,17 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
         schemas, refused = require(config, source, known.tables, requested, spark=spark is None)
         ours, predecessor = owner(config, source, schemas)
         with held(state_of(config)) as lease:
-            # Step 2: under the lease, the state folder is this pipeline's; after a failover, for now of the old server
+            # Step 2: under the lease, claim the state folder; after a failover, for the old server until step 3
             claim(state_of(config), predecessor or ours)
             identify(config)
             quiet = QuietTables.of(state_of(config))
-            config = patient(config, source)
+            config = with_longer_keeps(config, source)
             roll_all_back(config, lease, observe)
-            # Step 3: the lake says where the copies stand; the spool opens for their marks
+            # Step 3: load the copies from the lake, and open a spool that covers their marks
             target = open_target(config, executors.open, quiet)
             in_lake = load_tables(config, source, target, schemas)
-            _tell(source, in_lake.staged, observe)
-            asked = asked_anew(config, requested, in_lake.staged) - refused.keys()
+            _report_findings(source, in_lake.staged, observe)
+            asked = asked_to_read_again(config, requested, in_lake.staged) - refused.keys()
             start = open_spool(config, source, target, in_lake, asked)
             spool, loaded = start.spool, start.loaded
             spool.guard(lease.assert_held)
@@ -90,26 +90,26 @@ def opened(config: Config, tables: Sequence[str], observe: Observer, spark: "Spa
             binlog = BinlogRun(spool, runs, follows_ddl=config.evolves)
             not_updated = {} if tables else known.left
             run = OpenRun(edges, runs, binlog, signals, takes_new=not tables, left=not_updated)
-            # Step 5: tables stop that cannot go on, the others note positions and definitions
+            # Step 5: stop the tables that cannot go on; for the others, commit positions and store definitions
             for table, error in {**refused, **loaded.failed}.items():
                 if table in requested:
                     fail(edges, runs[table], error, asked=table in asked)
             know_foreign_keys(edges, run.binlog)
-            go_on(edges, runs, start.moved, start.back)
+            commit_failover(edges, runs, start.moved, start.back)
             for table, staged in loaded.staged.items():
-                if staged is not None and table not in again:  # rows of a copy that begins again may have an older one
+                if staged is not None and table not in again:  # a copy that begins again may have an older definition
                     with working_on(edges, runs[table]):
                         kept = keep_definition(state_of(config), loaded.schemas[table])
                         if kept.suspect and not staged.is_restarted:
                             runs[table].doubt_rows()
-            if _is_large(run):
+            if _needs_workers_soon(run):
                 executors.warm_up()
             observe(Opened(len(loaded.schemas), time.monotonic() - began))
-            with noted(source, lambda: run.binlog.spool):
+            with note_boundaries(source, lambda: run.binlog.spool):
                 yield run
 
 
-def _tell(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
+def _report_findings(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe: Observer) -> None:
     """Report a clock that disagrees with the copies, and lost files of copies."""
     if (wrong := disagreement(source, loaded)) is not None:
         observe(ClockWrong(wrong))
@@ -119,7 +119,11 @@ def _tell(source: BinlogSource, loaded: Mapping[TableId, Staged | None], observe
 
 
 def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
-    """The tables whose rows have another definition than the one they are read by, and altered incomplete copies."""
+    """The tables whose copies must begin again because of their definition.
+
+    The rows of the copy have another definition than the one by which the table is read, or the copy is incomplete and
+    DDL has changed the table.
+    """
     copies = {table: staged for table, staged in loaded.staged.items() if staged}
     differing = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
     altered = loaded.altered.keys() & copies.keys()
@@ -131,8 +135,8 @@ def _table_runs(
 ) -> dict[TableId, TableRun]:
     """All tables of the run, the requested tables first.
 
-    A table with a definition and without a staged state has a copy which cannot be loaded now: it stays watched. If a
-    table has both and has failed, someone asked to read it again, and its copy is started over.
+    A table with a definition that is not in `loaded.staged` has a copy that cannot be loaded now: it stays watched. If
+    a table is in `loaded.staged` and in `loaded.failed`, someone asked to read it again: its copy is started over.
     """
     runs = {}
     for table in dict.fromkeys([*requested, *loaded.schemas]):
@@ -151,15 +155,15 @@ def _table_runs(
     return runs
 
 
-def _is_large(run: OpenRun) -> bool:
-    """Whether the run needs workers soon: to copy a table of several chunks, or to read much of the binlog."""
+def _needs_workers_soon(run: OpenRun) -> bool:
+    """Whether a table of several chunks is to be copied, or much of the binlog is unread."""
     source = run.edges.source
     to_copy = (
         table.schema
         for table in run.tables.values()
         if table.is_joining or (table.copy is not None and table.has_missing_chunks)
     )
-    rows = (unless_away(source, 0, partial(source.estimated_rows, schema)) for schema in to_copy)
+    rows = (unless_table_fails(source, 0, partial(source.estimated_rows, schema)) for schema in to_copy)
     if any(count > FIRST_ROWS for count in rows):
         return True
     unread = bytes_between(run.binlog.spool.position.at, source.written(), source.files())

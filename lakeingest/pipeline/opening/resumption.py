@@ -1,4 +1,4 @@
-"""Resuming: how a run continues from the stored state. Nothing is changed here, so `check` uses it too.
+"""Resuming: how a run continues from the stored state. `lakeingest check` asks this too, so nothing is changed here.
 
 The facts are gathered here, from the spool and from the source. `core.resuming` decides.
 """
@@ -29,14 +29,15 @@ from lakeingest.state.signals import SignalFolder
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """The run continues `spool`. If it is None, a new spool begins at `begins`; None: at the current position.
+    """How a run continues.
 
-    `again`: tables that are copied again, because their copies are incomplete and cannot be continued. Readers see
-    nothing of such a copy, or the old rows, if it was started over.
+    `spool`: the stored spool, if the run continues it. If it is None, a new spool begins at the position `begins`; if
+    `begins` is None too, at the current position.
+    `again`: tables that are copied again, because their copies are incomplete and cannot be continued. Readers see no
+    rows of such a copy, or, if it was started over, the old rows.
     `failed`: tables whose copies cannot be continued, with the reasons; the other tables can go on without them.
     `epoch`: the epoch of the source's places.
-    `moved`: by table whose copy was made from another server, its progress on this one, which is to be committed (with
-    `back`, as in `failover.Failover`).
+    `moved` and `back`: the copies that were made from another server, as in `failover.Failover`.
     """
 
     spool: Spool | None
@@ -49,11 +50,11 @@ class Resumption:
 
 
 def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> tuple[StateOwner, StateOwner | None]:
-    """The owner that the state folder must have, and its present owner if this server takes over. Nothing is changed.
+    """The owner that the state folder must have and, if this server takes over from another one, the present owner.
 
-    A server takes over from another one if it has transactions of the history that copies were made from, or if nothing
-    was copied yet. Raises NotOurState if the folder belongs to another pipeline or another server. Raises BinlogGone if
-    this pipeline has copies of `tables`, and the source, another server now, has nothing in common with them.
+    Nothing is changed. A server takes over if it has the history from which the copies were made, or if nothing was
+    copied yet. Raises NotOurState if the folder belongs to another pipeline or another server. Raises BinlogGone if
+    this pipeline has copies of `tables`, and the source is a server that has no transaction in common with them.
     """
     folder, state = state_of(config), source.state()
     ours, stored = StateOwner(config.name, state.uuid), owner_of(folder)
@@ -74,7 +75,7 @@ def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> 
     return ours, None
 
 
-def asked_anew(
+def asked_to_read_again(
     config: Config, tables: Collection[TableId], staged: Mapping[TableId, Staged | None]
 ) -> frozenset[TableId]:
     """The tables that are not paused, and for which someone has asked to read all rows again."""
@@ -93,33 +94,34 @@ def resumption(
     asked: Collection[TableId] = (),
     unknown: bool = False,
 ) -> Resumption:
-    """How a run continues these tables, which are copied in whole or in part. Nothing is changed.
+    """How a run continues these tables, which are copied completely or in part. Nothing is changed.
 
-    If the source is another server now, the copies of its history go on (`failover`). `asked`: tables whose copy is
-    started over if it cannot be continued. `unknown`: other tables have copies that cannot be loaded, and may need the
-    existing spool.
+    If the source is another server now, the copies that have its history continue (`failover`). `asked`: tables whose
+    copy is started over if it cannot be continued. `unknown`: other tables have copies that cannot be loaded, and may
+    need the stored spool.
 
     Raises:
-        BinlogGone: the source has no binlog that any table needs, or another history, and no table is in `asked`.
+        BinlogGone: for every table, the source does not have the binlog that the table needs, or has another history;
+            and no table is in `asked`.
         SourceBehind: the source still has to get that binlog.
         StateUnreadable: the spool is damaged.
 
     """
     spool = Spool.load(state_of(config) / "spool")
-    over = failover(config, source, schemas, copied, spool, asked)
-    here = {table: over.moved.get(table, progress) for table, progress in copied.items() if table not in over.failed}
-    if spool is not None and not over.is_of_here(spool):
+    moves = failover(config, source, schemas, copied, spool, asked)
+    here = {table: moves.moved.get(table, progress) for table, progress in copied.items() if table not in moves.failed}
+    if spool is not None and not moves.is_own_spool(spool):
         spool = None
-    stored = None if spool is None else _stored(spool, here)
+    stored = None if spool is None else _facts_of_spool(spool, here)
     chosen = resume(here, stored, _Answers(config, source, schemas, spool), asked, unknown=unknown)
-    failed = {**over.failed, **chosen.failed}
+    failed = {**moves.failed, **chosen.failed}
     kept = spool if chosen.keeps_spool else None
-    return Resumption(kept, chosen.begins, chosen.again, failed, over.epoch, over.moved, over.back)
+    return Resumption(kept, chosen.begins, chosen.again, failed, moves.epoch, moves.moved, moves.back)
 
 
-def _stored(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
-    """The facts about the spool, for the copies of these tables."""
-    covers = {table for table, progress in copied.items() if _covered(spool, progress)}
+def _facts_of_spool(spool: Spool, copied: Mapping[TableId, Progress]) -> Stored:
+    """The facts about the stored spool that decide whether these copies can continue with it."""
+    covers = {table for table, progress in copied.items() if _is_covered(spool, progress)}
     positions = {table: copied[table].position for table in covers}
     doubts = {table for table, position in positions.items() if position and spool.has_same_history(position) is None}
     return Stored(spool.opened, spool.position, covers, doubts)
@@ -142,16 +144,16 @@ class _Answers:
     def _files(self) -> Mapping[str, int]:
         return self._source.files()
 
-    def gone(self, position: Position) -> LakeIngestError | None:
+    def binlog_gone(self, position: Position) -> LakeIngestError | None:
         if position not in self._gone:
-            self._gone[position] = _reason(partial(self._source.assert_there, position))
+            self._gone[position] = _binlog_gone(partial(self._source.assert_there, position))
         return self._gone[position]
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
-        return _reason(partial(self._source.assert_same_history, position, self._files))
+        return _binlog_gone(partial(self._source.assert_same_history, position, self._files))
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
-        """The error as `Answers` says. If DDL is followed, changes after the table's next DDL are no error."""
+        """The error as in `core.resuming.Answers`. If DDL is followed, changes after the table's next DDL are none."""
         assert self._spool is not None  # noqa: S101 - it is called only for tables that the spool has passed
         segment = Segment.after(since, self._spool.position.at)
         try:
@@ -165,8 +167,8 @@ class _Answers:
         return None
 
 
-def _reason(look: Callable[[], object]) -> LakeIngestError | None:
-    """The BinlogGone that a look at the source raises; None if it raises none."""
+def _binlog_gone(look: Callable[[], object]) -> LakeIngestError | None:
+    """The BinlogGone that `look` raises; None if it raises no error."""
     try:
         look()
     except BinlogGone as error:
@@ -174,8 +176,11 @@ def _reason(look: Callable[[], object]) -> LakeIngestError | None:
     return None
 
 
-def _covered(spool: Spool, progress: Progress) -> bool:
-    """Whether the spool has the same history as the table, and every change that the next merge needs."""
+def _is_covered(spool: Spool, progress: Progress) -> bool:
+    """Whether the spool has the history of the table's copy, and every change that the next merge of the copy needs.
+
+    A complete copy that waits at its DDL is covered, too: the changes after the DDL are read later.
+    """
     position = spool.position
     if (progress.server_uuid, progress.epoch) != (position.server_uuid, position.epoch):
         return False

@@ -32,28 +32,28 @@ def gate(
 ) -> GateReport:
     """Check staged rows against the suite of the table's definition and the given suites.
 
-    Rows that are marked as deleted count in `expected_rows`, which the definition's suite checks. The given suites do
-    not see them. `sound`: the rows are known to pass the definition's suite, so only the given suites are checked.
-    Raises GateFailed with the first failures.
+    `expected_rows`: the number of rows that the definition's suite expects, including rows that are marked as deleted.
+    The given suites get no rows that are marked as deleted. `sound`: the rows are known to pass the definition's suite,
+    so only the given suites are evaluated. Raises GateFailed with the first failures.
     """
 
-    def evaluated(checked_rows: "DataFrame", checks: Sequence[Suite]) -> GateReport:
+    def evaluate(checked_rows: "DataFrame", checks: Sequence[Suite]) -> GateReport:
         return run_gate(title, checked_rows, key, checks, samples=edges.config.quality.samples)
 
     began = time.monotonic()
     key, title = table.schema.key, f"{table.id} {stage}"
-    of_definition = default_suite(table.schema, expected_rows)
+    definition_suite = default_suite(table.schema, expected_rows)
     with edges.profile.stage("gates"):
         if sound:
             report = with_passed_suite(
-                of_definition, evaluated(live_rows(rows(), table.schema), suites) if suites else None
+                definition_suite, evaluate(live_rows(rows(), table.schema), suites) if suites else None
             )
         elif table.schema.keeps_deleted and suites:
             all_rows = rows()
-            report = evaluated(all_rows, [of_definition])
-            report = joined_reports(report, evaluated(live_rows(all_rows, table.schema), suites))
+            report = evaluate(all_rows, [definition_suite])
+            report = joined_reports(report, evaluate(live_rows(all_rows, table.schema), suites))
         else:
-            report = evaluated(rows(), [of_definition, *suites])
+            report = evaluate(rows(), [definition_suite, *suites])
         page = save_report(edges.state, table.id, stage, expected_rows, report)
     failures = report.failures
     seconds = time.monotonic() - began

@@ -22,17 +22,18 @@ DEFINITION = "lakeingest.definition"  # table property: the source's definition 
 
 
 def publish(edges: Edges, table: TableRun) -> None:
-    """Run the gate on the table's staging commit, whose splits all have the same position, then move main to it.
+    """Run the gate on the table's staging commit, then move main to this commit.
 
-    Does nothing if readers see this commit already, if it has a gap, or if it lacks changes by foreign keys
-    (`cascades`). Raises GateFailed, and main does not move. Raises MainMoved if someone's compaction has moved main.
+    All splits must be at one position. Does nothing if readers see this commit already, if it has a gap, or if it does
+    not have all changes by foreign keys (`cascades`). Raises GateFailed if the gate fails; main does not move then.
+    Raises MainMoved if someone's compaction has moved main.
     """
     began = time.monotonic()
     staged = table.staged
     if staged.visible or staged.progress.gap or not table.has_cascades:
         return
     # Step 1: the gate, on exactly this commit
-    expected_rows = _counted(edges, table) if staged.progress.uncounted else staged.progress.rows
+    expected_rows = _count_rows(edges, table) if staged.progress.uncounted else staged.progress.rows
     suites = user_suites(edges.config.quality, table.id)
     sound = table.sound and edges.target.count(table.id, staged.version, expected_rows) == expected_rows
 
@@ -48,7 +49,7 @@ def publish(edges: Edges, table: TableRun) -> None:
         "suites": sorted({outcome.suite for outcome in report.outcomes}),
     }
     audited = replace(staged, progress=staged.progress.audited(expected_rows))
-    # Step 2: before the publish, the state stores where the copy begins: so that is known of every published copy
+    # Step 2: store where the copy begins, before the publish: so this is known for every published copy
     keep_first_position(edges.writing, table.schema, staged.published, staged.progress.position)
     # Step 3: main moves to the commit that the gate has checked, together with its position
     shown = Shown(staged.progress.position, expected_rows, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -63,8 +64,8 @@ def publish(edges: Edges, table: TableRun) -> None:
     )
 
 
-def _counted(edges: Edges, table: TableRun) -> int:
-    """The number of rows of the staged commit, counted anew: rows read again may have mended lost or doubled ones."""
+def _count_rows(edges: Edges, table: TableRun) -> int:
+    """Count the rows of the staged commit: rows that were read again may have replaced lost or doubled rows."""
     version = table.staged.version
     count = edges.target.count(table.id, version)
     return edges.target.read(table.id, version).count() if count is None else count

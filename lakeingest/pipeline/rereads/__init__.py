@@ -1,1 +1,1 @@
-"""Rows that are read again while the log goes on: compared with the copy, and kept as patches for the next merge."""
+"""Rows that are read again while changes are spooled: compared with the copy, and kept as patches until a merge."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from lakeingest.core.position import Position, latest
 from lakeingest.core.progress import Progress
-from lakeingest.pipeline.binlog.watermarks import read_up_to
+from lakeingest.pipeline.binlog.watermarks import position_of_high
 from lakeingest.pipeline.events import RowsReread
 from lakeingest.pipeline.rereads.tasks import Patched
 from lakeingest.pipeline.run.binlog_run import BinlogRun
@@ -19,7 +19,10 @@ class Reread(Protocol):
     """A step of a table's progress: it names the patches of rows that were read again."""
 
     def __call__(self, *, nulled: int, read_to: Position) -> Progress:
-        """The progress after it. `nulled`: how many values are NULL by choice. `read_to`: greatest high watermark."""
+        """The progress after this step.
+
+        `nulled`: the number of values that are NULL because the user chose so. `read_to`: the greatest high watermark.
+        """
 
 
 def commit_reread(
@@ -34,9 +37,9 @@ def commit_reread(
 ) -> None:
     """Commit, on staging, the progress that names the patches of rows that were read again.
 
-    `began` is the time of the monotonic clock at which the read began. `is_last`: no requested row is left to read.
+    `began`: the time of the monotonic clock at which the read began. `is_last`: no requested row is left to read.
     """
-    read_to = read_up_to(edges, binlog, latest(part.high for part in patched))
+    read_to = position_of_high(edges, binlog, latest(part.high for part in patched))
     progress = reread(nulled=sum(part.nulled for part in patched), read_to=read_to)
     binlog.add_boundaries(part.high for part in patched)
     commit_progress(edges, table, progress)

@@ -11,13 +11,15 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """The rows that the copy lacks, or has with another value, or twice; and the copy's keys that no row has.
+    """Compare the `rows` of the source with the rows of the copy.
 
-    Both tables have the same schema, and `rows` has no key twice. Floating-point numbers are equal if their bits are.
+    Returns the rows that the copy does not have, or has with another value, or has twice; and the keys of the copy that
+    are not in `rows`. Both tables have the same schema, and `rows` has no key twice. Floating-point numbers are equal
+    if their bits are equal.
     """
-    in_rows, in_copy = _pairs(rows.select(list(key)), copy.select(list(key)))
-    times = np.bincount(in_rows, minlength=rows.num_rows)
-    is_equal = times == 1
+    in_rows, in_copy = _pairs_by_key(rows.select(list(key)), copy.select(list(key)))
+    matches = np.bincount(in_rows, minlength=rows.num_rows)
+    is_equal = matches == 1
     for name in rows.column_names:
         if name not in key:
             is_equal[in_rows] &= _are_equal(rows[name].take(in_rows), copy[name].take(in_copy))
@@ -26,8 +28,8 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
     return rows.filter(pa.array(~is_equal)), copy.select(list(key)).filter(pa.array(has_no_row))
 
 
-def _pairs(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
-    """The row numbers, in `rows` and in `copy`, of each pair of rows with the same key."""
+def _pairs_by_key(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
+    """The row numbers, in `rows` and in `copy`, of each pair of rows with the same key. Both have only key columns."""
     if rows.equals(copy):  # frequent: a copy without changes has the same order
         return np.arange(rows.num_rows), np.arange(rows.num_rows)
     ours, theirs = (
@@ -38,7 +40,7 @@ def _pairs(rows: pa.Table, copy: pa.Table) -> tuple["np.ndarray", "np.ndarray"]:
 
 
 def _are_equal(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> "np.ndarray":
-    """Row by row, whether the values are the same; NULL is the same as NULL."""
+    """For each row, whether both columns have the same value; NULL is the same as NULL."""
     values = [_comparable(column.combine_chunks()) for column in (ours, theirs)]
     both_null = pc.and_(*map(pc.is_null, values))
     equal = pc.or_(both_null, pc.fill_null(pc.equal(*values), fill_value=False))

@@ -30,7 +30,7 @@ def patch_folder(edges: Edges, table: TableRun) -> PatchFolder:
 
 
 def compared_columns(schema: TableSchema) -> list[str]:
-    """The columns of the copy that `source_rows` needs. The key's are first: bounds apply to the first column."""
+    """The columns of the copy that `source_rows` needs. The key is first, because bounds apply to the first column."""
     return [*schema.key, *(name for name in source_names(schema) if name not in schema.key)]
 
 
@@ -52,24 +52,27 @@ def read_chunks(
 ) -> list[Patched]:
     """Read these chunks again, and wait until they are read."""
     source, server, patches = edges.source.settings, table.progress.server_uuid, patch_folder(edges, table)
-    epoch, since = binlog.spool.position.epoch, settled_position(edges, binlog)
-    tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, since, Cap(), patches) for chunk in chunks]
+    epoch, settled = binlog.spool.position.epoch, settled_position(edges, binlog)
+    tasks = [ReadAgain(source, table.schema, chunk, signal, server, epoch, settled, Cap(), patches) for chunk in chunks]
     executors = edges.executors
     return scatter(executors.for_tasks(small=len(tasks) <= 1), ReadAgain.run, tasks, executors.at_once)
 
 
 def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Patched], epoch: int) -> list[Patch]:
-    """The patches of the rows that were read, and patches of keys without a row in the source."""
+    """The patches of the rows that were read, and new patches of keys that have no row in the source."""
     patches = [Patch(name, part.within, part.low, part.high.place(epoch)) for part in patched for name in part.names]
     for part in patched:
-        patches += _absent_of_list(edges, table, signal, part, epoch)
+        patches += _patch_of_listed_absent(edges, table, signal, part, epoch)
         if part.gone is not None:
             patches += _patch_of_absent(edges, table, signal, part.gone, part, epoch)
     return patches
 
 
-def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
-    """The patch that marks rows of the copy as deleted: their keys are listed, and have no row in the source."""
+def _patch_of_listed_absent(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
+    """The patch that marks rows of the copy as deleted, because their listed keys have no row in the source.
+
+    An empty list if there is no such row.
+    """
     if not part.to_mark:
         return []
     files = map(patch_folder(edges, table).file, part.names)
@@ -80,7 +83,10 @@ def _absent_of_list(edges: Edges, table: TableRun, signal: int, part: Patched, e
 def _patch_of_absent(
     edges: Edges, table: TableRun, signal: int, keys: pa.Table, part: Patched, epoch: int
 ) -> list[Patch]:
-    """The patch that deletes these keys, which have no row in the source; if deleted rows stay, it marks their rows."""
+    """The patch that deletes these keys, which have no row in the source; an empty list if it would have no rows.
+
+    If deleted rows stay in the copy, the patch marks the rows of these keys as deleted.
+    """
     rows = _rows_to_mark(edges, table, keys) if table.schema.keeps_deleted and keys.num_rows else keys
     if not rows.num_rows:
         return []

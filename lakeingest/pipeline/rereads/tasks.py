@@ -28,9 +28,9 @@ _NUMBER = "_lakeingest_number"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The rows that one task reads again: they meet one of the conditions, and their keys are within the range.
+    """The rows that one task reads again: each meets one of the conditions, and has its key within the range.
 
-    `listed` are their keys, if they are listed.
+    `listed`: the keys of these rows, if they were chosen by a list of keys; else empty.
     """
 
     conditions: tuple[str, ...]
@@ -40,10 +40,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """Patches that one task has written, all of one read view.
+    """Patches that one task has written, all from one read view.
 
-    `written` is the number of rows in them. `gone` are keys of the copy without a row in the view. `to_mark` are listed
-    keys: if the view has no row for one, its row stays in the copy, marked as deleted.
+    `written`: the number of rows of the view in these patches. `gone`: the keys of the copy that have no row in the
+    view; None if the rows were not compared with the copy. `to_mark`: listed keys; if one of them has no row in the
+    view, its row stays in the copy, marked as deleted.
     """
 
     names: tuple[str, ...]
@@ -59,11 +60,12 @@ class Patched:
 
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
-    """The task of one executor: read rows in one view, and write them, and listed keys without a row, to patches.
+    """The task of one executor: read the rows of a chunk in one read view, and write them to patches.
 
-    `copy` reads the copy's rows with the chunk's keys: rows that are the same there are not written. None: all rows are
-    written. The copy has every change from before the request. So a row that is the same there needs no patch: the next
-    merges take later changes of it from the binlog.
+    Listed keys that have no row in the view are written to a patch, too.
+    `copy` reads the rows of the copy that have the chunk's keys. Rows that are the same in the copy are not written.
+    They need no patch, because the copy has every change from before the request, and the next merges take later
+    changes from the binlog. If `copy` is None, all rows are written.
     """
 
     source: Source
@@ -78,7 +80,7 @@ class ReadAgain:
     copy: tuple[RowReader, ...] | None = None
 
     def run(self) -> Patched:
-        """Read and write the rows. The patches are durable when this returns, and nothing refers to them."""
+        """Read and write the rows. When this returns, the patches are durable, and nothing refers to them yet."""
         began = time.monotonic()
         with of_table():
             chunk = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
@@ -86,7 +88,7 @@ class ReadAgain:
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
         names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:
-            missing = _without(key_table(self.schema, self.chunk.listed), read.rows, self.schema.key)
+            missing = _keys_not_in(read.rows, key_table(self.schema, self.chunk.listed), self.schema.key)
             if missing.num_rows:
                 names.append(self.patches.write_absent(self.signal, missing))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
@@ -104,7 +106,7 @@ class ReadAgain:
 
 @dataclass(frozen=True, slots=True)
 class FindAbsent:
-    """The task of one executor: find the keys in a part of the copy that have no row in these files of patches."""
+    """The task of one executor: find the keys of a part of the copy that have no row in these files of patches."""
 
     reader: RowReader
     files: tuple[File, ...]
@@ -119,7 +121,7 @@ class FindAbsent:
 
 @dataclass(frozen=True, slots=True)
 class FindPresent:
-    """The task of one executor: find rows in a part of the copy that have these keys and are not marked as deleted."""
+    """The task of one executor: find the rows of a part of the copy that have these keys and are not deleted rows."""
 
     reader: RowReader
     keys: pa.Table
@@ -134,6 +136,6 @@ class FindPresent:
         return rows.take(matching[_NUMBER].sort())
 
 
-def _without(keys: pa.Table, rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The keys that no row has."""
+def _keys_not_in(rows: pa.Table, keys: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The `keys` that no row has. `key`: the names of the key columns."""
     return keys.join(rows.select(list(key)), keys=list(key), join_type="left anti", use_threads=False)

@@ -1,4 +1,4 @@
-"""Going on after the source, the lake or Spark was away: reconnect, load the tables again, and repeat the work."""
+"""Going on after the source, the lake or Spark was away: reconnect or load the tables again, then repeat the work."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,22 +16,24 @@ from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import reload
 
 POLL_SECONDS = 0.5
-AWAY = SourceAway, SparkLost, CatalogAway, StorageAway  # after one of these a run waits, and goes on
+AWAY = SourceAway, SparkLost, CatalogAway, StorageAway  # after one of these errors a run waits, and goes on
 PAUSES_SECONDS = (0.5, 1, 2, 4, 8, 15, 30)  # between tries to reach a source that is away
 
 Result = TypeVar("Result")
 
 
 def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], Result]) -> Result | None:
-    """The result of `work`, repeated after the source, the lake or Spark was away; None if `stopping` came first.
+    """Do `work`, and repeat it while the source, the lake or Spark is away. Returns the result of `work`.
 
-    Between attempts there are growing pauses, of about a minute in all. After each, the run connects to the source,
-    asks the lake, or starts Spark again.
+    Returns None if `stopping` says so during a pause. The pauses between attempts grow, and last about a minute in all.
+    After a pause, the run connects to the source again if that was away; otherwise it loads all tables from the lake
+    again, for which Spark is started again if necessary.
 
     Raises:
-        SourceAway, CatalogAway, StorageAway, SparkLost: it is away for longer. SparkLost is raised at once if the
-            session is borrowed.
-        BinlogGone: another server came back in the source's place.
+        SourceAway, CatalogAway, StorageAway, SparkLost: the service is away for longer than all pauses. SparkLost is
+            raised at once if the session is borrowed.
+        BinlogGone: the source no longer has the binlog after the spool.
+        SourceReplaced: another server answers in the place of the source.
 
     """
     edges = run.edges
@@ -53,7 +55,7 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
                 raise
             if isinstance(error, SparkLost):
                 edges.executors.forget()
-            if time.monotonic() - began > sum(PAUSES_SECONDS):  # the work went on for long: a new interruption
+            if time.monotonic() - began > sum(PAUSES_SECONDS):  # the work went on for long: this is a new interruption
                 pauses = iter(PAUSES_SECONDS)
             pause = next(pauses, None)
             if pause is None:
@@ -65,7 +67,10 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
 
 
 def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
-    """Connect to the source again. Raises BinlogGone unless it still has the binlog after the spool."""
+    """Connect to the source again.
+
+    Raises BinlogGone if the source no longer has the binlog after the spool, SourceReplaced if it is another server.
+    """
     edges.source.reopen()
     edges.source.assert_there(binlog.spool.position)
     binlog.forget_boundaries()
@@ -73,7 +78,7 @@ def _reconnect(edges: Edges, binlog: BinlogRun) -> None:
 
 
 def _load_all_again(run: OpenRun) -> None:
-    """Load every table from the lake, because nobody knows how far the interrupted work on it came."""
+    """Load every table from the lake, because it is not known which commits the interrupted work has made."""
     for table in run.tables.values():
         if table.copy is not None and table.failure is None:
             with working_on(run.edges, table):

@@ -1,4 +1,4 @@
-"""A bounded run: it brings its tables up to the end that the binlog had when it began, and serves its signals."""
+"""A bounded run brings its tables up to the end that the binlog had when the run began, and serves the signals."""
 
 import time
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from lakeingest.core.position import Place
 from lakeingest.pipeline.catch_up import catch_up
 from lakeingest.pipeline.joining.recopying import recopy_altered
-from lakeingest.pipeline.rounds.missing_chunks import copy_missing, incomplete
+from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
 from lakeingest.pipeline.rounds.one_round import take_round
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.signals.documents import look
+from lakeingest.pipeline.signals.documents import process_signals
 from lakeingest.pipeline.signals.restarts import restart_stopped
-from lakeingest.pipeline.signals.serving import drop, serve
+from lakeingest.pipeline.signals.serving import give_up_reads, serve
 
 
 def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
-    """Publish every table that can go on, and serve the signals; False if `stopping` came before that."""
+    """Publish every table that can go on, and serve the signals. False if `stopping` said so before all was done."""
     until = run.written()
     while bring_up_to_date(run, stopping, until):
         work_off(run, stopping)
@@ -25,14 +25,14 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
 
 def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | None = None) -> bool:
-    """Publish every table that can go on as of the written position; False if `stopping` came before that.
+    """Publish every table that can go on as of the written position. False if `stopping` said so before that.
 
-    Once a table is published as of `until`, its further DDL is left to the next run.
+    Once a table is published as of `until` or later, DDL that its copy cannot follow is left to the next run.
     """
     restart_stopped(run)
     while copy_missing(run, stopping):
-        look(run)
-        if incomplete(run):  # someone has resumed a paused table
+        process_signals(run)
+        if tables_to_copy(run):  # someone has resumed a paused table
             continue
         catch_up(run)
         if not recopy_altered(run, until):
@@ -41,11 +41,11 @@ def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | 
 
 
 def work_off(run: OpenRun, stopping: Callable[[], bool]) -> None:
-    """Serve every signal that this run can serve, with a round after each wave, until `stopping` says so."""
+    """Serve every signal that this run can serve, with a round after each wave. Ends early if `stopping` says so."""
     worked_at = {table.id: time.monotonic() for table in run.requested}
     run.signals.folder.trim()
     try:
         while not stopping() and serve(run, wait=True):
             take_round(run, stopping, worked_at, None)
     finally:
-        drop(run)
+        give_up_reads(run)

@@ -1,4 +1,4 @@
-"""Discovery: a run that follows looks for tables that appear in the source, and lets them join."""
+"""Discovery: a run that follows the source looks for new tables in it, and lets them join."""
 
 import time
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import clear_failure, fail
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
-from lakeingest.pipeline.signals.documents import look
+from lakeingest.pipeline.signals.documents import process_signals
 
-LIST_SECONDS = 30.0  # between two lists of the source's tables while it writes nothing
-LIST_SHARE = 0.01  # of the run's time goes into such lists while the source writes, so that new tables join soon
-AGAIN_SECONDS = 300.0  # between tries of a table that cannot be copied
+LIST_SECONDS = 30.0  # between two lists of the source's tables while the source writes nothing
+LIST_SHARE = 0.01  # the share of the run's time for such lists while the source writes, so that new tables join soon
+AGAIN_SECONDS = 300.0  # between two tries of a table that cannot be copied
 
 
 class Discovery:
-    """Looks for new tables of a run from time to time, unless the run is for named tables only."""
+    """Looks for new tables from time to time, and for tables that are hidden now. A run for named tables takes none."""
 
     def __init__(self, run: OpenRun) -> None:
         self._run = run
@@ -30,9 +30,9 @@ class Discovery:
         self._tried_at = {table.id: now for table in run.requested}
 
     def look(self) -> None:
-        """If it is time: let new tables join, and report those that cannot be copied as stopped.
+        """If it is time, list the source's tables: let new tables join, and stop tables that are hidden from the user.
 
-        Tables that the user may not read any more stop.
+        A new table that cannot be copied becomes a stopped table.
         """
         run, now = self._run, time.monotonic()
         if self._is_due(now):
@@ -42,18 +42,18 @@ class Discovery:
             stop_hidden(run, listed)
             if new := [table for table in listed if run.takes_new and self._is_new(table, now)]:
                 self._admit(new)
-                look(run)  # a new table may be paused
+                process_signals(run)  # a new table may be paused
                 self._tried_at |= dict.fromkeys(new, now)
         if any(table.is_joining for table in run.tables.values()):
             join(run)
 
     def _is_due(self, now: float) -> bool:
-        """Whether there may be new tables: the binlog, which has each CREATE, has grown, or much time has passed."""
+        """Whether to look for new tables: the binlog, which has each CREATE, has grown, or much time has passed."""
         has_grown = self._run.binlog.spool.position.at != self._listed_to
         return now - self._listed_at >= (self._pause if has_grown else LIST_SECONDS)
 
     def _is_new(self, table: TableId, now: float) -> bool:
-        """Whether the table is new to the run, or could not be copied some time ago."""
+        """Whether the table is unknown to the run, or could not be copied and is to be tried again."""
         table_run = self._run.tables.get(table)
         if table_run is None:
             return True
@@ -61,7 +61,7 @@ class Discovery:
         return is_refused and now - self._tried_at.get(table, 0.0) >= AGAIN_SECONDS
 
     def _admit(self, new: Sequence[TableId]) -> None:
-        """Make the tables part of the run; those that cannot be copied are stopped tables."""
+        """Make the tables part of the run: they join, or, if they cannot be copied, they are stopped tables."""
         run = self._run
         checked = joinable(run.edges.config, run.edges.source, new)
         for table in new:
@@ -72,9 +72,9 @@ class Discovery:
                     f"{table}: the source has this table again, and its copy is from before; the next run goes on with"
                     " the copy, or says why it must be made again"
                 )
-            refused = run.tables.get(table)  # if it was tried before
-            failure = None if refused is None else refused.failure
-            if failure is not None and error is not None and _same(failure.error, error):
+            tried = run.tables.get(table)  # None if the table was never tried
+            failure = None if tried is None else tried.failure
+            if failure is not None and error is not None and _is_same_error(failure.error, error):
                 continue  # the run has reported this error
             joins = error is None and schema is not None
             options = run.edges.config.tables.of(table)
@@ -82,9 +82,9 @@ class Discovery:
             run.tables[table] = TableRun(table, options, schema if joins else None, requested=True, watch=watch)
             if error is not None:
                 fail(run.edges, run.tables[table], error)
-            elif refused is not None:
+            elif tried is not None:
                 clear_failure(run.edges, run.tables[table])
 
 
-def _same(error: LakeIngestError, other: LakeIngestError) -> bool:
+def _is_same_error(error: LakeIngestError, other: LakeIngestError) -> bool:
     return (type(error), str(error)) == (type(other), str(other))

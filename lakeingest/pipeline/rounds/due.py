@@ -1,4 +1,4 @@
-"""Which tables of a run are due: the facts for the decision in `core.due`, and the tables that are worth a retry."""
+"""Which tables of a run are due (`core.due` decides by the facts from here), and which are worth a retry."""
 
 import time
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from lakeingest.core.due import Standing, due
 from lakeingest.core.phases import Phase
 from lakeingest.core.schema import TableId
 from lakeingest.errors import GateFailed, Retryable
-from lakeingest.pipeline.run.foreign_keys import is_changed_above
+from lakeingest.pipeline.run.foreign_keys import has_changed_parent
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.run.watch import Watch
@@ -17,14 +17,14 @@ from lakeingest.pipeline.run.watch import Watch
 def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRun]:
     """The tables that a round works on. Those with missing chunks are not due.
 
-    `worked_at` is the time of the monotonic clock at which the run worked on a table last.
+    `worked_at`: by table, the time of the monotonic clock at which the run last worked on the table.
     """
     copied = [table for table in run.going_on if table.copy is not None and not table.has_missing_chunks]
     return [run.tables[name] for name in due([_standing(run, table, worked_at) for table in copied])]
 
 
 def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:
-    """The facts about a complete copy; `needs_commit` is looked up for a quiet table only."""
+    """The facts about a complete copy. `needs_commit` is found out only for a quiet table."""
     spool, progress, edges = run.binlog.spool, table.progress, run.edges
     is_new = table.staged.published is None and not progress.gap
     unseen, behind = is_new or progress.phase is Phase.COPIED, progress.needed_from < spool.position.place
@@ -34,7 +34,7 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
         and (
             table.watch is Watch.AT_DDL
             or spool.backlog(table.id, progress.needed_from) > 0
-            or is_changed_above(run.binlog, table)
+            or has_changed_parent(run.binlog, table)
         )
     )
     standing = Standing(table.id, unseen, behind, has_changes, time.monotonic() - worked_at.get(table.id, 0.0))
@@ -44,6 +44,9 @@ def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float])
 
 
 def worth_a_retry(run: OpenRun) -> list[TableRun]:
-    """The stopped tables that may go on without a person: rows that fail a gate may be corrected, other writers end."""
+    """The stopped tables that may be able to go on without a person.
+
+    Rows that failed a gate may have been corrected since, and retryable errors may have passed.
+    """
     failures = ((run.tables[table], failure.error) for table, failure in run.failures.items())
     return [table for table, error in failures if not table.paused and isinstance(error, GateFailed | Retryable)]

@@ -15,13 +15,14 @@ from lakeingest.pipeline.rounds.discovery import Discovery
 from lakeingest.pipeline.rounds.due import worth_a_retry
 from lakeingest.pipeline.rounds.one_round import Beside, take_round
 from lakeingest.pipeline.run.open_run import OpenRun
-from lakeingest.pipeline.signals.serving import drop, serve
+from lakeingest.pipeline.signals.serving import give_up_reads, serve
 
 
 def follow(run: OpenRun, stopping: Callable[[], bool], began: float) -> bool:
-    """Bring the tables up to date and keep them so, until `stopping` says so; False if it came before they were.
+    """Bring the tables up to date, then keep them up to date until `stopping` says so.
 
-    `began` is the time of the monotonic clock at which the run began.
+    False if `stopping` said so before the tables were up to date. `began`: the time of the monotonic clock at which the
+    run began.
     """
     if not persistently(run, stopping, lambda: bring_up_to_date(run, stopping)):
         return False
@@ -31,7 +32,7 @@ def follow(run: OpenRun, stopping: Callable[[], bool], began: float) -> bool:
 
 
 def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
-    """Keep tables up to date that have caught up, until `stopping` says so, which is asked after each commit."""
+    """Take rounds until `stopping` says so, or until no table can go on. `stopping` is asked after each commit."""
     beside = Beside(Discovery(run), CopyingBeside(run.edges, run.binlog))
     worked_at = {table.id: time.monotonic() for table in run.requested}
     run.signals.folder.trim()
@@ -45,4 +46,4 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
                 wait(POLL_SECONDS, stopping)
     finally:
         beside.copying.cancel()
-        drop(run)
+        give_up_reads(run)

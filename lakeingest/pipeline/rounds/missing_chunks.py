@@ -12,24 +12,24 @@ from lakeingest.pipeline.signals.documents import poll_paused
 
 
 def copy_missing(run: OpenRun, ends: Callable[[], bool]) -> bool:
-    """Copy the missing chunks of every table that goes on; False if `ends` came before that.
+    """Copy the missing chunks of every table that goes on. False if `ends` said so before all chunks were copied.
 
-    A table that is paused meanwhile stops after the wave that is being read. A table that is resumed goes on.
+    If someone pauses a table meanwhile, its copy waits after the wave that is being read, until the table is resumed.
     """
     join(run)
     for table in run.going_on:
         _bootstrap(run, table, ends)
     recopy_altered(run)
-    while not ends() and (tables := incomplete(run)):
+    while not ends() and (tables := tables_to_copy(run)):
         join(run)
         for table in tables:
             _bootstrap(run, table, ends)
         recopy_altered(run)
-    return not ends() and not incomplete(run)
+    return not ends() and not tables_to_copy(run)
 
 
-def incomplete(run: OpenRun) -> list[TableRun]:
-    """The tables that go on, and join or lack chunks."""
+def tables_to_copy(run: OpenRun) -> list[TableRun]:
+    """The tables that go on and have no complete copy: they join, or chunks are missing."""
     going_on = run.going_on
     return [table for table in going_on if table.is_joining or table.copy is None or table.has_missing_chunks]
 
@@ -38,6 +38,6 @@ def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
     """Copy the missing chunks of a table that can go on, until `ends` says so or the table is paused."""
     if table.failure is not None or table.is_joining or table.paused:
         return
-    if table.trust is not Trust.ALTERED_UNSEEN:  # the source may have other columns now; such a copy is complete
+    if table.trust is not Trust.ALTERED_UNSEEN:  # the source may have other columns now; the copy has all its chunks
         with working_on(run.edges, table):
             bootstrap(run.edges, run.binlog, table, lambda: ends() or poll_paused(run, table))

@@ -1,9 +1,9 @@
 """One round of a run: the binlog that the source has written is spooled, and due tables are merged and published.
 
-A round reads the written position and, if it has moved, spools the binlog up to it, which is the end of a transaction.
-Tables with change rows are merged and published. The positions of quiet tables advance every few minutes; otherwise
-their lag, and the spool, would grow for ever. A table that failed its gate, or that another writer changed meanwhile,
-is tried again every few minutes.
+A round reads the written position. If the source has written more, the round spools the binlog up to that position,
+which is the end of a transaction. Tables with change rows are merged and published. The positions of quiet tables
+advance every few minutes; otherwise their lag, and the spool, would grow for ever. A table that failed its gate, or
+that stopped with a retryable error, is tried again every few minutes.
 """
 
 import time
@@ -18,7 +18,7 @@ from lakeingest.pipeline.joining.recopying import recopy_altered
 from lakeingest.pipeline.rounds.away import AWAY, load_again
 from lakeingest.pipeline.rounds.discovery import Discovery
 from lakeingest.pipeline.rounds.due import due_tables, worth_a_retry
-from lakeingest.pipeline.rounds.missing_chunks import copy_missing, incomplete
+from lakeingest.pipeline.rounds.missing_chunks import copy_missing, tables_to_copy
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.foreign_keys import parents_first
 from lakeingest.pipeline.run.hidden_tables import stop_hidden
@@ -26,9 +26,9 @@ from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.stopping import clear_failure, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
-from lakeingest.pipeline.signals.documents import look
+from lakeingest.pipeline.signals.documents import process_signals
 
-RETRY_SECONDS = 300.0  # between tries of a table that stopped with an error that may pass by itself
+RETRY_SECONDS = 300.0  # between two tries of a stopped table (`worth_a_retry`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,10 @@ class Beside:
 def take_round(
     run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
 ) -> bool:
-    """Take one round; whether it had work. A wave that is read `beside` it is dropped if source, lake or Spark is lost.
+    """Take one round. True if the round had work.
 
-    Without `beside`, the round itself copies the missing chunks of tables that were paused, and no new table is found.
+    If the source, the lake or Spark is lost, the wave that is being read beside the rounds is dropped. If `beside` is
+    None, the round itself copies the missing chunks of tables that were paused, and does not look for new tables.
     """
     try:
         return _spool_and_publish(run, stopping, worked_at, beside)
@@ -57,42 +58,43 @@ def take_round(
 def _spool_and_publish(
     run: OpenRun, stopping: Callable[[], bool], worked_at: dict[TableId, float], beside: Beside | None
 ) -> bool:
-    """Spool the new binlog, merge and publish the tables that are due; False if the round had no work."""
+    """Spool the new binlog, merge and publish the tables that are due. False if the round had no work."""
     edges, binlog = run.edges, run.binlog
-    # Step 1: signals, and tables that begin or begin again
-    look(run)
+    # Step 1: signals, and copies that begin or begin again
+    process_signals(run)
     recopy_altered(run)
     if beside is not None:
         beside.discovery.look()
-    elif incomplete(run) and not copy_missing(run, stopping):
+    elif tables_to_copy(run) and not copy_missing(run, stopping):
         return True
-    # Step 2: the spool, before it is decided which tables are due
+    # Step 2: spool, before it is decided which tables are due
     if edges.source.written() != binlog.spool.position.at:
         spool_to_now(edges, binlog)
         stop_hidden(run)
     due = due_tables(run, worked_at)
     look_for_unseen_ddl(edges, binlog, due)
     due = [table for table in due if table.failure is None]
-    # Step 3: merge and publish; a new table may have stopped before it was due, and then waits from now on
+    # Step 3: merge and publish. The waiting time of a table that stopped before the run worked on it begins now
     now = time.monotonic()
     retried = [table for table in worth_a_retry(run) if worked_at.setdefault(table.id, now) < now - RETRY_SECONDS]
     for table in parents_first(binlog, [*due, *retried]):
         with working_on(edges, table):
-            if table.failure is None or _begin_again(edges, table):
+            if table.failure is None or _reload_stopped(edges, table):
                 merge_and_publish(edges, binlog, table)
                 clear_failure(edges, table)
         worked_at[table.id] = time.monotonic()
         if stopping():
             break
-    # Step 4: a wave of a copy, last: its high watermarks are behind the spool until the next round, which may merge it
+    # Step 4: commit a wave of a copy. This step is the last, because only the next round spools up to the wave's high
+    # watermarks, and may then merge the wave
     committed = beside is not None and not stopping() and beside.copying.step(run.going_on)
     if due or retried or committed:
         trim_spool(run)
     return bool(due or retried or committed)
 
 
-def _begin_again(edges: Edges, table: TableRun) -> bool:
-    """Load a stopped table as a new run does; False if it lacks chunks, which are copied beside the rounds."""
+def _reload_stopped(edges: Edges, table: TableRun) -> bool:
+    """Load a stopped table from the lake. False if chunks are missing: these are copied beside the rounds."""
     load_again(edges, table)
     if table.has_missing_chunks:
         clear_failure(edges, table)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class BinlogRun:
-    """The spool of a run, and the run's knowledge of the binlog.
+    """The spool of a run, and what the run knows about the binlog.
 
-    `tables` are all tables of the run, also unwatched ones. `follows_ddl`: at DDL of a table, its rows are lifted to
-    the next definition, or read again; else the table stops.
+    `tables`: all tables of the run, also unwatched ones. `follows_ddl`: at DDL of a table, its rows are lifted to the
+    next definition, or read again; if False, the table stops at its DDL.
     """
 
     spool: Spool
@@ -32,13 +32,13 @@ class BinlogRun:
     foreign_keys: ForeignKeys = field(default_factory=dict, init=False)  # those whose changes the source does not log
     logs_cascades: bool = field(default=True, init=False)  # False: a needed part of the binlog lacks such changes
     cascaded: Cascaded = field(default_factory=Cascaded, init=False)
-    # by epoch, the prepared transactions that the server lists and that were prepared before the spool began; one has
-    # not ended unless the spool has its end
+    # by epoch, the prepared transactions that the server has listed and that were prepared before the spool began; each
+    # counts as not ended until the spool has its end
     older_xids: Mapping[int, frozenset[Xid]] = field(default_factory=dict, init=False)
-    # without GTIDs, by table: up to where the current file was searched for DDL, and the place after which reads have
-    # all changes; None: no such place is known
+    # without GTIDs, by table: the position up to which the current file was searched for DDL, and the position after
+    # which the spool has, or can get, all changes of the table; None: DDL in the file makes that impossible
     searched: dict[TableId, tuple[FilePosition, FilePosition | None]] = field(default_factory=dict, init=False)
-    # tables that are unknown to the run, with rows in the binlog since `stop_hidden` looked last
+    # tables that are unknown to the run and have rows in the binlog that was spooled since the last `stop_hidden`
     met: set[TableId] = field(default_factory=set, init=False)
     _chunk_ends: list[FilePosition] = field(default_factory=list, init=False)
     _file_seconds: dict[str, int] = field(default_factory=dict, init=False)
@@ -50,12 +50,12 @@ class BinlogRun:
 
     @property
     def waiting(self) -> dict[TableId, TableSchema]:
-        """The definitions of the tables that wait to be lifted over DDL, as they are before that DDL."""
+        """The definitions of the tables that wait to be lifted over DDL: the definitions before that DDL."""
         return {table.id: table.schema for table in self.tables.values() if table.watch is Watch.AT_DDL}
 
     @property
     def followed(self) -> frozenset[TableId]:
-        """The tables whose DDL is followed: those with complete copies."""
+        """The tables whose DDL is followed: those with complete copies, if the run follows DDL."""
         if not self.follows_ddl:
             return frozenset()
         complete = (table for table in self.tables.values() if table.copy is not None and not table.has_missing_chunks)
@@ -63,7 +63,7 @@ class BinlogRun:
 
     @property
     def boundaries(self) -> tuple[FilePosition, ...]:
-        """Known ends of transactions after the spool: positions that a run noted, and high watermarks of chunks."""
+        """Known ends of transactions after the spool's end: noted positions, and high watermarks of chunks."""
         return (*self.spool.boundaries, *self._chunk_ends)
 
     def add_boundaries(self, chunk_ends: Iterable[FilePosition]) -> None:
@@ -71,11 +71,11 @@ class BinlogRun:
         self._chunk_ends += chunk_ends
 
     def forget_boundaries(self) -> None:
-        """Forget the high watermarks of chunks: the source was away, and a crash may have cut off its binlog."""
+        """Forget the high watermarks of chunks, because a crash may have cut off the end of the source's binlog."""
         self._chunk_ends.clear()
 
     def append(self, segments: Sequence[Manifest]) -> None:
-        """Make the segments part of the spool, and forget the high watermarks that it has passed."""
+        """Make the segments part of the spool, and forget the high watermarks that the spool has passed."""
         self.spool.append(segments)
         self._chunk_ends = [at for at in self._chunk_ends if is_before(self.spool.position.at, at)]
 

@@ -1,6 +1,6 @@
-"""The clock of this machine, compared with the clock of the source. Nobody knows which one is right.
+"""The clock of this machine, compared with the clock of the source. Nobody knows which of the clocks is right.
 
-So anything that is removed for its age alone is removed once both clocks say that it is old.
+So what is removed only because of its age is not removed before both clocks say that it is old.
 """
 
 import time
@@ -15,7 +15,7 @@ from lakeingest.mysql.source import Source
 
 
 def lead(source: Source) -> timedelta:
-    """By how much this machine's clock is ahead of the source's; zero if they are near each other."""
+    """By how much this machine's clock is ahead of the source's; zero if it is not ahead, or by a minute at most."""
     return clocks.lead(time.time(), source.clock())
 
 
@@ -25,8 +25,8 @@ def disagreement(source: Source, copies: Mapping[TableId, Staged | None]) -> str
     return clocks.disagreement(time.time(), source.clock(), changed)
 
 
-def patient(config: Config, source: Source) -> Config:
-    """The config with longer times to keep snapshots and changelog: longer by this machine's lead over the source."""
+def with_longer_keeps(config: Config, source: Source) -> Config:
+    """The config that keeps snapshots and changelog longer, by the lead of this machine's clock over the source's."""
     ahead = lead(source)
     if not ahead:
         return config

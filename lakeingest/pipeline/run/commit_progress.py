@@ -6,5 +6,5 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def commit_progress(edges: Edges, table: TableRun, progress: Progress) -> None:
-    """Let the staged rows have this progress from now on. Raises LeaseLost if another run took over."""
+    """Commit this progress on staging, with the same rows. Raises LeaseLost if another run took over."""
     table.advance(edges.committing.mark(table.staged, progress), sound=True)

@@ -1,6 +1,6 @@
-"""Every exception of an edge becomes one of our errors: the source, the lake, Spark, Great Expectations, the machine.
+"""Exceptions of the source, the lake, Spark, Great Expectations and the machine become errors of lakeingest.
 
-Each edge names its own errors. Any other exception is a bug of lakeingest.
+Each of these packages translates its own exceptions. Any other exception is a bug of lakeingest.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from lakeingest.spark.loss import named_loss
 
 @contextmanager
 def translate_errors(source: Source, target: Tables) -> Iterator[None]:
-    """Turn exceptions of the block into `LakeIngestError`, except those that only a bug of lakeingest explains.
+    """Turn exceptions of the block into `LakeIngestError`. An exception that shows a bug of lakeingest passes as it is.
 
     Raises:
         SourceAway, SplitUnstable, ChunkTooSlow, OperatorNeeded: the server failed, or refused something.
         StorageFailed, StateUnreadable, StaleWriter: the lake failed, or somebody else writes to it.
-        SparkLost: Spark ended, also where Great Expectations reports it.
+        SparkLost: Spark has ended, even if Great Expectations reports this as an error of its own.
         Retryable: a connection broke, or the machine has too little memory.
 
     """

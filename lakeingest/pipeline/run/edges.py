@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The ports that a stage works with. The table that it works on is a `TableRun`.
+    """What a stage works with, apart from its table, which is a `TableRun`.
 
-    A stage commits to the target by `committing`, and writes documents of the state by `writing`. The spool and the
-    signals assert by themselves that the lease is held, before each write.
+    A stage commits to the target through `committing`, and writes documents of the state through `writing`: both assert
+    that the lease is held. The spool and the signals assert this inside each of their writes.
     """
 
     config: Config

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CHUNK_CONNECTIONS = 2  # that a task which reads a chunk uses
-FEW_KEY_TASKS = 4  # each reads the keys of about a million rows
+CHUNK_CONNECTIONS = 2  # the connections of a task that reads a chunk
+FEW_KEY_TASKS = 4  # so many tasks, each for the keys of about a million rows, do not start Spark
 DRIVER_CONNECTIONS = 2  # the run's own connection, and another that reads the written position from time to time
 
 
 def tasks_at_once(source: Source, slots: int | None = None) -> int:
-    """How many tasks run at a time on `slots` slots (None: on this machine's slots).
+    """How many tasks run at the same time on `slots` slots (None: on this machine's slots).
 
-    Each task uses two connections, and the driver uses two.
+    `max_connections` limits the number, because each task uses two connections, and so does the driver.
     """
     return max(1, min(slots or local_slots(), (source.max_connections - DRIVER_CONNECTIONS) // CHUNK_CONNECTIONS))
 
@@ -33,7 +33,7 @@ class Executors:
 
     Small tasks run in this process. Other tasks run in the session if there is one. Without a session they run on own
     workers if Spark would run them on this machine, too; else a session is started. A `borrowed` session belongs to the
-    caller, and a run does not start it again.
+    caller: a run does not replace it by a new one.
     """
 
     def __init__(self, config: Config, session: "SparkSession | None" = None) -> None:
@@ -44,7 +44,7 @@ class Executors:
         self._beside: list[tuple[BackgroundJob[Any], int]] = []
 
     def open(self) -> "SparkSession":
-        """The session; it is started if none is running. Only the run's own thread may call this."""
+        """The session, which is started if none is running. Only the run's own thread is allowed to call this."""
         if self.session is None:
             self.session = open_session(self._config)
         return self.session
@@ -91,7 +91,7 @@ class Executors:
 
     @property
     def at_once(self) -> int:
-        """How many tasks run at a time."""
+        """How many tasks run at the same time."""
         return tasks_at_once(self._config.source, self._slots)
 
     @property
@@ -101,12 +101,18 @@ class Executors:
 
     @property
     def at_once_in_turn(self) -> int:
-        """How many chunks a re-snapshot reads at a time while the run waits for it; one binlog reader is left."""
+        """How many chunks a re-snapshot reads at a time while the run waits for the wave.
+
+        One connection is left, for a reader of the binlog.
+        """
         connections = self._config.source.max_connections - DRIVER_CONNECTIONS - 1
         return max(1, min(self._slots, connections // CHUNK_CONNECTIONS))
 
     def beside(self, job: BackgroundJob[Result], chunks: int) -> BackgroundJob[Result]:
-        """Note a job that reads so many `chunks` at a time: until it is done, the binlog has fewer readers."""
+        """Note a job that reads so many `chunks` at a time, and return it.
+
+        Until the job is done, the binlog has fewer readers.
+        """
         running = [(other, count) for other, count in self._beside if not other.is_done]
         self._beside = [*running, (job, chunks)]
         return job

@@ -13,13 +13,14 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
-    """Ask the source for the foreign keys, of all tables of the run, whose changes it does not log.
+    """Ask the source for the foreign keys of all tables of the run whose changes the source does not log.
 
-    They are also asked for if the source logs such changes now, but did not for a part of the binlog that a table still
-    needs. If the foreign keys have changed, earlier known changes are forgotten. DDL that adds a foreign key is a
-    barrier: its table joins again, and then the keys are asked for anew. A foreign key that is dropped meanwhile does
-    no harm: more rows than needed are read again. A table stops if the user may not see its foreign keys, or if its
-    rows cannot be read again.
+    If the source logs such changes now, but did not log them in a part of the binlog that a table still needs, the
+    foreign keys are asked for, too. If the foreign keys are others than before, the changes known so far are forgotten.
+    A table stops if the user has no right to see its foreign keys, or if its rows cannot be read again.
+
+    DDL that adds a foreign key is a barrier: the table joins again, and the foreign keys are asked for again. If a
+    foreign key is dropped meanwhile, only more rows than necessary are read again.
     """
     needed = [place for table in binlog.tables.values() if (place := table.needed_from) is not None]
     binlog.logs_cascades = not (needed and binlog.spool.lacks_cascades(min(needed)))
@@ -29,7 +30,7 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
     for table in binlog.tables.values():
         try:
             keys = signature(family(table.id, binlog.foreign_keys))
-        except OperatorNeeded:  # a ring: the preflight refuses the table, unless its changes may be missing
+        except OperatorNeeded:  # a ring: preflight refuses the table, unless its options have `cascades: missing`
             keys = ""
         table.know_cascade_keys(keys if table.options.cascades == "read" else "")
         is_unproven = unlogged.unknown or not binlog.logs_cascades
@@ -40,17 +41,17 @@ def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
 
 
 def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
-    """Whether foreign keys change rows of the table, or may do so."""
+    """Whether foreign keys change rows of the table, or whether that is not known."""
     return table.id in unlogged.keys or table.id in unlogged.unknown
 
 
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The tables in an order in which each comes after its parents by foreign keys; else in the same order."""
+    """The tables, sorted so that each comes after its parents by foreign keys. Otherwise their order is kept."""
     return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
 
 
-def is_changed_above(binlog: BinlogRun, table: TableRun) -> bool:
-    """Whether the spool has changes of a parent by which foreign keys may have changed the table."""
+def has_changed_parent(binlog: BinlogRun, table: TableRun) -> bool:
+    """Whether the spool has changes of a parent that foreign keys may have carried to the table."""
     if not table.cascade_keys:
         return False
     since = table.progress.needed_from

@@ -1,4 +1,4 @@
-"""Copied tables that the user may not read any more: each stops and names the missing GRANT, and the others go on."""
+"""Tables that the user has no right to read: each stops with the missing GRANT in its error, and the others go on."""
 
 from collections.abc import Collection
 
@@ -12,10 +12,10 @@ from lakeingest.pipeline.run.watch import Watch
 
 
 def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None:
-    """Stop the tables that exist and that the user may not read; the other tables go on.
+    """Stop the tables that the user has no right to read; the other tables go on.
 
-    These are tables with a copy that are not `listed` by the source. If the run is for all included tables, they are
-    also unknown tables with rows in the binlog.
+    `listed`: the tables that the source lists; a table with a copy that is not among them may be hidden. If the run is
+    for all included tables, a table that is unknown to the run and has rows in the binlog may be hidden, too.
     """
     edges = run.edges
     met, run.binlog.met = run.binlog.met, set()
@@ -32,7 +32,7 @@ def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None
 
 
 def stop_as_hidden(edges: Edges, table: TableRun, why: str = "") -> None:
-    """Stop a table that the user may not read."""
+    """Stop a table that the user has no right to read."""
     account, grant = edges.source.missing_right(table.id)
     reason = f"{account} may not read it: {grant}, or leave it out with tables.exclude"
     fail(edges, table, PreflightFailed(f"{table.id} is not ready: {why}{reason}"))

@@ -1,4 +1,4 @@
-"""An open run: the value that stages of all tables work on. A stage of one table takes its `TableRun` instead."""
+"""An open run: the value that stages of all tables work on. A stage of one table takes a `TableRun`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from lakeingest.pipeline.run.table_run import Failure, TableRun
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """The edges of a run, its tables by name, its binlog, its signals. The requested tables are the first tables.
+    """The edges of a run, its tables by name, its binlog and its signals. `tables` begins with the requested tables.
 
-    `takes_new`: the run is for all included tables, so tables that appear in the source join it. `left` are other
-    tables with a copy, each with the reason why the copy is not updated.
+    `takes_new`: the run is for all included tables, so new tables of the source join it. `left`: tables with a copy
+    that are not in `tables`, each with the reason why the copy is not updated.
     """
 
     edges: Edges

@@ -37,7 +37,7 @@ class Profile:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count the time of the block, also if it fails."""
+        """Count the time of the block, even if the block fails."""
         wall, cpu = time.monotonic(), time.process_time()
         try:
             yield
@@ -57,7 +57,8 @@ class Profile:
     def costs(self, spark: "SparkSession | None") -> tuple[StageCost, ...]:
         """The costs of the stages, and of the JVM if Spark is running.
 
-        A signal to every process of a run may have ended the JVM, which is no error of a run that is at its end.
+        A signal to all processes of a run may have ended the JVM. At the end of a run that is no error: the JVM's cost
+        is left out.
         """
         costs = self.stages
         if spark is not None:

@@ -1,8 +1,8 @@
-"""Quiet tables of a pipeline: their position advances in its state, without a commit.
+"""Quiet tables of a pipeline: their positions advance in the state of the pipeline, without a commit.
 
-The position is noted for the commit that readers see, and counts only while they see it: after a rollback, a compaction
-or the restore of an older state, the position of the commit counts again. It is durable before the spool forgets
-anything.
+A position is noted for the commit that readers see, and is valid only while readers see this commit. After a rollback,
+a compaction or the restore of an older state, the position that the commit carries is valid again. Noted positions are
+durable before the spool forgets changes.
 """
 
 import time
@@ -23,7 +23,7 @@ from lakeingest.state.quiet import read_quiet, store_quiet
 
 @dataclass(slots=True)
 class QuietTables:
-    """The noted positions of quiet tables; a run notes later ones."""
+    """The noted positions of quiet tables. A run notes later positions while it works."""
 
     state: File
     _known: dict[TableId, Quiet]
@@ -36,8 +36,11 @@ class QuietTables:
         """The positions in the state folder."""
         return cls(state, read_quiet(state))
 
-    def advanced(self, table: TableId, staged: Staged) -> Staged:
-        """The table's staged state, at the noted position if that is later and readers see this commit."""
+    def at_noted_position(self, table: TableId, staged: Staged) -> Staged:
+        """The table's staged state at its noted position, if that is later and was noted for this visible commit.
+
+        Otherwise the staged state as it is.
+        """
         quiet, position = self._known.get(table), staged.progress.position
         if quiet is None or not staged.visible or quiet.version != staged.version or position is None:
             return staged
@@ -46,8 +49,11 @@ class QuietTables:
             return staged
         return replace(staged, progress=staged.progress.unchanged(quiet.position))
 
-    def state_unchanged(self, table: TableId, staged: Staged, position: Position) -> Staged:
-        """Note that the commit that readers see has no change up to the position. It is not durable before `keep`."""
+    def note_unchanged(self, table: TableId, staged: Staged, position: Position) -> Staged:
+        """Note that the table has no change between the commit that readers see and the position.
+
+        Returns the staged state at that position. The note is not durable before `keep`.
+        """
         noted = self._known.get(table)
         since = noted.since if noted is not None and noted.version == staged.version else int(time.time())
         self._known[table] = Quiet(staged.version, position, since)
@@ -64,15 +70,15 @@ class QuietTables:
         return quiet.needs_commit(table, int(time.time()), self._retention)
 
     def keep(self, lease: Lease) -> None:
-        """Make noted positions durable, if there are new ones."""
+        """Make the noted positions durable, if some are new."""
         if not self._is_stored:
             lease.assert_held()
             store_quiet(self.state, self._known)
             self._is_stored = True
 
 
-class _Advanced:
-    """A target whose `recover` and `inspect` know the positions of quiet tables."""
+class _TargetWithQuiet:
+    """A target whose `recover` and `inspect` return staged states at their noted positions."""
 
     def __init__(self, target: Target, quiet: QuietTables) -> None:
         self._target, self._quiet = target, quiet
@@ -82,14 +88,14 @@ class _Advanced:
 
     def recover(self, table: TableId) -> Staged | None:
         staged = self._target.recover(table)
-        return staged and self._quiet.advanced(table, staged)
+        return staged and self._quiet.at_noted_position(table, staged)
 
     def inspect(self, table: TableId) -> Staged | None:
         staged = self._target.inspect(table)
-        return staged and self._quiet.advanced(table, staged)
+        return staged and self._quiet.at_noted_position(table, staged)
 
 
 def open_target(config: Config, open_spark: OpenSpark = no_spark, quiet: QuietTables | None = None) -> Target:
     """The target of the configured format, which also knows the positions of quiet tables."""
     positions = quiet or QuietTables.of(state_of(config))
-    return cast("Target", _Advanced(formats.open_target(config, open_spark), positions))
+    return cast("Target", _TargetWithQuiet(formats.open_target(config, open_spark), positions))

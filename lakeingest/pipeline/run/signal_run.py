@@ -15,9 +15,9 @@ class SignalRun:
 
     `documents`: the documents that were read last, by number.
     `visible`: by table, the progress that readers see, as far as this run has seen it.
-    `waiting`: by table, the signals in `documents` that a copy from now on answers.
-    `begun`: the re-snapshots that are being read, with the signals that each answers.
-    `tries`: by signal, how often an error that may pass by itself has interrupted it.
+    `waiting`: by table, the signals in `documents` that a copy which begins now answers.
+    `begun`: by table, the re-snapshot that is being read, with the signals that it answers.
+    `tries`: by signal, how often a retryable error has interrupted its re-snapshot.
     """
 
     folder: SignalFolder

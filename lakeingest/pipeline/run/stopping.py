@@ -1,4 +1,4 @@
-"""A table that must stop while the other tables go on."""
+"""Stopping one table while the other tables go on."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from lakeingest.state.stopped import Stopped, record_stopped, remove_stopped
 
 @contextmanager
 def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
-    """Let an error of the block that concerns only this table stop the table; the run goes on after the block."""
+    """If an error of the block concerns only this table, stop the table; the run goes on after the block."""
     try:
         with translate_errors(edges.source.settings, edges.target):
             yield
@@ -28,7 +28,7 @@ def working_on(edges: Edges, table: TableRun) -> Iterator[None]:
 def fail(edges: Edges, table: TableRun, error: LakeIngestError, *, asked: bool = False) -> None:
     """Stop the table at its last commit, and store the reason for `status`.
 
-    `asked`: someone has asked to read its rows again, which this run does.
+    `asked`: someone has asked to read the table's rows again, and this run reads them.
     """
     earlier = table.failure
     record = Stopped.of(table.id, error)
@@ -51,7 +51,10 @@ def is_stopped_by_ddl(table: TableRun) -> bool:
 
 
 def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
-    """Stop a table with a change in the binlog that cannot be replayed; the binlog is read for the other tables."""
+    """Stop a table that has a change in the binlog which cannot be replayed.
+
+    From now on, the binlog is read without this table.
+    """
     if not table.is_watched:
         return
     table.lost_change()
@@ -62,7 +65,10 @@ def unwatch(edges: Edges, table: TableRun, error: LakeIngestError) -> None:
 
 
 def _record(edges: Edges, stopped: Stopped) -> None:
-    """Store the reason. If only this document cannot be written, the run goes on, and says the reason at its end."""
+    """Store why the table stopped.
+
+    If only this document cannot be written, the run goes on, and reports the reason at its end.
+    """
     try:
         record_stopped(edges.state, stopped)
     except StorageFailed as error:
@@ -71,6 +77,6 @@ def _record(edges: Edges, stopped: Stopped) -> None:
 
 
 def clear_failure(edges: Edges, table: TableRun) -> None:
-    """Let the table go on: it is up to date, or is copied again. A stored reason of an earlier stop is removed."""
+    """Let the table go on, because it is up to date or is copied again. Remove the stored reason of its stop."""
     table.clear_failure()
     remove_stopped(edges.state, table.id)

@@ -1,4 +1,4 @@
-"""One table of a run: its definition, its copy, its state. Only this value changes them; stages report events to it."""
+"""One table of a run: its definition, its copy, its state. Stages change these only by the methods of `TableRun`."""
 
 import enum
 from dataclasses import dataclass, field
@@ -28,10 +28,10 @@ class Failure:
 
 
 class Trust(enum.Enum):
-    """Whether the definition by which rows of a table are read is in force."""
+    """Whether the definition by which a table's rows are read is in force."""
 
     IN_FORCE = "in force"
-    ALTERED_UNSEEN = "altered unseen"  # the source has another definition, and no DDL in the binlog says why, so far
+    ALTERED_UNSEEN = "altered unseen"  # the source has another definition, and no DDL in the spool so far explains it
     SUSPECT = "suspect"  # rows may have been read by a wrong definition, so all must be read again
 
 
@@ -48,21 +48,22 @@ class ReadBeside(Protocol):
 
 @dataclass(slots=True)
 class TableRun:
-    """A table within one run. Its fields are read by every stage, and assigned only here (`tests/test_layers.py`).
+    """A table within one run. Every stage reads its fields, but only this class assigns them (`tests/test_layers.py`).
 
-    `definition`: None if the table cannot be copied.
-    `requested`: this run is to bring the table up to date. For other tables, it only keeps their changes in the spool.
-    `failure`: why the table has stopped.
-    `paused`: someone has paused the table; it is watched, and nothing else is done with it.
+    `definition`: the definition by which rows are read; None if the table cannot be copied.
+    `requested`: this run is to bring the table up to date. Of any other table, the run only keeps changes in the spool.
+    `failure`: why the table has stopped; None if it goes on.
+    `paused`: someone has paused the table: it is watched, and nothing else is done with it.
     `approved`: the names of the DDL that a person has approved.
-    `copy`: the staged state.
+    `copy`: the staged state; None if the table has no copy.
     `reading`: the re-snapshot that reads in the background.
     `sound`: each staged row has passed a gate, or was checked when it was written.
-    `recopies`: how often the table was copied again because of DDL since readers saw it.
+    `recopies`: how often the table was copied again because of DDL since its last publish.
 
-    The other fields are about the foreign keys whose changes the source does not log. `cascade_keys`: their signature.
-    `compared`: how often all rows were compared because of them since readers saw the table. `cascades_read_to`: a
-    merge to this place has all their changes.
+    The other fields are about the foreign keys whose changes the source does not log:
+    `cascade_keys`: the signature of these foreign keys.
+    `compared`: how often all rows were compared because of these foreign keys since the last publish.
+    `cascades_read_to`: a merge to this place gets all changes by these foreign keys.
     """
 
     id: TableId
@@ -119,7 +120,7 @@ class TableRun:
 
     @property
     def has_cascades(self) -> bool:
-        """Whether the staged rows have all changes by foreign keys up to their position, or need none of them."""
+        """Whether the staged rows have all changes by foreign keys up to their position, or there are none to read."""
         cascades, position = self.progress.cascades, self.progress.position
         if self.options.cascades != "read" or (cascades is None and not self.cascade_keys):
             return True
@@ -129,11 +130,11 @@ class TableRun:
 
     @property
     def needed_from(self) -> Place | None:
-        """The table needs no change at or before this place; None if the place is not known.
+        """The place after which the table needs its changes; None if the place is not known.
 
-        If someone compacts the published commit, staging is built on it again. So the spool also keeps the changes that
-        the published commit needs, which may be more than staging needs. Exception: a copy that was started over, or
-        went on over a gap, never continues from its published commit.
+        If someone compacts the published commit, staging is built again on that commit. So the spool also keeps the
+        changes after the published commit, which may begin before the changes that staging needs. But a copy that was
+        started over, or went on over a gap, never continues from its published commit, and does not need them.
         """
         if self.copy is None:
             return None
@@ -144,19 +145,19 @@ class TableRun:
         return needed_by(self.progress, self._shown if continues else None, reads)
 
     @property
-    def stands(self) -> set[Place]:
-        """The place where the copy stands, and the place as of which readers see it."""
+    def copy_places(self) -> set[Place]:
+        """The positions of the copy, as places: the position of its staged rows, and the position that readers see."""
         states = [] if self.copy is None else [self.progress, self._shown]
         return {state.position.place for state in states if state is not None and state.position is not None}
 
     def is_shown_as_of(self, place: Place) -> bool:
-        """Whether readers are known to see the table as of this place or a later one."""
+        """True if this run knows that readers see the table as of this place or a later one."""
         position = None if self._shown is None else self._shown.position
         return position is not None and position.place >= place
 
     @property
     def _is_started_over(self) -> bool:
-        """Whether the copy is known not to continue from the commit that readers see."""
+        """True if this run knows that the copy does not continue from the commit that readers see."""
         if self._shown is None:
             return self.progress.restarts > 0 and (self.progress.gap or not self.progress.splits.complete)
         return self.progress.restarts > self._shown.restarts
@@ -164,19 +165,19 @@ class TableRun:
     # What happens to the table
 
     def fail(self, failure: Failure) -> None:
-        """The table stops at its last commit."""
+        """The table stops at its last commit, for this reason."""
         self.failure = failure
 
     def clear_failure(self) -> None:
-        """The table goes on."""
+        """The table goes on, or is copied again."""
         self.failure = None
 
     def obey(self, *, paused: bool, approved: frozenset[str]) -> None:
-        """People have paused the table or not, and approved this DDL."""
+        """Take over what people have decided: whether the table is paused, and which DDL is approved."""
         self.paused, self.approved = paused, approved
 
     def joins_by(self, definition: TableSchema) -> None:
-        """The table joins, and this is its definition in force."""
+        """The table joins, and its rows are read by this definition, which is in force."""
         self.definition, self.trust = definition, Trust.IN_FORCE
 
     def joined(self) -> None:
@@ -188,12 +189,12 @@ class TableRun:
         self.watch = after(self.watch, Turn.REFUSED)
 
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
-        """The spool has DDL that the rows lack. `definition`: the definition of the rows; None: the present one."""
+        """The spool has DDL to which the rows are not lifted yet. `definition`: that of the rows; None: no new one."""
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
 
     def passed_ddl(self) -> None:
-        """The rows are lifted over all DDL that the spool has, and it has the table's changes up to its end."""
+        """The rows are lifted over all DDL in the spool, and the spool has the table's changes up to its end."""
         self.watch = after(self.watch, Turn.PASSED_DDL)
 
     def lost_change(self) -> None:
@@ -201,7 +202,7 @@ class TableRun:
         self.watch = after(self.watch, Turn.LOST)
 
     def recopy(self, definition: TableSchema, *, compares: bool) -> None:
-        """All rows must be read again by this definition; with `compares`, rows that are right stay."""
+        """All rows must be read again by this definition. With `compares`, rows of the copy that are right stay."""
         self.cancel_reading()
         self.definition, self.trust, self.failure = definition, Trust.IN_FORCE, None
         self.watch = after(self.watch, Turn.COMPARED if compares else Turn.COPIED_AGAIN)
@@ -212,24 +213,24 @@ class TableRun:
         self.copy = None
 
     def count_recopies(self, count: int) -> None:
-        """The table was copied again because of DDL, so often since readers saw it."""
+        """The table was copied again because of DDL, `count` times since its last publish."""
         self.recopies = count
 
     def know_layout(self, definition: TableSchema) -> None:
-        """The definition is the same, and now it has the order of columns that the source tells."""
+        """Use this definition, which is the same but has the layout that the source tells."""
         self.definition = definition
 
     def found_altered(self) -> None:
-        """The source has another definition, and no DDL in the binlog says why."""
+        """The source has another definition, and no DDL in the spool explains it."""
         if self.trust is Trust.IN_FORCE:
             self.trust = Trust.ALTERED_UNSEEN
 
     def doubt_rows(self) -> None:
-        """Rows may have been read by a wrong definition."""
+        """Rows may have been read by a wrong definition, so all rows must be read again."""
         self.trust = Trust.SUSPECT
 
     def read_beside(self, reading: ReadBeside) -> None:
-        """Rows are read again in the background."""
+        """The re-snapshot `reading` reads rows again in the background."""
         self.reading = reading
 
     def end_reading(self) -> None:
@@ -237,33 +238,33 @@ class TableRun:
         self.reading = None
 
     def cancel_reading(self) -> None:
-        """Give up the background read of the table. Its files are removed with the files of its signal."""
+        """Give up the background read of the table. The files of the read are removed with those of its signal."""
         if self.reading is not None:
             self.reading.cancel()
             self.reading = None
 
     def know_cascade_keys(self, keys: str) -> None:
-        """The table's foreign keys whose changes must be read again have this signature; '' for none."""
+        """The foreign keys whose changes must be read again have this signature; '' if there are none."""
         self.cascade_keys = keys
 
     def record_cascades(self, to: Place) -> None:
-        """A merge to this place has all changes by these foreign keys."""
+        """A merge to this place gets all changes by the foreign keys of `cascade_keys`."""
         self.cascades_read_to = to
 
     def count_comparison(self) -> int:
-        """All rows are compared once more because of foreign keys. Returns how often since readers saw the table."""
+        """All rows are compared once more because of foreign keys. Returns how often since the last publish."""
         self.compared += 1
         return self.compared
 
     def forget_comparisons(self) -> None:
-        """Count the comparisons from zero again."""
+        """Begin again to count comparisons, from zero."""
         self.compared = 0
 
     def reload(self, staged: Staged) -> None:
-        """The table was loaded from the lake again, within a run.
+        """The run has loaded the table from the lake again.
 
-        Raises SpoolGap if the loaded commit is from before the copy was started over, because someone changed the
-        published table: the spool does not have all changes after that commit.
+        If someone has changed the published table, the loaded commit may be older than the start-over of the copy.
+        Raises SpoolGap then, because the spool does not have all changes after that commit.
         """
         if self.copy is not None and staged.progress.restarts < self.progress.restarts:
             raise SpoolGap(
@@ -278,10 +279,10 @@ class TableRun:
         self.advance(staged, sound=True)
 
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
-        """A commit was made, or the table was loaded: this is its staged state now.
+        """A commit was made, or the table was loaded: use this staged state.
 
-        `sound`: the rows that the commit added are sound; the older rows are as sound as they were. A commit that
-        readers see has passed its gate, and someone's compaction of it changes no row.
+        `sound`: the rows that the commit added are sound. All rows are sound if the older rows were sound as well, if
+        readers see the commit, because it has passed its gate, or if it is a compaction that changes no row.
         """
         unchanged = self.copy is not None and self.copy.version == staged.version
         self.sound = staged.visible or staged.same_rows or ((sound or unchanged) and (self.copy is None or self.sound))

@@ -1,4 +1,4 @@
-"""Whether the spool gets a table's changes from the binlog, as a state machine: one table of what may follow what.
+"""Whether the spool gets a table's changes from the binlog: a state machine, with its transitions in one table.
 
     JOINING   -.-- joined --> WATCHED -- DDL --> AT_DDL -- DDL --> AT_DDL
     REJOINING -'                 ^                  |
@@ -6,7 +6,8 @@
         '----- refused ----> UNWATCHED <---- lost, from WATCHED and AT_DDL
 
 Every state leads to JOINING if the table is copied again, and to REJOINING if its copy is compared with the source. If
-an UNWATCHED table is loaded again at a place before known DDL, it is AT_DDL: the spool has the changes up to the DDL.
+an UNWATCHED table is loaded again with a position before known DDL, it becomes AT_DDL, because the spool has the
+changes up to the DDL.
 """
 
 import enum
@@ -16,8 +17,8 @@ from collections.abc import Mapping
 class Watch(enum.Enum):
     """Whether the changes of a table go from the binlog into the spool."""
 
-    JOINING = "joining"  # an empty copy must be made, or the copy emptied; the table is watched from then on
-    REJOINING = "rejoining"  # the same, but if possible the rows of the copy stay, and are compared with the source
+    JOINING = "joining"  # an empty copy must be made, or the copy must be emptied; then the table is watched
+    REJOINING = "rejoining"  # as JOINING, but the rows of the copy stay if they can be compared with the source
     WATCHED = "watched"
     AT_DDL = "at DDL"  # the binlog has DDL of the table: the changes after it are read once its rows are lifted
     UNWATCHED = "unwatched"  # the table cannot be copied, or the binlog has a change that cannot be replayed
@@ -27,10 +28,10 @@ class Turn(enum.Enum):
     """The events that change whether a table is watched."""
 
     JOINED = "joined"
-    REFUSED = "refused"  # it could not join
+    REFUSED = "refused"  # the table could not join
     REACHED_DDL = "at DDL"
     PASSED_DDL = "past DDL"  # the rows are lifted, and the spool has the changes up to its end
-    LOST = "without changes"  # a change that cannot be replayed
+    LOST = "without changes"  # the binlog has a change that cannot be replayed
     COPIED_AGAIN = "copied again"
     COMPARED = "compared"
 
@@ -52,8 +53,8 @@ TRANSITIONS: Mapping[tuple[Watch, Turn], Watch] = {
 def first_watch(*, copyable: bool, compares: bool, new: bool, at_ddl: bool) -> Watch:
     """The state of a table when a run begins.
 
-    `copyable`: it has a definition, and no copy that must be started over first. `compares`: its copy must be compared.
-    `new`: it has no copy. `at_ddl`: the spool has DDL that its rows lack.
+    `copyable`: the table has a definition, and no copy that must be started over first. `compares`: its copy must be
+    compared with the source. `new`: it has no copy. `at_ddl`: the spool has DDL to which its rows are not lifted.
     """
     if not copyable:
         return Watch.UNWATCHED
@@ -65,10 +66,10 @@ def first_watch(*, copyable: bool, compares: bool, new: bool, at_ddl: bool) -> W
 
 
 def after(watch: Watch, turn: Turn) -> Watch:
-    """The state that follows.
+    """The state after an event.
 
     Raises:
-        RuntimeError: the state does not allow that, which is a mistake in the program.
+        RuntimeError: the state does not allow the event: a bug of lakeingest.
 
     """
     following = TRANSITIONS.get((watch, turn))

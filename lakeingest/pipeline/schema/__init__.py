@@ -1,1 +1,1 @@
-"""Definitions of tables: the definition that a copy's rows have, and how DDL brings the rows to the next one."""
+"""Definitions of tables: the definition of a copy's rows, and how DDL brings the rows to the next definition."""

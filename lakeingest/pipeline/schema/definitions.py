@@ -1,4 +1,4 @@
-"""Definitions: the one that the rows of a copy have, compared with the current one on the server."""
+"""Definitions: the definition of a copy's rows is compared with the server's current definition of the table."""
 
 from lakeingest.config import Config
 from lakeingest.core.schema import TableSchema
@@ -10,18 +10,19 @@ from lakeingest.state.definition import definition_of, restore_definition
 
 
 def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> None:
-    """If the state folder was lost, restore the definition of the rows from the last publish."""
+    """If the state folder has lost the definition of the copy's rows, restore it from the last publish."""
     table, fingerprint = staged.progress.table, staged.progress.fingerprint
     if staged.published is not None and definition_of(state_of(config), table, fingerprint) is None:
         restore_definition(state_of(config), table, fingerprint, target.properties(table).get(DEFINITION, ""))
 
 
-def as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
-    """The definition by which the rows of the copy are read; `schema` is the current one.
+def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
+    """The definition by which the table's rows are read. `schema` is the current definition.
 
-    It is the stored definition of the copy. If only the layout has changed since, the stored layout counts: by it, rows
-    in the binlog are read that name no columns and come before the DDL. An incomplete copy that may be read again has
-    the current definition. Raises SchemaChanged if the copy cannot follow to the current one.
+    It is the stored definition of the copy's rows. If DDL has only changed the layout since, it has the stored layout,
+    because rows in the binlog before that DDL that name no columns are read by it. But if the copy is incomplete, and
+    DDL has changed more than the layout, it is the current definition, because all rows of the copy are read again.
+    Raises SchemaChanged if the copy cannot follow the DDL.
     """
     if staged.progress.fingerprint == schema.fingerprint:
         stored = definition_of(state_of(config), schema.table, schema.fingerprint)
@@ -29,22 +30,22 @@ def as_copied(config: Config, staged: Staged, schema: TableSchema) -> TableSchem
             return schema.laid_out()
         return schema.laid_out(stored) if stored.reads_as(schema) else stored
     if config.evolves and not config.asks and not staged.progress.splits.complete:
-        return schema  # its rows were being read again, and are once more
+        return schema  # the rows of such a copy are read again
     stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
     is_ddl = stored is not None and stored.choices == schema.choices
     if stored is None or not is_ddl or not config.evolves or not staged.progress.splits.complete:
         assert_unchanged(staged, schema)
-        raise RuntimeError(f"{schema.table}: its definition is unchanged, and is not")
+        raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")
     return stored
 
 
 def has_other_rows(staged: Staged, schema: TableSchema) -> bool:
-    """Whether the rows of the copy have another definition than this one."""
+    """Whether the rows of the copy have another definition than `schema`."""
     return staged.progress.fingerprint != schema.fingerprint
 
 
 def assert_unchanged(staged: Staged, schema: TableSchema) -> None:
-    """Raise SchemaChanged unless the table still has the definition of its copy."""
+    """Raise SchemaChanged if the table's definition is no longer that of its copy."""
     if has_other_rows(staged, schema):
         raise SchemaChanged(
             f"{schema.table}: DDL or tables.options changed its definition since it was copied; it must be copied again"

@@ -2,10 +2,10 @@
 
     merge up to the DDL -> lift, one staging commit -> read the changes after the DDL -> merge up to the next DDL -> …
 
-Then the table is published as of the end of the spool. The definition after the last DDL is the server's. A bracket
-binds it to a place of the binlog: the spool's end is read, then the definition, then the written position. If the spool
-has no DDL of the table between these two positions, the definition is in force from the first one on. `core.alteration`
-derives the definitions before that.
+Then the table is published as of the end of the spool. The definition after the last DDL is the server's current one.
+To know from which place of the binlog on it is in force, the run reads the spool's end, then the definition, then
+spools to the written position: this is a bracket. If the spool has no DDL of the table within the bracket, the
+definition is in force from the start of the bracket on. `core.alteration` derives the definitions before that.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from lakeingest.errors import (
     of_table,
 )
 from lakeingest.lake.target import Rewriter, Staged, Written
-from lakeingest.pipeline.binlog.ingest import are_small, sized, spool_to_now
+from lakeingest.pipeline.binlog.ingest import are_small, segment_bytes, spool_to_now
 from lakeingest.pipeline.binlog.segment_task import SpoolSegment
 from lakeingest.pipeline.events import Lifted
 from lakeingest.pipeline.merging.merge import merge
@@ -43,14 +43,14 @@ from lakeingest.spark.scatter import scatter
 from lakeingest.spool.halts import Halt, halts, note_followed, unwatched_segments
 from lakeingest.state.definition import definition_of, keep_next
 
-BRACKETS = 10  # tries to read a definition while nobody alters the table
+BRACKETS = 10  # tries to read a definition within a bracket that has no DDL of the table
 
 
 def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Bring the table to the end of the spool, in commits on staging: merges, and a lift at each DDL of the table.
 
-    Raises SchemaChanged if its rows cannot be lifted: then the table as of the DDL is published, and all rows must be
-    read again (`recopying`). Raises ApprovalNeeded, after the same publish, before DDL that waits for approval.
+    Raises SchemaChanged if the rows cannot be lifted: then the table is published as of the DDL, and all rows must be
+    read again (`recopying`). Raises ApprovalNeeded at DDL that waits for approval, also after a publish as of the DDL.
     """
     assert_not_suspect(table)
     while ahead := halts(binlog.spool, table.id, table.progress.needed_from):
@@ -58,28 +58,28 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
         halt = ahead[0]
         floors = [split.floor for split in table.progress.splits.all]
         floors += [patch.high for patch in table.progress.patches]
-        if any(floor > halt.before.place for floor in floors):
-            _await_approval(edges, table, ahead)
-            raise _barrier(f"{table.id}: its rows were read after DDL at {halt.before.at}")
-        # Step 1: merge up to the DDL; after an earlier DDL, the spool may still lack changes of the table
-        _fill(edges, binlog, table, halt.before.place)
+        if any(floor > halt.before.place for floor in floors):  # no merge can stop before the DDL any more
+            _assert_approved(edges, table, ahead)
+            raise _barrier_error(f"{table.id}: its rows were read after DDL at {halt.before.at}")
+        # Step 1: merge up to the DDL; after an earlier DDL, the spool may not have all changes of the table yet
+        _spool_missing(edges, binlog, table, halt.before.place)
         merge(edges, binlog.spool, table, halt.before)
-        # Step 2: lift the rows over it
-        _await_approval(edges, table, [halt])
+        # Step 2: lift the rows over the DDL
+        _assert_approved(edges, table, [halt])
         _lift(edges, binlog, table, halt)
     # Step 3: no DDL is ahead: merge up to the end of the spool
     if table.trust is Trust.ALTERED_UNSEEN:
         stop_at_unseen_ddl(edges, table)
     if table.watch is Watch.AT_DDL:
-        _fill(edges, binlog, table, binlog.spool.position.place)
+        _spool_missing(edges, binlog, table, binlog.spool.position.place)
         table.passed_ddl()
     merge(edges, binlog.spool, table)
 
 
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
-    """Use the state that the lake has. It may be from before a DDL that this run had already applied.
+    """Use the staged state that the lake has, which may be older than DDL over which this run has lifted the rows.
 
-    Raises SchemaChanged if the definition of its rows is not stored any more.
+    Raises SchemaChanged if the definition of the loaded rows is not stored any more.
     """
     table.reload(staged)
     if staged.progress.fingerprint != table.schema.fingerprint and not table.is_joining:
@@ -90,26 +90,27 @@ def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
 
 
 def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
-    """Lift the rows over the DDL, right before which they stand.
+    """Lift the rows, which are merged up to the DDL, over this DDL.
 
-    If it cannot be followed, they are published as of the DDL, unless they may have been read by a wrong definition.
+    If the DDL cannot be followed, an error is raised. Before that, the rows are published as of the DDL, but not if
+    they may have been read by a wrong definition.
     """
-    # Step 1: find out how
+    # Step 1: find the lift
     try:
-        lift = _lift_at(edges, binlog, table, halt)
+        lift = _lift_over(edges, binlog, table, halt)
     except NotLiftable as error:
-        _await_approval(edges, table, halts(binlog.spool, table.id, halt.before.place))
+        _assert_approved(edges, table, halts(binlog.spool, table.id, halt.before.place))
         if isinstance(error, Unexplained):
             suspect_unnamed(edges, table)
         else:
             publish(edges, table)
-        raise _barrier(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
+        raise _barrier_error(f"{error}; its DDL at {halt.before.at} cannot be followed") from error
     except LakeIngestError as error:
         if error.scope is Scope.TABLE and not isinstance(error, Retryable):
             publish(edges, table)
         raise
-    table.cancel_reading()  # it reads rows by the old definition
-    # Step 2: note the lift in the spool, before the commit: so readers of the changelog never lack it
+    table.cancel_reading()  # the background read reads rows by the old definition
+    # Step 2: note the lift in the spool before the commit, so that readers of the changelog always find it
     note_followed(binlog.spool, halt, lift, constants(lift.after, lift.fills))
     # Step 3: commit
     empties = halt.alteration.empties
@@ -120,13 +121,15 @@ def _lift(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> None:
 
 
 def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *, empties: bool = False) -> None:
-    """Lift the staged rows in one commit, which carries this progress; if the DDL `empties` the table, remove them."""
-    # before the commit: so the definition of committed rows is always known
+    """Lift the staged rows in one commit, which carries this progress. If the DDL `empties` the table, remove all rows.
+
+    The definition is stored before the commit, so that the definition of committed rows is always known.
+    """
     keep_next(edges.writing, lift.before, lift.after)
     with edges.profile.stage("lifts"):
         tasks = [] if empties else edges.target.rewriters(table.staged, lift)
         workers = edges.executors.for_tasks(small=len(tasks) <= 1)
-        rewritten = scatter(workers, _rewritten, tasks, edges.executors.at_once)
+        rewritten = scatter(workers, _rewrite, tasks, edges.executors.at_once)
         if empties:
             staged = edges.committing.start_over(table.staged, lift.after, progress, None)
         else:
@@ -134,10 +137,11 @@ def commit_lift(edges: Edges, table: TableRun, lift: Lift, progress: Progress, *
     table.lift(staged, lift.after)
 
 
-def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
-    """Raise ApprovalNeeded for the first DDL that nobody has approved.
+def _assert_approved(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> None:
+    """Raise ApprovalNeeded for the first DDL of `ahead` that nobody has approved.
 
-    Does nothing if the configuration needs no approval, or if readers do not see the table yet.
+    Before that, the table is published, if all its rows are at one place. Does nothing if the configuration needs no
+    approval, or if readers do not see the table yet.
     """
     halt = next((halt for halt in ahead if halt.ddl not in table.approved), None)
     if not edges.config.asks or table.staged.published is None or halt is None:
@@ -149,45 +153,46 @@ def _await_approval(edges: Edges, table: TableRun, ahead: Sequence[Halt]) -> Non
     raise error
 
 
-def _barrier(reason: str) -> SchemaChanged:
+def _barrier_error(reason: str) -> SchemaChanged:
     """The error for a table whose rows have to be read again after DDL."""
     error = SchemaChanged(f"{reason}; copy the table again")
     error.by_ddl = True
     return error
 
 
-def _rewritten(task: Rewriter) -> Written:
+def _rewrite(task: Rewriter) -> Written:
     return task.rewrite()
 
 
-def _lift_at(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Lift:
-    """The lift of the rows over this DDL. Raises NotLiftable if there is none."""
+def _lift_over(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> Lift:
+    """The lift of the rows over this DDL. Raises NotLiftable if the DDL cannot be followed."""
     if not edges.config.evolves:
         raise NotLiftable(f"{table.id}: the configuration has schema.changes: freeze")
     if halt.alteration.empties and table.schema.keeps_deleted:
         raise NotLiftable(f"{table.id}: TRUNCATE deletes rows that are to stay as deleted")
-    now = _definition(edges, binlog, table, halt)
-    return lifts(table.schema, _ahead(binlog, table, halt), now)[0]
+    now = _current_definition(edges, binlog, table, halt)
+    return lifts(table.schema, _alterations_from(binlog, table, halt), now)[0]
 
 
-def _ahead(binlog: BinlogRun, table: TableRun, halt: Halt) -> list[Alteration]:
-    """The alterations by the table's DDL in the spool, from this one on."""
+def _alterations_from(binlog: BinlogRun, table: TableRun, halt: Halt) -> list[Alteration]:
+    """The alterations by the table's DDL in the spool, from this DDL on."""
     return [ddl.alteration for ddl in halts(binlog.spool, table.id, halt.before.place)]
 
 
-def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> TableSchema:
-    """The definition after all DDL of the table in the spool, with the values of defaults that this DDL needs.
+def _current_definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) -> TableSchema:
+    """The definition after all DDL of the table in the spool, with the values of defaults of new columns.
 
     Raises SplitUnstable if the definition changes all the time. Raises the table's failure if the binlog turns out to
     have a change that cannot be replayed.
     """
-    earlier = table.failure  # a table that is tried again still has one
+    earlier = table.failure  # a table that is tried again still has its failure
     for _ in range(BRACKETS):
-        # the bracket: the spool's end, the definition, the spool's new end
+        # the bracket: from the spool's end before the definition is read to the spool's end after that
         since = binlog.spool.position.place
         with of_table():
             now = edges.source.stable_schema(table.id, table.options.choices)
-            now = edges.source.with_default_values(now, added(table.schema, _ahead(binlog, table, halt), now))
+            new_names = added(table.schema, _alterations_from(binlog, table, halt), now)
+            now = edges.source.with_default_values(now, new_names)
         with of_pipeline():
             spool_to_now(edges, binlog)
         if table.failure is not None and table.failure is not earlier:
@@ -197,14 +202,14 @@ def _definition(edges: Edges, binlog: BinlogRun, table: TableRun, halt: Halt) ->
     raise SplitUnstable(f"{table.id}: its definition changes all the time; run the same command again")
 
 
-def _fill(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None:
-    """Read the table's changes up to this place into the segments of the spool that do not have them yet."""
+def _spool_missing(edges: Edges, binlog: BinlogRun, table: TableRun, stop: Place) -> None:
+    """Read the table's changes up to `stop` into the segments of the spool that do not have them yet."""
     spool, since = binlog.spool, table.progress.needed_from
     missing = unwatched_segments(spool, table.id, since, stop)
     if not missing:
         return
     sizes, schemas, source = edges.source.files(), {table.id: table.schema}, edges.source.settings
-    tasks = [SpoolSegment(source, part, schemas, spool.folder, sized(part, sizes)) for part in missing.values()]
+    tasks = [SpoolSegment(source, part, schemas, spool.folder, segment_bytes(part, sizes)) for part in missing.values()]
     workers = edges.executors.for_tasks(small=are_small(tasks))
     try:
         decoded = scatter(workers, SpoolSegment.run, tasks, edges.executors.readers)

@@ -1,9 +1,9 @@
-"""Unseen DDL: a table stops before its next publish if the server defines it otherwise than its logged DDL gives.
+"""Unseen DDL: a table stops before its next publish if the DDL in the spool does not explain its definition.
 
-The binlog lacks DDL that ran with sql_log_bin = 0. Rows show such DDL if they name their columns. If they do not
-(binlog_row_metadata=MINIMAL, NO_LOG), rows may have been read by the wrong definition. So at the end of the spool, the
-server's definitions are compared with the definitions that the spool's DDL gives. A table whose definition differs
-stops for good: to undo the DDL does not mend the rows.
+The binlog does not have DDL that ran with sql_log_bin = 0. Rows show such DDL if they name their columns. If they do
+not (binlog_row_metadata=MINIMAL, NO_LOG), rows may have been read by the wrong definition. So at the end of the spool,
+the server's definitions are compared with the definitions that result from the DDL in the spool. A table whose
+definition differs stops until its rows are read again: to undo the DDL does not correct rows that were read wrongly.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,13 @@ from lakeingest.state.definition import keep_found, keep_layout, keep_suspect
 
 
 def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableRun]) -> None:
-    """Compare the definitions of watched tables at the end of the spool; those that differ are altered unseen.
+    """Compare the definitions of watched tables with the server's. A table that differs was altered unseen.
 
-    DDL that was written behind the spool's end is no unseen DDL: the spool reads on, and finds it. A table that the
-    user may not see any more, even in part, stops instead.
+    DDL after the spool's end is no unseen DDL. So if a table differs, the binlog is first spooled up to the written
+    position: if that shows DDL of the table, the table was not altered unseen. A table that the user has no right to
+    see any more, even in part, stops.
     """
-    differing = _differing(edges, tables)
+    differing = _find_differing(edges, tables)
     for table in differing:
         if edges.source.is_hidden(table.id):
             stop_as_hidden(edges, table)
@@ -41,7 +42,7 @@ def look_for_unseen_ddl(edges: Edges, binlog: BinlogRun, tables: Iterable[TableR
 
 
 def stop_at_unseen_ddl(edges: Edges, table: TableRun) -> NoReturn:
-    """Raise SchemaChanged; the copy is suspect if rows in the binlog do not name their columns."""
+    """Raise SchemaChanged. If rows in the binlog do not name their columns, the copy is suspect from now on."""
     suspect_unnamed(edges, table)
     raise SchemaChanged(
         f"{table.id}: DDL or tables.options changed its definition since it was copied; it must be copied again"
@@ -53,9 +54,9 @@ def suspect_unnamed(edges: Edges, table: TableRun) -> None:
     if not edges.source.names_columns():
         keep_suspect(edges.writing, table.schema)
         table.doubt_rows()
-        now = edges.source.schemas({table.id: table.schema.choices})[table.id]
-        if isinstance(now, TableSchema):
-            keep_found(edges.writing, now, edges.source.written())
+        current = edges.source.schemas({table.id: table.schema.choices})[table.id]
+        if isinstance(current, TableSchema):
+            keep_found(edges.writing, current, edges.source.written())
 
 
 def assert_not_suspect(table: TableRun) -> None:
@@ -67,11 +68,11 @@ def assert_not_suspect(table: TableRun) -> None:
         )
 
 
-def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: TableSchema) -> None:
-    """Raise SplitUnstable if changes of a suspect table that are read beside its rows may have another definition.
+def assert_file_has_definition(edges: Edges, binlog: BinlogRun, table: TableRun, schema: TableSchema) -> None:
+    """Raise SplitUnstable if the current binlog file may have changes of a suspect table in another definition.
 
-    Without GTIDs, such changes are read from the start of the source's binlog file. So the source must have begun that
-    file after a run has found this definition.
+    Without GTIDs, a new copy of the table needs the changes from the start of that file on. So the source must have
+    begun the file after a run has found the definition `schema`.
     """
     if table.trust is not Trust.SUSPECT or not edges.source.reads_from_file_start(binlog.spool.position):
         return
@@ -83,14 +84,14 @@ def assert_read_by(edges: Edges, binlog: BinlogRun, table: TableRun, schema: Tab
         )
 
 
-def _differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The watched tables whose definition on the server differs; afterwards the others' whole layout is known."""
+def _find_differing(edges: Edges, tables: Iterable[TableRun]) -> list[TableRun]:
+    """The watched tables whose definition on the server differs. The other tables take over the server's layout."""
     trusted = (table for table in tables if table.trust is not Trust.ALTERED_UNSEEN)
     watched = {table.id: table for table in trusted if table.watch is Watch.WATCHED}
-    now = edges.source.schemas({table.id: table.schema.choices for table in watched.values()})
+    schemas = edges.source.schemas({table.id: table.schema.choices for table in watched.values()})
     differing = []
     for table in watched.values():
-        current = now[table.id]
+        current = schemas[table.id]
         if not isinstance(current, TableSchema) or not table.schema.reads_as(current):
             differing.append(table)
         elif table.schema.layout != current.layout:

@@ -1,1 +1,1 @@
-"""Requests of people to a pipeline: their signals are read, and carried out between batches."""
+"""Signals: what people ask of a pipeline is read from its state folder, and carried out between batches."""

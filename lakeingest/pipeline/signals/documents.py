@@ -1,4 +1,4 @@
-"""The documents of signals: they are read, moved to their next state, and get notes on how far they have come."""
+"""The documents of signals: each has the signal's state, and a note on how far the signal has come."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,10 +14,10 @@ from lakeingest.spool.patch_files import PatchFolder
 from lakeingest.state.signals import SignalDocument
 
 
-def look(run: OpenRun) -> Agenda:
-    """Read the signals, carry out those that take no work on a table, and return what to do next about the others.
+def process_signals(run: OpenRun) -> Agenda:
+    """Read the signals, carry out those that need no work on a table, and return what to do next about the others.
 
-    Afterwards `paused` is right for each table, and reads for cancelled signals are given up.
+    Afterwards each table has its current `paused` and `approved`, and reads for cancelled signals are given up.
     """
     signals = run.signals
     documents = signals.documents = {document.signal.number: document for document in signals.folder.read()}
@@ -25,7 +25,7 @@ def look(run: OpenRun) -> Agenda:
     signals.visible |= {name: table.progress for name, table in copied.items() if table.staged.visible}
     decided = agenda(
         [document.signal for document in documents.values()],
-        {*run.tables, *included(run, documents.values())},
+        {*run.tables, *named_tables(run, documents.values())},
         {name: table.progress for name, table in copied.items()},
         signals.visible,
     )
@@ -48,21 +48,24 @@ def look(run: OpenRun) -> Agenda:
     return decided
 
 
-def included(run: OpenRun, documents: Iterable[SignalDocument]) -> list[TableId]:
-    """The tables that signals name and the pipeline includes, also tables that are not part of this run."""
+def named_tables(run: OpenRun, documents: Iterable[SignalDocument]) -> list[TableId]:
+    """The included tables that signals name, also tables that are not part of this run."""
     return run.edges.config.tables.select({table for document in documents for table in document.signal.tables})
 
 
 def poll_paused(run: OpenRun, table: TableRun) -> bool:
-    """Look at the signals, between the waves of a copy; whether the table is paused now."""
-    look(run)
+    """Process the signals between the waves of a copy. True if the table is paused now."""
+    process_signals(run)
     return table.paused
 
 
 def move(
     run: OpenRun, number: int, event: Event, *, why: str | None = None, note: str = "", result: object = None
 ) -> None:
-    """Store an event of a signal in its document. Without a new `note` the old note stays, except when cancelled."""
+    """Store an event of a signal in its document.
+
+    If `note` is empty, the old note stays; but a cancelled signal keeps none.
+    """
     signals = run.signals
     document = signals.documents[number]
     text = note or ("" if event is Event.CANCEL else document.note)
@@ -76,7 +79,7 @@ def move(
 
 
 def _remove_patches(run: OpenRun, signal: Signal) -> None:
-    """Remove the patches of a signal that has failed or was cancelled, unless patches wait for the next merge."""
+    """Remove the patches of a signal that failed or was cancelled. While patches wait for a merge, remove none."""
     table = run.tables.get(signal.tables[0])
     if table is None or table.definition is None or table.copy is None or table.progress.patches:
         return
@@ -84,7 +87,10 @@ def _remove_patches(run: OpenRun, signal: Signal) -> None:
 
 
 def note_on(run: OpenRun, numbers: Iterable[int], note: str) -> None:
-    """Note in documents of signals how far they have come, or what they wait for; an equal note is not stored again."""
+    """Note in the documents of signals how far these have come, or what they wait for.
+
+    A note that a document already has is not stored again.
+    """
     documents = run.signals.documents
     for number in numbers:
         if documents[number].note != note:

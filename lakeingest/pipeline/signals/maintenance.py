@@ -1,6 +1,6 @@
-"""Maintenance of a table by hand: few large files, no snapshots that should have expired, no files of killed tasks.
+"""Maintenance that a person asks for: small files are joined, old snapshots expire, files of killed tasks are removed.
 
-The rows stay the same. One commit on staging puts files together, and passes the gates like any other commit.
+The rows stay the same. One commit on staging joins the files, and passes the gates like any other commit.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from lakeingest.pipeline.run.clocks import lead
 from lakeingest.pipeline.run.edges import Edges
 from lakeingest.pipeline.run.table_run import TableRun
 
-LEFTOVER_AGE = timedelta(days=3)  # as Iceberg's own procedure has it; a task that writes is younger
+LEFTOVER_AGE = timedelta(days=3)  # as in Iceberg's own procedure; files that a task still writes are younger
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The result of a table's maintenance; `left_out` is the reason if the table was not maintained."""
+    """The result of a table's maintenance. `left_out`: the reason if the table was not maintained."""
 
     table: TableId
     before: Inventory | None = None
@@ -54,11 +54,11 @@ class Upkeep:
 def maintain(edges: Edges, binlog: BinlogRun, table: TableRun) -> Upkeep:
     """Bring the table up to the spool's end, then publish the same rows in fewer files.
 
-    If it is interrupted, it leaves a commit on staging that the next publish shows.
+    If the maintenance is interrupted, the next publish shows what it has committed on staging.
     """
     target = edges.target
     merge_and_publish(edges, binlog, table)
-    # load the progress that the commit carries: the new commit must follow it, not a noted position of a quiet table
+    # load the table again: the new commit must carry on the progress of the last commit, not a noted position
     staged = edges.committing.recover(table.id)
     assert staged is not None  # noqa: S101 - it was published right now
     table.advance(staged)

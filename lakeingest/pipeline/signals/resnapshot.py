@@ -1,13 +1,13 @@
-"""Re-snapshot: rows of a table that has a copy are read again, wave by wave, while the log goes on.
+"""Re-snapshot: rows of a table that has a copy are read again, wave by wave, while changes are spooled.
 
 1. A wave is read in the background, each chunk under its own watermarks. The rows of a key range are compared with the
    copy, and only differing rows are written to patches. Rows of listed keys and of conditions are all written.
 2. A commit on staging names the patches.
-3. The next merge collapses them with the binlog up to a stop at or after every high watermark: for each of their keys
-   it takes the row as of low, and applies every later change (`core.rereads`).
-4. Then all splits stand at one stop, and the table is published.
+3. The next merge collapses the patches with the spool up to a stop at or after every high watermark: for each key of a
+   patch it takes the row as of the low watermark, and applies every later change (`core.rereads`).
+4. Then all splits are at one stop, and the table is published.
 
-Readers see no hole, no row twice, and no step back in time. (DBLog, section 4.3: dumps on demand.)
+Readers never miss a row, never see a row twice, and never see an older state. (DBLog, section 4.3: dumps on demand.)
 """
 
 import enum
@@ -53,15 +53,15 @@ from lakeingest.pipeline.schema.unseen_ddl import look_for_unseen_ddl
 from lakeingest.spark.background_job import BackgroundJob
 from lakeingest.spark.scatter import prepare, scatter
 
-FEW_ROWS = 20_000  # if no more rows of a wave differ, the next wave may be longer, because its merge is short
+FEW_ROWS = 20_000  # if a wave has written no more rows, the next wave may be longer, because its merge is short
 
 
 class Step(enum.Enum):
     """The result of a step of a re-snapshot."""
 
     READING = "reading"  # a wave is being read in the background
-    AGAIN = "again"  # a wave is read once more
-    MERGED = "merged"  # a wave is merged and published, and the next one is read
+    AGAIN = "again"  # the same wave is read once more
+    MERGED = "merged"  # a wave is merged and published, and the next wave is being read
     DONE = "done"  # the last wave is published
 
 
@@ -69,8 +69,8 @@ class Step(enum.Enum):
 class RereadWave(Wave[Patched]):
     """A wave of a re-snapshot.
 
-    `since` is the place where the spool ended before the wave's first low watermark was read. `version` is the commit
-    with which its rows are compared.
+    `since`: the place where the spool ended before the wave's first low watermark was read. `version`: the commit with
+    which the wave's rows are compared.
     """
 
     since: Place
@@ -84,7 +84,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
         super().__init__(table.id, None)
         self._edges, self._binlog, self._table = edges, binlog, table
         self.request, self.beside = request, beside
-        self._few = True  # few rows of the last wave differed from the copy
+        self._is_merge_short = True  # the last wave has written few rows to merge
         self.wave = self._begin(request.up_to)
 
     @property
@@ -96,13 +96,13 @@ class Reading(WaveLoop[RereadWave, Patched]):
     def _begin(self, lower: Key | None) -> RereadWave:
         """Let executors read the next wave in the background.
 
-        Before that, the spool is made to reach back to the low watermark of each of its chunks.
+        Before that, the spool is extended back to the low watermark of each chunk, if necessary.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
         schema, since, executors = table.schema, cover_lows(edges, self._binlog, table), edges.executors
         at_once = executors.at_once_beside if self.beside else executors.at_once_in_turn
         if scope.keys is None:
-            chunks, keys, is_last = self._planned(lower, at_once)
+            chunks, keys, is_last = self._plan_wave(lower, at_once)
         else:
             groups = [scope.keys[first : first + KEYS_AT_ONCE] for first in range(0, len(scope.keys), KEYS_AT_ONCE)]
             chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
@@ -112,43 +112,46 @@ class Reading(WaveLoop[RereadWave, Patched]):
         job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
         return RereadWave(keys, is_last, job, time.monotonic(), since, table.staged.version)
 
-    def _planned(self, lower: Key | None, at_once: int) -> tuple[list[Chunk], KeyRange, bool]:
-        """The next chunks of the range, their keys, and whether they are its last ones.
+    def _plan_wave(self, lower: Key | None, at_once: int) -> tuple[list[Chunk], KeyRange, bool]:
+        """The chunks of the next wave of the range, all their keys, and whether they are the last chunks of the range.
 
-        The wave is longer if the last one had few rows to merge.
+        If the last wave had many rows to merge, the wave has only so many chunks as executors read at the same time.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
-        few, self._few = self._few, True
+        is_long, self._is_merge_short = self._is_merge_short, True  # until `_learn` has counted the rows
         keys = scope.range or EVERY_KEY
         if self._planner is None:
             self._planner = Planner(edges.source, table.schema, table.options, at_once, keys)
         planned = [chunk.range for chunk in self._planner.next_wave(lower)]
-        planned = planned if few else planned[:at_once]
-        also = () if scope.where is None else (f"({scope.where})",)
-        chunks = [_chunk(table.schema, part, also) for part in planned]
+        planned = planned if is_long else planned[:at_once]
+        conditions = () if scope.where is None else (f"({scope.where})",)
+        chunks = [_chunk_of_range(table.schema, part, conditions) for part in planned]
         return chunks, KeyRange(planned[0].lower, planned[-1].upper), planned[-1].upper == keys.upper
 
     def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
         """The tasks that read these chunks."""
         edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
         cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
-        at, since = self._binlog.spool.position, settled_position(edges, self._binlog)
+        at, settled = self._binlog.spool.position, settled_position(edges, self._binlog)
         source, schema, signal = edges.source.settings, table.schema, self.request.number
         patches = patch_folder(edges, table)
         compares = schema.ordered and scope.range is not None
-        copies = _copies(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
+        copies = _copy_readers(edges, table, [chunk.within for chunk in chunks]) if compares else [None] * len(chunks)
         return [
-            ReadAgain(source, schema, chunk, signal, at.server_uuid, at.epoch, since, cap, patches, copy)
+            ReadAgain(source, schema, chunk, signal, at.server_uuid, at.epoch, settled, cap, patches, copy)
             for chunk, copy in zip(chunks, copies, strict=True)
         ]
 
     def _learn(self, wave: RereadWave, parts: Sequence[Patched]) -> None:
         if self._planner is not None and not wave.is_last:
             self._planner.learn([part.cost for part in parts])
-            self._few = sum(part.written for part in parts) <= FEW_ROWS
+            self._is_merge_short = sum(part.written for part in parts) <= FEW_ROWS
 
     def result_of(self, wave: RereadWave) -> list[Patched] | None:
-        """The parts of a wave; None also if the commit with which it is compared has expired."""
+        """The parts of a wave. None if the wave must be read once more.
+
+        That is so if a chunk was given up, or if the commit with which the wave is compared has expired.
+        """
         try:
             return super().result_of(wave)
         except StateUnreadable:
@@ -160,12 +163,13 @@ class Reading(WaveLoop[RereadWave, Patched]):
 def step(
     edges: Edges, binlog: BinlogRun, table: TableRun, request: Request, done: Collection[int], *, wait: bool
 ) -> Step:
-    """Take one step of the re-snapshot that `request` asks for, of a table that is level and published.
+    """Take one step of the re-snapshot that `request` asks for. The table's copy must be complete.
 
-    The first step begins to read a wave in the background. Once it is read, or with `wait`, the next wave is begun, and
-    this one is merged and published. `done` are the signals whose documents say that they are done.
+    The first step begins to read a wave in the background. Once executors have read the wave, a step begins the next
+    wave, then merges and publishes the first one. With `wait`, the step waits for the wave. `done`: the signals whose
+    documents say that they are done.
     """
-    # Step 1: begin, once the copy has every change from before the request
+    # Step 1: begin to read, once the copy has every change from before the request
     reading = table.reading
     if not isinstance(reading, Reading) or reading.request.signals != request.signals:
         table.cancel_reading()
@@ -175,7 +179,7 @@ def step(
         table.read_beside(reading)
     if not wait and not reading.is_read:
         return Step.READING
-    # Step 2: take the wave, and begin the next one, which reads while this one is merged
+    # Step 2: take the wave, and begin the next wave, which is read while this wave is merged
     table.end_reading()
     request_of_wave, reading.request, reading.beside = reading.request, request, not wait
     taken = reading.take()
@@ -183,7 +187,7 @@ def step(
         table.read_beside(reading)
     if taken is None:
         return Step.AGAIN
-    # Step 3: commit its patches, merge and publish
+    # Step 3: commit the patches of the wave, merge and publish
     wave, patched = taken
     try:
         _commit(edges, binlog, table, request_of_wave, wave, patched, done)
@@ -199,7 +203,10 @@ def step(
 
 
 def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Bring the table up to now; True if all its rows must be compared since: then rows read for a request are void."""
+    """Bring the table up to the written position. True if the rows that were read for a request are void.
+
+    That is so if the copy has gone on over a gap: then all its rows must be compared with the source.
+    """
     restarts = table.progress.restarts
     spool_to_now(edges, binlog)
     look_for_unseen_ddl(edges, binlog, [table])
@@ -210,15 +217,15 @@ def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     return True
 
 
-def _copies(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
-    """For each range, readers of all rows of the copy with keys in it; they may return other rows, too."""
+def _copy_readers(edges: Edges, table: TableRun, ranges: Sequence[KeyRange]) -> list[tuple[RowReader, ...]]:
+    """For each range, readers that return all rows of the copy with keys in the range, and maybe other rows."""
     names, bounds = compared_columns(table.schema), list(map(_bounds, ranges))
     return list(map(tuple, edges.target.readers(table.staged, names, bounds)))
 
 
-def _chunk(schema: TableSchema, keys: KeyRange, also: Sequence[str]) -> Chunk:
-    """The chunk of the rows in a range for which these conditions hold, too."""
-    condition = " AND ".join([keys.predicate(schema.key), *also])
+def _chunk_of_range(schema: TableSchema, keys: KeyRange, conditions: Sequence[str]) -> Chunk:
+    """The chunk of the rows that are in a range of keys and meet all these conditions."""
+    condition = " AND ".join([keys.predicate(schema.key), *conditions])
     return Chunk((condition,), keys if schema.ordered else EVERY_KEY)
 
 
@@ -231,14 +238,14 @@ def _commit(
     patched: Sequence[Patched],
     done: Collection[int],
 ) -> None:
-    """Commit, on staging, the patches of a wave, and patches of keys without a row in the source."""
-    if table.schema.keeps_deleted:  # rows that the binlog deletes must be marked by this merge, with their last values
+    """Commit, on staging, the patches of a wave, and patches of keys that have no row in the source."""
+    if table.schema.keeps_deleted:  # rows that the binlog deletes are marked before, by a merge, with their last values
         spool_to_now(edges, binlog)
         merge(edges, binlog.spool, table)
     epoch, signal = binlog.spool.position.epoch, request.number
     patches = patches_of(edges, table, signal, patched, epoch)
     if request.scope.range is not None and not table.schema.ordered and wave.is_last:
-        patches += _absent(edges, binlog, table, request)
+        patches += _patches_of_absent(edges, binlog, table, request)
     reread = partial(
         table.progress.reread_rows,
         patches,
@@ -251,11 +258,11 @@ def _commit(
     commit_reread(edges, binlog, table, patched, reread, wave.began, is_last=wave.is_last)
 
 
-def _absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:
-    """Patches of the copy's keys in the range that have no row in the source.
+def _patches_of_absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:
+    """Patches of the keys of the copy that are in the requested range and have no row in the source.
 
-    Only the server knows the order of the keys. So after the last chunk, it is asked for each key of the copy that no
-    chunk has and that is in the range.
+    They are needed if only the server knows the order of the keys. After the last chunk, the keys of the copy that no
+    chunk has are read from the source, if they are in the range.
     """
     schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
     unread = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()
@@ -274,7 +281,7 @@ def _keys_without_row(edges: Edges, table: TableRun, files: Sequence[File]) -> p
 
 
 def _bounds(keys: KeyRange) -> Bounds | None:
-    """The least and the greatest first value of the keys in a range; None for every key."""
+    """The least and the greatest value of the first key column in a range; None for the range of all keys."""
     if keys == EVERY_KEY:
         return None
     return keys.lower and keys.lower[0], keys.upper and keys.upper[0]

@@ -1,23 +1,23 @@
-"""Restarts: the copies of stopped tables are started over if a signal asks for that."""
+"""Restarts: the copy of a stopped table is started over if a signal asks for all its rows."""
 
 from lakeingest.core.signals import Agenda, Event
 from lakeingest.errors import GateFailed, Retryable
 from lakeingest.pipeline.joining.starting_over import hindrance, start_over
 from lakeingest.pipeline.run.open_run import OpenRun
 from lakeingest.pipeline.run.table_run import TableRun
-from lakeingest.pipeline.signals.documents import look, move, note_on
+from lakeingest.pipeline.signals.documents import move, note_on, process_signals
 
 
 def restart_stopped(run: OpenRun) -> None:
-    """Start the copies of stopped tables over if a signal asks for that; then all their chunks are missing."""
-    start_stopped_over(run, look(run))
+    """Process the signals, and start the copies of stopped tables over if signals ask for that."""
+    start_stopped_over(run, process_signals(run))
 
 
 def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
-    """Start the copies of stopped tables over, by the agenda of a look at the signals; whether a signal has moved.
+    """Start the copies of stopped tables over for which the agenda has a signal. True if a signal has a new state.
 
-    If a copy cannot be started over, the reason is noted. An error of the new copy fails the signal, unless the error
-    may pass by itself.
+    If a copy cannot be started over, the reason is noted on the signal. If the new copy stops with an error, the signal
+    fails; but after a retryable error or a failed gate the signal stays open.
     """
     moved = False
     for name in sorted(agenda.whole & run.tables.keys()):
@@ -43,7 +43,7 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
 
 
 def has_begun(table: TableRun, number: int) -> bool:
-    """Whether the table's incomplete copy was started over for this signal, perhaps among others."""
+    """Whether the table's copy is being started over for this signal, perhaps also for others."""
     if table.copy is None or not table.staged.is_restarted or table.progress.reread is None:
         return False
     return number in table.progress.reread.signals

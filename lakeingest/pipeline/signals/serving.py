@@ -1,8 +1,9 @@
 """The owner of the lease serves signals between batches.
 
-`documents.look` reads them, carries out those that take no work on a table (pause, resume, cancel), and records which
-others have ended. `serve` runs one wave of a re-snapshot, rollbacks, and maintenance. Everything is decided anew each
-time, from the documents and from the progress of the tables, so a run may be killed between any two of these steps.
+`documents.process_signals` reads the signals, carries out those that need no work on a table (pause, resume, cancel,
+approve), and records which other signals have ended. `serve` carries out one wave of a re-snapshot, rollbacks, and
+maintenance. Each call makes its decisions again, from the documents and from the progress of the tables, so a run can
+be killed between any two steps.
 """
 
 import time
@@ -34,27 +35,30 @@ from lakeingest.pipeline.run.stopping import clear_failure, fail, working_on
 from lakeingest.pipeline.run.table_run import TableRun
 from lakeingest.pipeline.schema.lifting import reload
 from lakeingest.pipeline.signals import resnapshot
-from lakeingest.pipeline.signals.documents import look, move, note_on
+from lakeingest.pipeline.signals.documents import move, note_on, process_signals
 from lakeingest.pipeline.signals.maintenance import LEFTOVER_AGE, Upkeep, maintain
 from lakeingest.pipeline.signals.resnapshot import Step
 from lakeingest.pipeline.signals.restarts import has_begun, start_stopped_over
 from lakeingest.spool.leftovers import sweep
 from lakeingest.spool.patch_files import PatchFolder
 
-TRIES = 5  # of a re-snapshot in a bounded run, after errors that may pass by themselves
+TRIES = 5  # of a re-snapshot in a bounded run, after retryable errors
 PAUSE_SECONDS = 2.0  # before the next try
 
 
 def serve(run: OpenRun, *, wait: bool) -> bool:
-    """Run a wave of the next re-snapshots, and maintenance; True if a wave was published or a signal ended.
+    """Take a step of each table's next re-snapshot, and carry out rollbacks and maintenance.
 
-    One table is read at a time, so that `source.max_connections` is enough. With `wait` the run waits for the wave,
-    else the wave is read in the background. An error of one table's re-snapshot fails its signal, and the run goes on.
+    Returns False if there was nothing to do, or only a wave to wait for.
+
+    Only one table is read at a time, so that `source.max_connections` is enough. With `wait`, a step waits for its
+    wave; otherwise the wave is read in the background. An error of one table's re-snapshot fails the signal, and the
+    run goes on.
     """
-    agenda = look(run)
+    agenda = process_signals(run)
     worked = start_stopped_over(run, agenda)
     if worked:
-        agenda = look(run)
+        agenda = process_signals(run)
     tables = {name: run.tables[name] for name in agenda.next if name in run.tables}
     going_on = [table for table in tables.values() if table.requested and table.failure is None]
     going_on = parents_first(run.binlog, going_on)
@@ -67,12 +71,12 @@ def serve(run: OpenRun, *, wait: bool) -> bool:
     for signal in agenda.maintain:
         worked |= _maintain(run, signal)
     if worked:
-        look(run)
+        process_signals(run)
     return worked
 
 
 def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
-    """Note on each signal that this run does not carry out now what the signal waits for."""
+    """If this run does not carry out a signal now, note on the signal what it waits for."""
     for name, numbers in agenda.waiting.items():
         table = run.tables.get(name)
         goes_on = table is not None and table.requested and table.failure is None
@@ -80,17 +84,17 @@ def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
             if number in agenda.superseded:
                 note_on(run, [number], f"signal {agenda.superseded[number]} reads its rows, too")
             elif name not in agenda.next or not goes_on:
-                note_on(run, [number], _waits(run, name, number, agenda))
+                note_on(run, [number], _reason_to_wait(run, name, number, agenda))
 
 
-def drop(run: OpenRun) -> None:
-    """Give up all reads for signals, because the run ends. Committed rows stay; the next run goes on from them."""
+def give_up_reads(run: OpenRun) -> None:
+    """Give up all background reads for signals. The next read of a re-snapshot begins after the committed rows."""
     for table in run.tables.values():
         table.cancel_reading()
     run.signals.begun.clear()
 
 
-def _waits(run: OpenRun, name: TableId, number: int, agenda: Agenda) -> str:
+def _reason_to_wait(run: OpenRun, name: TableId, number: int, agenda: Agenda) -> str:
     """Why this run does not carry out a signal now."""
     table = run.tables.get(name)
     if name in agenda.paused:
@@ -107,21 +111,21 @@ def _waits(run: OpenRun, name: TableId, number: int, agenda: Agenda) -> str:
 
 
 def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
-    """Take one step of a table's re-snapshot; False if its wave is still being read, or the next run must try again."""
+    """Take one step of a table's re-snapshot. False if its wave is still being read, or the next run must try again."""
     request = run.signals.begun[table.id] = _as_begun(run, table, request)
     for first in request.signals[:1]:
         if run.signals.documents[first].signal.state is State.PENDING:
             move(run, first, Event.BEGIN)
     try:
         with translate_errors(run.edges.source.settings, run.edges.target):
-            done = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
+            taken = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
     except Retryable as error:
         if error.scope is not Scope.TABLE:
-            drop(run)
+            give_up_reads(run)
             raise
         return _try_again(run, table, request, error)
     except (StorageFailed, BinlogGone):
-        drop(run)
+        give_up_reads(run)
         raise
     except LakeIngestError as error:
         table.cancel_reading()
@@ -131,22 +135,25 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
             or isinstance(error, ApprovalNeeded)
             or (isinstance(error, SchemaChanged) and error.by_ddl)
         ):
-            fail(run.edges, table, error)  # its rows are read again for the signal, too
+            fail(run.edges, table, error)  # the signal stays open, because its rows are read again, too
         else:
             move(run, request.number, Event.FAIL, why=error.line)
         return True
-    if done is Step.DONE:
-        run.signals.tries.pop(request.number, None)  # not after each wave: it might be tried for ever
+    if taken is Step.DONE:
+        run.signals.tries.pop(request.number, None)  # not after each wave: that might go on for ever
         del run.signals.begun[table.id]
-    elif done is Step.MERGED:
+    elif taken is Step.MERGED:
         reread = table.progress.reread
         up_to = "" if reread is None or reread.up_to is None else f", read again up to key {list(reread.up_to)}"
         note_on(run, request.signals[:1], f"{table.progress.rows:,} rows in the copy{up_to}")
-    return done is not Step.READING
+    return taken is not Step.READING
 
 
 def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:
-    """The request with the open signals for which it was begun: rows that were read before answer no later signal."""
+    """The request, with only those open signals for which its re-snapshot was begun.
+
+    A signal that came later is not answered by rows that were read before.
+    """
     begun = run.signals.begun.get(table.id)
     if begun is None or begun.number != request.number:
         return request
@@ -156,13 +163,16 @@ def _as_begun(run: OpenRun, table: TableRun, request: Request) -> Request:
 
 
 def _signals_done(run: OpenRun, table: TableRun) -> Collection[int]:
-    """The signals that the table's progress has answered and whose documents say that they are done."""
+    """The signals in the table's `answered` whose documents say that they are done, or that have no document."""
     documents = run.signals.documents
     return {number for number in table.progress.answered if number not in documents or documents[number].ended}
 
 
 def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable) -> bool:
-    """Load the table as the lake has it, for another try; False after TRIES: a bounded run leaves it to the next."""
+    """Load the table from the lake, so that the re-snapshot can be tried again.
+
+    False after TRIES tries: then a bounded run leaves the re-snapshot to the next run.
+    """
     table.cancel_reading()
     del run.signals.begun[table.id]
     tries = run.signals.tries[request.number] = run.signals.tries.get(request.number, 0) + 1
@@ -175,9 +185,9 @@ def _try_again(run: OpenRun, table: TableRun, request: Request, error: Retryable
 
 
 def _roll_back(run: OpenRun, signal: Signal) -> bool:
-    """Let readers see our last commit of the table again, and let the table go on; False if the signal stays open.
+    """Roll the table back to our last commit, and let the table go on. False if the signal stays open.
 
-    If the spool does not reach back to that commit, the next run goes on with it.
+    If the spool does not reach back to that commit, the table goes on in the next run.
     """
     edges, folder = run.edges, run.signals.folder
     document = run.signals.documents[signal.number]
@@ -198,7 +208,7 @@ def _roll_back(run: OpenRun, signal: Signal) -> bool:
 
 
 def _maintain(run: OpenRun, signal: Signal) -> bool:
-    """Maintain the signal's tables; False if they are not all requested in this run, which then cannot do it."""
+    """Maintain the signal's tables. False if this run is not for all of them: then none is maintained."""
     requested = {table.id: table for table in run.requested}
     chosen = signal.tables or tuple(requested)
     if not requested.keys() >= set(chosen) or (not signal.tables and len(requested) < len(run.tables)):
@@ -234,7 +244,7 @@ def _maintain(run: OpenRun, signal: Signal) -> bool:
 
 
 def _sweep(run: OpenRun, tables: Iterable[TableRun]) -> tuple[int, int]:
-    """Delete files that killed runs have left in the state folder; how many files and bytes."""
+    """Delete files that killed runs have left in the state folder. Returns the numbers of files and of bytes."""
     age = LEFTOVER_AGE + lead(run.edges.source)
     removed, freed = sweep(run.binlog.spool, age)
     needed = {number for number, document in run.signals.documents.items() if not document.ended}

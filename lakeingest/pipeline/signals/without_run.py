@@ -1,4 +1,7 @@
-"""Signals that take no work on a table, while no run is at work: they need the lease, but neither source nor Spark."""
+"""Carries out signals while no run is at work, if they need no work on a table's rows.
+
+That needs the lease, but neither the source nor Spark.
+"""
 
 from lakeingest.config import Config
 from lakeingest.core.signals import Action, Event, agenda
@@ -14,7 +17,7 @@ from lakeingest.state.signals import SignalFolder
 def serve_without_run(config: Config, observe: Observer = unobserved) -> None:
     """Carry out each `pause`, `resume`, `cancel` and `rollback`, and record which other signals have ended.
 
-    Raises LeaseHeld while a run is at work, which does this itself.
+    Raises LeaseHeld while a run is at work: then that run does the same.
     """
     with held(state_of(config)) as lease:
         roll_all_back(config, lease, observe)
