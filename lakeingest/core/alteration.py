@@ -125,11 +125,13 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
         {_Identity(number, column): column.name for number, column in enumerate(before.columns)}
     ]
     defined: dict[_Identity, list[int]] = {}  # by column, the numbers of the statements that defined it
+    number = len(before.columns)  # of the next new column
     for step, alteration in enumerate(alterations, start=1):
         names = dict(names_after[-1])
-        for identity in _apply_statement(table, names, alteration, number=sum(map(len, names_after))):
+        for identity in _apply_statement(table, names, alteration, number):
             defined.setdefault(identity, []).append(step)
         names_after.append(names)
+        number += len(alteration.changes)  # so many columns at most are new
     if tuple(names_after[-1].values()) != now.names:
         raise Unexplained(
             f"{table}: by its DDL its columns would be {', '.join(names_after[-1].values())}, and they are"

@@ -155,4 +155,5 @@ def _fillers(field: pa.Field, count: int) -> pa.Array:
         return pa.array([[]] * count, field.type)
     if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
         return pa.array([""] * count).cast(field.type)
-    return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(bytes(field.type.bit_width // 8 * count + 1))])
+    zeros = bytes((field.type.bit_width * count + 7) // 8)  # a Boolean takes one bit
+    return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(zeros)])

@@ -51,6 +51,17 @@ def test_between_two_alterations_a_column_is_as_it_is_now() -> None:
     assert lifts(before, [], before) == []
 
 
+def test_columns_of_two_statements_are_never_one_column() -> None:
+    """Also if the first statement drops more columns than it adds."""
+    before = table("id", "a", "b")
+    swap = Alteration((Change(Act.DROP, "a", "a"), Change(Act.DROP, "b", "b"), Change(Act.ADD, "c", "c")))
+    first, second = lifts(before, [swap, adding(("d", None))], table("id", "c", "d"))
+    assert (first.after, first.origins, second.origins) == (table("id", "c"), ("id", None), ("id", "c", None))
+    again = Alteration((Change(Act.ADD, "d", "d"), Change(Act.DROP, "c", "c")))
+    with pytest.raises(NotLiftable, match="how its column c was defined"):
+        lifts(before, [swap, again], table("id", "d"))
+
+
 @pytest.mark.parametrize(
     ("alteration", "now", "reason"),
     [

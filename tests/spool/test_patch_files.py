@@ -4,6 +4,7 @@ import time
 from datetime import timedelta
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakeingest.core.schema import Column, Kind, TableId, TableSchema
 from lakeingest.files.local import Local
@@ -34,3 +35,22 @@ def test_a_sweep_removes_old_files_of_signals_that_have_ended(tmp_path: Local) -
 def test_a_sweep_of_a_table_that_was_never_read_again_does_nothing(tmp_path: Local) -> None:
     """It has no folder."""
     assert PatchFolder.of(tmp_path, SCHEMA).sweep(DAY, needed=()) == (0, 0)
+
+
+def test_deleted_keys_have_a_value_in_each_column_that_is_never_null(tmp_path: Local) -> None:
+    """Of every kind, for any number of keys: the file is whole, although the values mean nothing."""
+    key = Column("id", Kind.INT32, source_type("int"), nullable=False)
+    others = [
+        Column(kind, kind, source_type("any"), nullable=False, precision=38, scale=5)
+        for kind in Kind
+        if kind != Kind.INT32
+    ]
+    schema = TableSchema(TableId("shop", "orders"), (key, *others), ("id",))
+    patches = PatchFolder.of(tmp_path, schema)
+    for count in (1, 9, 1000):
+        keys = pa.table({"id": pa.array(range(count), pa.int32())})
+        written = pq.read_table(patches.file(patches.write_absent(1, keys)).source())
+        written.validate(full=True)
+        assert written["id"].to_pylist() == list(range(count))
+        assert [written[column.name].null_count for column in others] == [0] * len(others)
+        assert set(written[Kind.BOOLEAN].to_pylist()) == {False}
