@@ -150,6 +150,7 @@ def test_a_condition_is_a_line_and_exit_code_0_is_ready(
     assert [f"ok       {one['name']}" for one in answer["checked"]] == lines
 
 
+@pytest.mark.long("whole runs")
 def test_everything_that_is_wrong_is_reported_at_once(
     spoilt_db: Db, file_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,6 +292,7 @@ def test_a_full_disk_is_a_problem_and_a_small_one_a_warning(
     assert [one.name for one in check(config).problems] == names
 
 
+@pytest.mark.long("whole runs")
 def test_no_spark_is_started_and_a_missing_java_is_a_problem(
     db: Db, file_of: Callable[..., Path], tmp_path: Path
 ) -> None:

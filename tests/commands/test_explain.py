@@ -66,6 +66,7 @@ def test_a_page_is_formatted_on_a_terminal_only(capsys: pytest.CaptureFixture[st
     assert "\x1b[" in drawn
 
 
+@pytest.mark.long("whole runs")
 def test_the_wheel_has_the_runbooks(tmp_path: Path) -> None:
     """Built from the sources as a release is, and used without pipeline.yml, variables and the sources."""
     sources, unpacked = tmp_path / "sources", tmp_path / "unpacked"

@@ -112,6 +112,7 @@ def has_stopped(pipe: Pipe, times: int) -> bool:
     return len(pipe.seen(TableStopped)) == times
 
 
+@pytest.mark.long("whole runs")
 def test_a_run_that_follows_goes_on_when_it_is_approved(asking: Pipe) -> None:
     """Without being started again."""
     pipe = asking

@@ -91,6 +91,7 @@ def follow_while(pipe: Pipe, work: Callable[[], object]) -> None:
             worked.result()
 
 
+@pytest.mark.long("whole runs")
 def test_beside_a_run_that_follows_it_is_carried_out_between_rounds(lost: Pipe) -> None:
     """The command waits for the run; what is written meanwhile is published, too."""
     reported: list[str] = []
@@ -133,6 +134,7 @@ def test_two_tables_are_read_again_one_after_the_other(pipe_on: Callable[..., Pi
     assert [one for one, _ in groupby(tables)] == ["t", "u"]
 
 
+@pytest.mark.long("whole runs")
 def test_signals_of_one_table_are_carried_out_in_order(lost: Pipe) -> None:
     """Each is done in the end; a range that the whole table covers is answered by it."""
     for scope in (Scope(keys=((5,),)), WHOLE, Scope(range=KeyRange((20,), (30,)))):
@@ -147,6 +149,7 @@ def test_signals_of_one_table_are_carried_out_in_order(lost: Pipe) -> None:
     lost.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_what_is_cancelled_is_not_read(lost: Pipe) -> None:
     """Open re-snapshots of the table end as cancelled; their rows are not read."""
     ask(lost.config, "resnapshot", [name(lost)], scope=WHOLE, wait=False)
@@ -160,6 +163,7 @@ def test_what_is_cancelled_is_not_read(lost: Pipe) -> None:
     assert found(lost) == []
 
 
+@pytest.mark.long("whole runs")
 def test_an_error_fails_the_signal_and_not_the_run(lost: Pipe) -> None:
     """A condition that the server refuses only when it is asked: the run goes on, the command has its error."""
     other = Scope(where="no_such_column = 1")
@@ -175,6 +179,7 @@ def test_an_error_fails_the_signal_and_not_the_run(lost: Pipe) -> None:
     assert (100, "logged") in lost.rows("t")
 
 
+@pytest.mark.long("whole runs")
 def test_a_condition_is_asked_before_the_signal_is_made(lost: Pipe) -> None:
     """UsageError with the server's words; so are keys that are none, and several parts at once."""
     table = name(lost)
@@ -205,6 +210,7 @@ def test_a_paused_table_is_not_read_until_it_is_resumed(lost: Pipe) -> None:
     lost.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_that_is_not_copied_yet_is_copied_first(pipe: Pipe) -> None:
     """The signal is answered after the copy, by a run that makes both."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")

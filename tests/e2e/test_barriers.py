@@ -163,6 +163,7 @@ def test_numbers_that_ddl_cuts_without_naming_them_are_read_again(
         pipe.assert_equal("cut")
 
 
+@pytest.mark.long("whole runs")
 def test_readers_see_the_table_as_of_before_the_ddl_until_it_is_read(pipe: Pipe) -> None:
     """It is published up to there, although nothing more can be merged."""
     copied(pipe, "narrower", OTHER)
@@ -290,6 +291,7 @@ def test_a_table_is_swapped_for_one_that_is_still_being_copied(pipe: Pipe) -> No
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_that_cannot_be_copied_as_it_is_now_stops_alone(pipe: Pipe) -> None:
     """By name, at its last commit; once it can be copied, a run reads it again."""
     copied(pipe, "narrower", OTHER)
@@ -306,6 +308,7 @@ def test_a_table_that_cannot_be_copied_as_it_is_now_stops_alone(pipe: Pipe) -> N
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_person_decides_where_deleted_rows_would_be_lost(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:

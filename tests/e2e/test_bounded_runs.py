@@ -8,6 +8,7 @@ from tests.e2e.pipe import Pipe
 pytestmark = [pytest.mark.e2e, pytest.mark.mysql, pytest.mark.spark, pytest.mark.any_format]
 
 
+@pytest.mark.long("whole runs")
 def test_a_run_ends_while_ddl_keeps_coming(pipe: Pipe) -> None:
     """DDL after what was written when it began is left to the next run; no table has stopped because of it."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")

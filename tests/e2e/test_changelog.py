@@ -135,6 +135,7 @@ def test_without_any_time_to_keep_changes_it_is_the_rows_as_they_are(copied: Pip
     assert lines(copied, since=position(printed[-1])) == []
 
 
+@pytest.mark.long("whole runs")
 def test_changes_that_are_not_published_yet_are_in_it(copied: Pipe) -> None:
     """The end is that of the spool, which is ahead of what readers of the lake see where a gate failed."""
     change(copied)
@@ -148,6 +149,7 @@ def test_changes_that_are_not_published_yet_are_in_it(copied: Pipe) -> None:
         assert lines(copied, since=position(printed[at])) == printed[at + 1 :]
 
 
+@pytest.mark.long("whole runs")
 def test_a_reader_that_ends_within_a_copy_gets_it_again(copied: Pipe) -> None:
     """Its lines say so by their position; rows that were deleted meanwhile do not stay."""
     keeping(copied, 7 * 86_400)
@@ -161,6 +163,7 @@ def test_a_reader_that_ends_within_a_copy_gets_it_again(copied: Pipe) -> None:
     assert replayed(rest, half, strict=False) == source(copied)
 
 
+@pytest.mark.long("whole runs")
 def test_since_takes_times_and_positions_of_the_source(copied: Pipe) -> None:
     """A time, a duration, a GTID set, a file and its position; what is before all that is held is an error.
 
@@ -370,6 +373,7 @@ def test_a_reader_that_follows_gets_each_change_once(pipe: Pipe, seconds: int, m
         assert len(everything(pipe.state / "spool" / "data")) < 30
 
 
+@pytest.mark.long("whole runs")
 def test_arrow_batches_are_the_same_changelog(copied: Pipe) -> None:
     """For those who read it in Python; without Spark."""
     change(copied)
@@ -430,6 +434,7 @@ def change_again(pipe: Pipe, number: int) -> None:
     )
 
 
+@pytest.mark.long("whole runs")
 def test_debezium_events_give_the_table(copied: Pipe) -> None:
     """Rows of the copy are reads, an update is one event, one that moves a key is a delete and a create."""
     change(copied)

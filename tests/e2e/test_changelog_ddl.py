@@ -112,6 +112,7 @@ def test_the_changelog_is_that_of_the_copy_right_after_ddl(pipe: Pipe, ddl: list
         assert_every_prefix_leads_to(pipe, source(pipe))
 
 
+@pytest.mark.long("whole runs")
 def test_lines_of_ddl(pipe: Pipe) -> None:
     """What it changed, in each form; a row before it has the old columns, and one after it the new ones."""
     copied(pipe)
@@ -160,6 +161,7 @@ def test_lines_of_ddl(pipe: Pipe) -> None:
     assert json.loads(one.schema.metadata[b"lakeingest.ddl"]) == ddl
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_that_waits_before_ddl_can_be_read_up_to_there(pipe: Pipe) -> None:
     """With the columns of before, however long changes are kept; it goes on once the copy follows."""
     copied(pipe, 0)
@@ -180,6 +182,7 @@ def test_a_table_that_waits_before_ddl_can_be_read_up_to_there(pipe: Pipe) -> No
     assert replayed(rest, replay.flink(printed, KEY)) == source(pipe)
 
 
+@pytest.mark.long("whole runs")
 def test_a_time_before_the_copy_begins_with_the_copy(pipe: Pipe) -> None:
     """All rows, also where nothing was changed for longer; a time after it begins with the changes."""
     copied(pipe)
@@ -193,6 +196,7 @@ def test_a_time_before_the_copy_begins_with_the_copy(pipe: Pipe) -> None:
     assert ops(lines(pipe, since="2h")) == ["+I"] * 2 + ["-U", "+U"] * 2
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.local("removes files of the state folder")
 def test_a_spool_that_lost_files_is_read_from_the_position_that_is_named(pipe: Pipe) -> None:
     """From the beginning too: a later version of the copy needs none of them."""
@@ -215,6 +219,7 @@ def test_a_spool_that_lost_files_is_read_from_the_position_that_is_named(pipe: P
     assert replayed(whole) == source(pipe)
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats
 def test_a_database_with_a_dot_has_a_changelog(pipe: Pipe) -> None:
     """Its tables are named as SQL quotes them."""

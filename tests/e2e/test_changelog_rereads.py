@@ -148,6 +148,7 @@ def test_changes_while_rows_are_read_again_win(any_pipe: Pipe) -> None:
     readers.assert_equal(source(pipe))
 
 
+@pytest.mark.long("whole runs")
 def test_lines_of_rows_that_were_read_again(copied: Pipe) -> None:
     """+I of a row, -D with the key alone; a read and a delete in Debezium's form; each with its position, in order."""
     at = end(copied)

@@ -28,6 +28,7 @@ def warnings(pipe: Pipe) -> list[str]:
     return [str(one.finding) for one in check(pipe.config).warnings if one.name == "clocks"]
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.any_format
 def test_clocks_that_jump_lose_nothing(pipe: Pipe) -> None:
     """Minutes and days, back and forth."""

@@ -122,6 +122,7 @@ def statements() -> list[Statement]:
     return list(drawn())
 
 
+@pytest.mark.long("whole runs")
 def test_each_clause_is_drawn_with_each_type(statements: list[Statement]) -> None:
     """Each default, sign, charset and place with each type that it can stand behind."""
     defined = [re.sub(r"^(ADD|MODIFY|CHANGE \w+) (COLUMN )?\w+ ", "", part) for one in statements for part in one.parts]
@@ -157,6 +158,7 @@ def test_sessions_are_strict_and_not_and_have_zones_and_charsets(statements: lis
     }
 
 
+@pytest.mark.long("whole runs")
 def test_the_same_seed_draws_the_same(statements: list[Statement]) -> None:
     """A seed is enough to see a failure again."""
     assert list(drawn()) == statements

@@ -92,6 +92,7 @@ def test_a_copy_goes_on_with_a_promoted_replica(pair: Pair, pipe: Pipe) -> None:
     over.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_whose_last_changes_the_new_server_lacks_stops_alone(pair: Pair, pipe: Pipe) -> None:
     """The quiet table goes on from its commit, though a later position was stated of it; the other one if asked for."""
     pipe.sql(*TABLES)
@@ -116,6 +117,7 @@ def test_a_table_whose_last_changes_the_new_server_lacks_stops_alone(pair: Pair,
     over.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats("iceberg")
 def test_a_replica_that_lags_is_waited_for(pair: Pair, pipe: Pipe) -> None:
     """Nothing is changed meanwhile; the copy goes on with the source of before, or the replica once it is level."""
@@ -138,6 +140,7 @@ def test_a_replica_that_lags_is_waited_for(pair: Pair, pipe: Pipe) -> None:
     assert early.rows("orders") == [(1, 11), (2, 2), (3, 3)]
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats("iceberg")
 def test_a_table_that_an_errant_transaction_changed_stops_alone(pair: Pair, pipe: Pipe) -> None:
     """It stands before the last transaction that is copied; it was changed again after that, on the source."""
@@ -225,6 +228,7 @@ def test_a_run_that_follows_ends_where_another_server_answers(pair: Pair, pipe: 
         assert over.rows("orders") == [(1, 8), (2, 9), (3, 3)]
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats("iceberg")
 def test_readers_of_the_changelog_begin_anew(pair: Pair, pipe: Pipe) -> None:
     """The one that began before has to; one that begins now gets the whole table, and what comes after it."""
@@ -249,6 +253,7 @@ def test_readers_of_the_changelog_begin_anew(pair: Pair, pipe: Pipe) -> None:
     assert [json.loads(line)["op"] for line in rest] == ["-D"]
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats("iceberg")
 def test_a_server_of_another_history_is_refused(pipe: Pipe, mysql_server: LocalServer) -> None:
     """Though it has tables of these names. Nothing is changed, and the source of before goes on."""

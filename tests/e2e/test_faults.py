@@ -244,6 +244,7 @@ def test_a_fault_is_one_line_and_the_next_run_goes_on(faulty: Pipe, record: Reco
     stops_and_goes_on(faulty, record, fault, *FAULTS[fault])
 
 
+@pytest.mark.long("whole runs")
 def test_a_spool_of_another_server_is_filled_anew(faulty: Pipe) -> None:
     """It holds nothing for these tables; the source still has what they need."""
     faulty.sql(ORDERS, "INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
@@ -265,6 +266,7 @@ def test_a_fault_of_the_lake_is_one_line_as_well(faulty: Pipe, record: Record, f
     stops_and_goes_on(faulty, record, fault, *LAKE_FAULTS[fault])
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats("iceberg")
 @pytest.mark.local("a file stands where that of SQLite was")
 def test_a_catalog_that_is_no_database_is_one_line(faulty: Pipe, record: Record) -> None:

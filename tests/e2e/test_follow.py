@@ -126,6 +126,7 @@ def now(pipe: Pipe) -> BinlogPlace:
     return written_position(pipe.connection).place(1)
 
 
+@pytest.mark.long("whole runs")
 def test_changes_are_published_as_they_come(shop: Pipe) -> None:
     """Inserts, updates, deletes and moved keys, also behind a rotation; nobody else may run meanwhile."""
 
@@ -251,6 +252,7 @@ def test_the_end_of_the_binlog_is_noted_while_a_run_is_at_work(shop: Pipe, monke
     assert set(ends) <= set(loaded.boundaries)
 
 
+@pytest.mark.long("whole runs")
 def test_sigterm_ends_a_run_that_follows_well(tmp_path: Path, mysql_server: LocalServer, lake_format: str) -> None:
     """It ends with 0 after what it has in hand; last_run.json is kept current meanwhile, and says so at the end."""
     job = Job(tmp_path / "job", mysql_server, "follow_job", lake_format=lake_format).write()

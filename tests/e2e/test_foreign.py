@@ -75,6 +75,7 @@ def files_of(pipe: Pipe, pattern: str) -> list[File]:
     return at(location, pipe.config.target.storage).listed(pattern)
 
 
+@pytest.mark.long("whole runs")
 def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
     """Of a table that stands still, and of one with a merge that was not published yet; nothing is copied again."""
     pipe.sql(ORDERS, ROWS)
@@ -95,6 +96,7 @@ def test_a_compaction_between_runs_is_built_on(pipe: Pipe) -> None:
     assert len(pipe.seen(WaveCommitted)) == waves
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.parametrize(
     "options", ["'rewrite-all', 'true'", "'rewrite-all', 'true', 'remove-dangling-deletes', 'true'"]
 )
@@ -202,6 +204,7 @@ def test_a_copy_that_nobody_has_seen_is_made_anew_without_its_branch(pipe: Pipe)
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_dropped_column_stops_the_run_and_check_says_so(pipe: Pipe) -> None:
     """Nothing is published on it; with the copy dropped, the table is copied again."""
     pipe.sql(ORDERS, ROWS)
@@ -344,6 +347,7 @@ def test_a_spool_that_does_not_reach_back_is_filled_from_the_binlog(pipe: Pipe) 
     assert len(pipe.seen(WaveCommitted)) == waves
 
 
+@pytest.mark.long("whole runs")
 def test_a_data_file_that_someone_deleted_is_named(pipe: Pipe) -> None:
     """The run says which; with the file back it goes on."""
     pipe.sql(ORDERS, ROWS)

@@ -106,6 +106,7 @@ def copy_again(pipe: Pipe, server: LocalServer) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 @NEWEST
 def test_a_change_that_lacks_a_generated_column_stops_a_run_that_could_not_know(
     pipe_on: Callable[..., Pipe], any_server: LocalServer
@@ -135,6 +136,7 @@ def test_a_change_that_lacks_a_generated_column_stops_a_run_that_could_not_know(
     assert [one.rows for one in status(pipe.config)] == [0]
 
 
+@pytest.mark.long("whole runs")
 @NEWEST
 def test_a_generated_column_that_is_left_out_is_no_key(pipe_on: Callable[..., Pipe], any_server: LocalServer) -> None:
     """The refusal names it; other columns can be the key."""

@@ -95,6 +95,7 @@ def test_a_table_that_is_locked_when_a_run_begins_is_not_copied_yet(pipe: Pipe) 
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs", only=("require",))
 @pytest.mark.parametrize("step", ["known_tables", "require"])
 def test_a_table_that_is_dropped_while_a_run_begins(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """As the tables of some jobs come and go."""
@@ -129,6 +130,7 @@ def test_a_table_that_is_made_anew_while_a_run_begins(pipe: Pipe, monkeypatch: p
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.parametrize(("owner", "step"), [(Source, "tables"), (discovery, "joinable")], ids=["listed", "looked at"])
 def test_a_table_that_is_dropped_while_a_run_finds_it(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch, owner: object, step: str

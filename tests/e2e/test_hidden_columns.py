@@ -47,6 +47,7 @@ def test_hidden_columns_are_left_out(pipe: Pipe) -> None:
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_column_of_the_user_may_have_the_name_of_a_hidden_one(
     pipe_on: Callable[..., Pipe], server_of: Callable[..., LocalServer]
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_copied_table_that_is_hidden_stops_and_goes_on_once_it_may_be_seen(tab
         pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_run_that_follows_stops_a_table_that_is_hidden(tables: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are followed; at the end the run does not succeed."""
     pipe = tables
@@ -117,6 +118,7 @@ def test_a_run_that_follows_stops_a_table_that_is_hidden(tables: Pipe, monkeypat
         pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_rows_of_an_included_table_that_the_user_never_saw_end_the_run(tables: Pipe) -> None:
     """The run that meets them in the binlog names the table; a table that is not included is nobody's concern."""
     pipe = tables
@@ -133,6 +135,7 @@ def test_rows_of_an_included_table_that_the_user_never_saw_end_the_run(tables: P
         assert pipe.run().stopped == ()
 
 
+@pytest.mark.long("whole runs")
 def test_a_copy_without_a_table_is_named_by_each_run(tables: Pipe) -> None:
     """One that was dropped between two runs, one that was renamed away, and one that is excluded now."""
     pipe = tables
@@ -154,6 +157,7 @@ def test_a_copy_without_a_table_is_named_by_each_run(tables: Pipe) -> None:
     assert f"{pipe.database}.c is no longer included" in str(warning.finding)
 
 
+@pytest.mark.long("whole runs")
 def test_a_role_that_is_taken_hides_its_tables(pipe_on: Callable[..., Pipe], mysql_server: LocalServer) -> None:
     """A role that is not active by default gives no right either."""
     pipe = pipe_on(mysql_server)
@@ -179,6 +183,7 @@ def test_a_role_that_is_taken_hides_its_tables(pipe_on: Callable[..., Pipe], mys
         pipe.sql(f"DROP ROLE {role}")
 
 
+@pytest.mark.long("whole runs")
 def test_a_partial_revoke_hides_a_database(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_table_that_is_excluded_stays_as_it_is_and_goes_on_when_it_is_included
     assert all(one.included for one in status(shop.config))
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_that_is_included_again_too_late_stops_alone(shop: Pipe) -> None:
     """The binlog that it needs is gone: its copy stays, the error names the way out, and the other table goes on."""
     include(shop, "old", "new")

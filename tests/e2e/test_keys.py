@@ -108,6 +108,7 @@ def test_every_kind_of_key_is_copied_exactly_under_writers(
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci"])
 def test_flink_cdc_4413_a_collated_uuid_loses_no_change(pipe: Pipe, collation: str) -> None:
     """A text's order is the server's: after each wave rows all over the table change, respelled ones among them."""

@@ -62,6 +62,7 @@ def test_a_database_that_was_just_loaded_is_copied(plain: Pipe) -> None:
     plain.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_that_got_its_name_or_its_rows_in_the_current_file_is_copied(plain: Pipe) -> None:
     """By ALTER TABLE … RENAME, RENAME TABLE, or an exchange with a partition; maintenance of partitions is nothing."""
     parted = "PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (50), PARTITION q VALUES LESS THAN MAXVALUE)"
@@ -88,6 +89,7 @@ def test_a_table_that_got_its_name_or_its_rows_in_the_current_file_is_copied(pla
     plain.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_an_exchange_concerns_the_table_that_it_names(plain: Pipe) -> None:
     """Not one of the same name in another database."""
     other = f"{plain.database}_x"
@@ -108,6 +110,7 @@ def test_an_exchange_concerns_the_table_that_it_names(plain: Pipe) -> None:
         plain.sql(f"DROP DATABASE {other}")
 
 
+@pytest.mark.long("whole runs")
 def test_where_another_binlog_file_is_the_way_out_the_message_says_so_first(plain: Pipe) -> None:
     """For a new table whose file has what cannot be read again, and for a copy behind DDL that shared its table."""
     plain.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "SET SESSION binlog_row_image = MINIMAL")

@@ -207,6 +207,7 @@ def test_a_service_that_writes_statements_stops_nothing_for_minutes(
     emulate(pipe, server, MINUTES * 60, every=1, calm=40)  # DDL every twenty seconds, which is much
 
 
+@pytest.mark.long("whole runs")
 def test_the_check_says_which_statement_the_next_run_cannot_pass(managed: Callable[[Mode], Managed]) -> None:
     """It looks at what the run is to read, and asks the server about each such change, as the run does."""
     pipe, _ = managed(MODES["no GTIDs, MINIMAL"])

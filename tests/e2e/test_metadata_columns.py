@@ -170,6 +170,7 @@ def test_a_run_that_ends_in_between_loses_no_deleted_row(
     pipe.assert_equal("t")
 
 
+@pytest.mark.long("whole runs")
 def test_other_options_stop_the_table_and_its_own_let_it_go_on(
     pipe_on: Callable[..., Pipe], mysql_server: LocalServer
 ) -> None:

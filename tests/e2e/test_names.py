@@ -38,6 +38,7 @@ def test_tables_with_long_names_are_copied(any_pipe: Pipe) -> None:
     assert {table.table.name for table in status(any_pipe.config)} == set(names)
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.local("puts a folder in the place of a document of the state")
 @pytest.mark.formats
 def test_a_document_of_one_table_that_cannot_be_written_stops_that_table(

@@ -59,6 +59,7 @@ def refused(pipe: Pipe, *tables: str) -> LakeIngestError:
     return raised.value
 
 
+@pytest.mark.long("whole runs")
 def test_a_second_pipeline_is_refused_until_the_copy_is_handed_over(pipe: Pipe, other: Pipe) -> None:
     """Its own tables go on; `check` and `status` say it; after the hand-over the first one is refused."""
     pipe.run("orders")
@@ -119,6 +120,7 @@ def test_of_two_first_copies_one_is_refused(pipe: Pipe, other: Pipe, when: type[
     winner.assert_equal("orders")
 
 
+@pytest.mark.long("whole runs")
 def test_a_hand_over_refuses_what_the_owner_has_prepared(pipe: Pipe, other: Pipe) -> None:
     """Between its merge and its publish: the publish takes no effect, and the next owner has every change."""
     pipe.run("orders")
@@ -136,6 +138,7 @@ def test_a_hand_over_refuses_what_the_owner_has_prepared(pipe: Pipe, other: Pipe
     other.assert_equal("orders")
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.local("folders are moved and copied")
 def test_a_state_folder_may_be_moved_or_lost_and_a_copy_of_it_is_another_pipeline(
     pipe: Pipe, other: Pipe, tmp_path: Path

@@ -48,6 +48,7 @@ def assert_at_the_end(pipe: Pipe) -> None:
     assert not (pipe.state / "spool" / "segments").listed("*.json")
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats
 def test_a_quiet_table_stands_where_the_others_do_without_a_commit(two: Pipe) -> None:
     """Run after run, and its next change is applied as if it had been committed."""
@@ -64,6 +65,7 @@ def test_a_quiet_table_stands_where_the_others_do_without_a_commit(two: Pipe) ->
     assert two.rows("still") == [(1, 1), (2, 9)]
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats
 def test_without_the_state_the_commit_counts(two: Pipe) -> None:
     """The binlog is read again from there on; the position is not taken from anywhere else."""
@@ -76,6 +78,7 @@ def test_without_the_state_the_commit_counts(two: Pipe) -> None:
     two.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_position_is_stated_of_one_version_only(two: Pipe) -> None:
     """Someone else's compaction is another version, which has the position of the commit below it."""
     changed(two)
@@ -89,6 +92,7 @@ def test_a_position_is_stated_of_one_version_only(two: Pipe) -> None:
     assert_at_the_end(two)
 
 
+@pytest.mark.long("whole runs")
 def test_a_quiet_table_is_committed_before_the_binlog_after_its_commit_is_gone(
     two: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +112,7 @@ def test_a_quiet_table_is_committed_before_the_binlog_after_its_commit_is_gone(
     assert_at_the_end(two)
 
 
+@pytest.mark.long("whole runs")
 def test_the_changelog_of_a_quiet_table_begins_with_a_copy(two: Pipe) -> None:
     """Also when nothing is held any more of what came after its commit."""
     changelog = two.config.changelog.model_copy(update={"keep": timedelta(0)})

@@ -74,6 +74,7 @@ def stops(pipe: Pipe, error: type[LakeIngestError], named: str) -> None:
     assert pipe.rows("orders") == rows
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.parametrize("named", STREAM)
 def test_the_stream_stops_by_name(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer], named: str
@@ -152,6 +153,7 @@ def test_ddl_that_changes_no_copied_table_stops_nothing(any_pipe: Pipe) -> None:
     assert len(pipe.rows("orders")) == 100 - len(left)
 
 
+@pytest.mark.long("whole runs")
 def test_a_changed_definition_stops_the_run(pipe: Pipe) -> None:
     """DDL on a copied table is named, whether it changed the columns or only stands in the binlog."""
     pipe.freeze()
@@ -163,6 +165,13 @@ def test_a_changed_definition_stops_the_run(pipe: Pipe) -> None:
     stops(pipe, UnsupportedEvent, "DDL .*ALTER TABLE orders")
 
 
+@pytest.mark.long(
+    "whole runs",
+    only=(
+        "PARTIAL_JSON",
+        "binlog_row_value_options",
+    ),
+)
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -201,6 +210,7 @@ def test_columns_that_are_not_exact_yet_are_refused_by_name(pipe: Pipe) -> None:
         pipe.run("b")
 
 
+@pytest.mark.long("whole runs", only=("binlog",))
 @pytest.mark.parametrize("path", ["snapshot", "binlog"])
 def test_a_zero_date_is_refused_on_both_paths(pipe: Pipe, path: str) -> None:
     """It has no exact place in the target: named, and nothing of it is published."""

@@ -61,6 +61,7 @@ def filled(pipe: Pipe, key: str = "id INT", value: str = "n") -> None:
     pipe.run("t")
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.any_format
 def test_a_whole_table_is_read_again(pipe: Pipe) -> None:
     """Changes that the binlog lacks are found, all of them, beside changes that it has."""
@@ -164,6 +165,7 @@ def test_listed_keys_are_read_again(pipe: Pipe) -> None:
     ]
 
 
+@pytest.mark.long("whole runs")
 def test_rows_that_meet_a_condition_are_read_again(pipe: Pipe) -> None:
     """A condition finds rows that the source has; what it has no longer stays."""
     filled(pipe)

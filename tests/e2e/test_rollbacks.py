@@ -53,6 +53,7 @@ def rollback(pipe: Pipe, *, wait: bool = True) -> SignalResults:
     return ask(pipe.config, "rollback", [f"{pipe.database}.orders"], wait=wait)
 
 
+@pytest.mark.long("whole runs")
 def test_readers_get_our_last_commit_back_and_the_table_goes_on(copied: Pipe) -> None:
     """Without a run the command works itself; it says what it dropped, and refuses where there is nothing to drop."""
     others.insert(copied, "orders", FOREIGN)

@@ -42,6 +42,7 @@ def columns(pipe: Pipe, table: str) -> dict[str, int]:
         return {field.name: field.field_id for field in schema.fields}
 
 
+@pytest.mark.long("whole runs")
 def test_a_column_that_is_added_is_null_in_old_rows(pipe: Pipe) -> None:
     """And rows on both sides of the DDL are as the source has them; the other table has all its changes."""
     pipe.sql(
@@ -97,6 +98,7 @@ def test_definitions_between_several_alterations_are_followed(any_pipe: Pipe) ->
     assert list(columns(pipe, "t")) == ["a", "id", "d", "v", "b", "c"]
 
 
+@pytest.mark.long("whole runs")
 def test_ddl_is_followed_though_the_state_folder_was_lost(pipe: Pipe) -> None:
     """The last publish tells how the rows were defined. Nothing is copied again."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
@@ -128,6 +130,7 @@ def test_a_server_without_gtids_is_followed_by_places(
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_reader_sees_new_columns_with_the_rows_that_have_them(pipe: Pipe) -> None:
     """Never before the publish, and no query fails. By its snapshot an old state can still be read."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
@@ -147,6 +150,7 @@ def test_a_reader_sees_new_columns_with_the_rows_that_have_them(pipe: Pipe) -> N
         assert table.scan(snapshot_id=first).to_arrow().column_names == ["id", "v"]
 
 
+@pytest.mark.long("whole runs")
 def test_a_run_that_follows_the_source_follows_its_ddl(pipe: Pipe) -> None:
     """Round by round."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
@@ -164,6 +168,7 @@ def test_a_run_that_follows_the_source_follows_its_ddl(pipe: Pipe) -> None:
     assert list(columns(pipe, "t")) == ["d", "id", "v", "c"]
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_that_is_frozen_stops_at_ddl(pipe: Pipe) -> None:
     """It goes on when it may follow again, over the DDL that is in the binlog by then."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE o (id INT PRIMARY KEY)")
@@ -261,6 +266,7 @@ def end_of_process(*_: object) -> NoReturn:
     raise Dead
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats("iceberg")
 def test_renamed_columns_keep_their_field_ids(pipe: Pipe) -> None:
     """Also the key, and two that exchange their names: rows of before are found under the new names."""
@@ -284,6 +290,7 @@ def test_renamed_columns_keep_their_field_ids(pipe: Pipe) -> None:
     assert columns(pipe, "t") == {"d": before["c"], "number": before["id"], "b": before["a"], "a": before["b"]}
 
 
+@pytest.mark.long("whole runs")
 def test_wider_types_are_followed(pipe: Pipe) -> None:
     """Rows of before stay as they are, and later ones have values that did not fit."""
     pipe.sql(
@@ -398,6 +405,7 @@ def test_a_first_copy_that_has_most_rows_is_compared_after_ddl(pipe: Pipe, state
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_default_is_in_the_rows_that_were_there_before(pipe: Pipe) -> None:
     """Once, and exactly: a NULL or another value that a later change brings is not the default."""
     pipe.sql(
@@ -445,6 +453,7 @@ def test_rows_are_read_again_for_a_default_that_is_not_known_exactly(pipe: Pipe,
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_whose_rows_cannot_be_read_after_ddl_stops_as_of_before_it(pipe: Pipe) -> None:
     """The implicit default is a zero date, which the lake cannot have; once there is none it goes on."""
     pipe.sql("SET sql_mode = ''", "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
@@ -459,6 +468,7 @@ def test_a_table_whose_rows_cannot_be_read_after_ddl_stops_as_of_before_it(pipe:
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.formats("iceberg")
 def test_a_column_that_is_dropped_is_null_from_then_on(pipe: Pipe) -> None:
     """Its queries go on; older snapshots have its values. A new column of its name takes its place."""
@@ -583,6 +593,7 @@ def test_readers_keep_rows_and_columns_while_a_table_is_read_again_after_ddl(pip
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_the_changelog_begins_anew_after_ddl_that_no_copy_follows(pipe: Pipe) -> None:
     """From its beginning a reader gets the table with its columns of now; from before the DDL it cannot go on."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO t VALUES (1, '1'), (2, '2')")

@@ -109,6 +109,7 @@ def test_a_paused_table_is_named_by_a_run_and_goes_on_after_its_resumption(job: 
     assert job.published("calm") == job.source("calm")
 
 
+@pytest.mark.long("whole runs")
 def test_no_wait_only_makes_the_signal_and_the_next_run_carries_it_out(pipe: Pipe) -> None:
     """It stays pending, `status` has it, and the next run does as it says before it reads anything."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (1)")
@@ -189,6 +190,7 @@ def test_maintenance_keeps_the_rows_and_says_what_it_did(pipe: Pipe, lake_format
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_command_waits_for_the_owner_and_takes_over_when_that_ends(pipe: Pipe) -> None:
     """While another process holds the lease the signal waits; when it lets go, the command carries it out itself."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY)", "INSERT INTO items VALUES (1)")

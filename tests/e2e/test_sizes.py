@@ -66,6 +66,7 @@ def test_a_cluster_of_keys_and_a_far_one_make_chunks_of_bounded_rows(
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_wide_rows_are_cut_by_bytes_from_the_first_wave(auto: Pipe) -> None:
     """The server's estimate of bytes decides where nothing is measured yet."""
     wide(auto, 300)

@@ -32,6 +32,7 @@ def content(folder: File) -> dict[str, bytes]:
     return {str(file): file.read() for file in everything(folder) if file.name != "lease.json"}
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.parametrize("other", ["name", "server"])
 @pytest.mark.parametrize("owner", ["named", "of the previous version"])
 def test_a_state_folder_is_of_one_pipeline_and_one_server(
@@ -61,6 +62,7 @@ def test_a_state_folder_is_of_one_pipeline_and_one_server(
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_folder_that_has_no_copies_goes_to_the_server_that_took_over(pipe: Pipe) -> None:
     """A first run had ended before it read anything."""
     with held(pipe.state):

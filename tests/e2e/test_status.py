@@ -130,6 +130,7 @@ def test_status_and_check_warn_before_the_source_drops_what_the_next_run_needs(
         pipe.sql("SET GLOBAL binlog_expire_logs_seconds = DEFAULT")
 
 
+@pytest.mark.long("whole runs")
 def test_status_and_check_say_that_the_binlog_is_gone(
     pipe_on: Callable[..., Pipe], mysql_server_with: Callable[..., LocalServer]
 ) -> None:
@@ -148,6 +149,7 @@ def test_status_and_check_say_that_the_binlog_is_gone(
     assert "BinlogGone" in (problems["binlog that the next run needs"] or "")
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.any_format
 def test_status_says_what_readers_see_of_a_table_whose_gate_failed(pipe: Pipe, tmp_path: Path) -> None:
     """The rows behind it are staged; the lag is that of what readers see."""

@@ -55,6 +55,7 @@ def test_tables_and_columns_with_odd_names(any_pipe: Pipe) -> None:
     copied_and_changed(pipe, *changes)
 
 
+@pytest.mark.long("whole runs")
 def test_a_database_with_an_odd_name(pipe: Pipe) -> None:
     """Its dot is none between database and table."""
     if pipe.config.target.catalog.type in {"glue", "hive"}:
@@ -88,6 +89,7 @@ def test_columns_may_be_named_as_ours_in_a_comparison(pipe: Pipe, key: str) -> N
     assert [tuple(map(str, one.key)) for one in pipe.verify("t")["t"].differences] == [("9",)]
 
 
+@pytest.mark.long("whole runs")
 def test_tables_without_a_primary_key(pipe: Pipe) -> None:
     """A unique key of NOT NULL columns does as well, and so do columns that the user names."""
     pipe.sql(
@@ -172,6 +174,7 @@ def test_keys_and_indexes_that_only_mysql_makes(pipe: Pipe) -> None:
     assert pipe.rows("auto_key") == [(2, 9), (3, 3)]
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_in_partitions(pipe: Pipe) -> None:
     """It is one table to whoever reads it, whatever partition its rows move to."""
     parts = ", ".join(f"PARTITION p{n} VALUES LESS THAN ({10 * n})" for n in range(1, 5))

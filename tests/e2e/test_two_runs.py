@@ -96,6 +96,7 @@ def test_a_run_that_is_stopped_says_what_is_committed(job: Job, sent: signal.Sig
     assert not is_held(job.state)
 
 
+@pytest.mark.long("whole runs")
 def test_a_run_whose_lease_is_taken_stops_before_its_next_commit(pipe: Pipe) -> None:
     """Neither the spool nor staging gets one more commit, and the lease of the other run is left to it."""
     pipe.sql("CREATE TABLE items (id INT PRIMARY KEY, v INT)")

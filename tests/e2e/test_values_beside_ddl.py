@@ -54,6 +54,7 @@ def run_that_stops_a(pipe: Pipe, *tables: str) -> None:
     pipe.assert_equal("b", "c")
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.parametrize("kind", DDL)
 def test_a_value_before_ddl_of_another_table_stops_only_its_own_table(market: Pipe, kind: str) -> None:
     """However often a stretch of the binlog is read, a table is left in one place; later runs go on with the others."""
@@ -64,6 +65,7 @@ def test_a_value_before_ddl_of_another_table_stops_only_its_own_table(market: Pi
     run_that_stops_a(market)
 
 
+@pytest.mark.long("whole runs")
 def test_a_value_between_ddl_of_other_tables_stops_only_its_own_table(
     market: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_value_between_ddl_of_other_tables_stops_only_its_own_table(
     run_that_stops_a(market)
 
 
+@pytest.mark.long("whole runs")
 def test_a_run_that_follows_stops_only_the_table_of_the_value(market: Pipe) -> None:
     """The others are published as they come, also after the DDL of one of them."""
 

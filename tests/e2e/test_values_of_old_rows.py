@@ -110,6 +110,7 @@ def test_rows_that_ddl_may_have_changed_are_read_again(any_pipe: Pipe) -> None:
     assert found == ALTERED
 
 
+@pytest.mark.long("whole runs")
 @pytest.mark.parametrize("statement", ["MODIFY b BIGINT", "FORCE, ALGORITHM=COPY"])
 def test_a_column_that_is_computed_anew_in_another_session_is_read_again(pipe: Pipe, statement: str) -> None:
     """Every statement that copies the table computes its stored columns, and no row event says so."""
@@ -145,6 +146,7 @@ def test_a_text_of_a_number_that_is_computed_late_is_read_again(any_pipe: Pipe) 
     pipe.assert_equal()
 
 
+@pytest.mark.long("whole runs")
 def test_a_member_that_the_server_cannot_show_stays_what_it_is(pipe: Pipe) -> None:
     """The gates know no member that has another text; other columns of the table are followed."""
     pipe.sql(
@@ -158,6 +160,7 @@ def test_a_member_that_the_server_cannot_show_stays_what_it_is(pipe: Pipe) -> No
     assert pipe.rows("t") == [(1, "😀", 5), (2, "b", 5), (3, "😀", 6)]
 
 
+@pytest.mark.long("whole runs")
 def test_a_default_of_an_emptied_table_is_not_guessed(pipe: Pipe) -> None:
     """No row of the source tells it; the copy had rows at the DDL."""
     pipe.sql("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")

@@ -31,6 +31,7 @@ def found(pipe: Pipe) -> tuple[list[str], LakeIngestError]:
     return [one.table.name for one in result if one.equal], caught.value
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_without_a_key_is_named_and_the_others_are_compared(pipe: Pipe) -> None:
     """As a run does it."""
     pipe.sql("CREATE TABLE keyless (v INT)")
@@ -61,6 +62,7 @@ def test_a_table_that_is_not_copied_yet_is_for_later(pipe: Pipe) -> None:
     assert (names, type(error)) == (["good"], Retryable)
 
 
+@pytest.mark.long("whole runs")
 def test_a_table_that_is_written_to_is_for_later(pipe: Pipe) -> None:
     """Only that one."""
     pipe.sql("CREATE TABLE busy (id INT PRIMARY KEY)")

@@ -20,6 +20,7 @@ from tests.lake.steps import START, Crash, Lake, Row
 pytestmark = [pytest.mark.spark, pytest.mark.formats]
 
 
+@pytest.mark.long("many commits")
 def test_a_new_table_is_invisible(lake: Lake, spark: SparkSession) -> None:
     """Until its first publish nobody takes an empty table for the truth; its progress is there."""
     assert lake.open().recover(lake.table) is None
@@ -43,6 +44,7 @@ def test_waves_append_rows_with_their_progress(lake: Lake) -> None:
     assert lake.rows(first) == [(1, "a"), (2, None)]
 
 
+@pytest.mark.long("many commits")
 @pytest.mark.parametrize(
     ("bounds", "wanted"),
     [(None, {1, 2, 5}), ((None, 2), {1, 2}), ((5, None), {5}), ((1, 1), {1}), ((3, 4), set())],
@@ -108,6 +110,7 @@ def test_a_stale_merge_is_undone(lake: Lake, changes: list[Row]) -> None:
     assert lake.rows(current) == [(1, "a")]
 
 
+@pytest.mark.long("many commits", only=("hudi",))
 def test_a_merge_upserts_and_deletes(lake: Lake) -> None:
     """Inserts, updates (also to null), deletes and a moved key, with the progress, in one step."""
     staged = lake.copied(*((number, f"v{number}") for number in range(1, 7)))
@@ -140,6 +143,7 @@ def test_a_merge_that_changes_nothing_is_fine(lake: Lake) -> None:
     assert lake.rows(nothing) == [(1, "a")]
 
 
+@pytest.mark.long("many commits", only=("hudi",))
 def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake]) -> None:
     """Rows that share a part of the key are distinct, reserved words are quoted, 64 bits without sign are exact."""
     columns = (
@@ -156,6 +160,7 @@ def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake])
     assert lake.seen() == lake.rows(merged)
 
 
+@pytest.mark.long("many commits", only=("iceberg",))
 def test_text_booleans_and_vectors_are_copied_and_merged(lake_of: Callable[..., Lake]) -> None:
     """What MySQL has and a lake has not is text; floats in a list are those that were in it."""
     columns = (
@@ -204,6 +209,7 @@ def test_a_target_without_spark_tells_what_is_there(lake: Lake) -> None:
         looking.read(lake.table, staged.version)
 
 
+@pytest.mark.long("many commits", only=("iceberg",))
 def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:
     """A zombie does not take readers back in time."""
     stale = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
@@ -329,6 +335,7 @@ def test_a_crash_within_the_first_publish_is_finished(lake: Lake) -> None:
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.long("many commits", only=("iceberg",))
 def test_a_crash_between_discard_and_create_begins_anew(lake: Lake) -> None:
     """There is no table then; the one that is made next has nothing of the old, nor takes anything of its writers."""
     old = lake.open().mark(lake.copied((1, "old")), lake.leveled(lake.loaded(), 20))

@@ -85,6 +85,7 @@ def with_value(name: str, value: Any, **others: Any) -> Row:
     return tuple(changed.values())
 
 
+@pytest.mark.long("suites on Spark")
 def test_an_exact_copy_passes(spark: SparkSession) -> None:
     """The largest values that each type holds, no values, an enum's error value: whatever MySQL can hold."""
     found = report(frame(spark, *WHOLE), len(WHOLE))
@@ -169,6 +170,7 @@ def test_the_report_has_known_and_evaluated_expectations(spark: SparkSession) ->
     assert json.loads(json.dumps(both.document))["success"]
 
 
+@pytest.mark.long("suites on Spark")
 def test_a_key_that_two_rows_share_fails(spark: SparkSession) -> None:
     """Both are counted and named by it, also where one part of the key differs elsewhere."""
     found = report(frame(spark, FULL, FULL, EMPTY), 3)
@@ -178,6 +180,7 @@ def test_a_key_that_two_rows_share_fails(spark: SparkSession) -> None:
     ]
 
 
+@pytest.mark.long("suites on Spark")
 def test_a_key_of_one_column_is_unique_by_itself(spark: SparkSession) -> None:
     """Whatever else the rows hold."""
     schema = TableSchema(SCHEMA.table, SCHEMA.columns, ("id",))
@@ -186,6 +189,7 @@ def test_a_key_of_one_column_is_unique_by_itself(spark: SparkSession) -> None:
     assert str(failure) == "expect_column_values_to_be_unique(id) of schema fails on 3 rows, such as id=3"
 
 
+@pytest.mark.long("suites on Spark")
 @pytest.mark.parametrize("expected", [4, 6])
 def test_a_row_count_other_than_the_written_one_fails(spark: SparkSession, expected: int) -> None:
     """A lost row and one too many are both noticed, whatever the rows look like."""
@@ -193,12 +197,14 @@ def test_a_row_count_other_than_the_written_one_fails(spark: SparkSession, expec
     assert str(failure) == f"5 rows are staged, {expected} were written"
 
 
+@pytest.mark.long("suites on Spark")
 def test_an_empty_table_passes_when_nothing_was_written(spark: SparkSession) -> None:
     """No rows are whole rows; but not when some were written."""
     assert report(frame(spark), 0).failures == ()
     assert [str(one) for one in report(frame(spark), 5).failures] == ["0 rows are staged, 5 were written"]
 
 
+@pytest.mark.long("suites on Spark")
 def test_each_gate_judges_its_own_rows(spark: SparkSession) -> None:
     """Nothing is remembered of the gate before, and no rows are kept in memory."""
     for rows in (WHOLE, (FULL,), WHOLE):
@@ -207,6 +213,7 @@ def test_each_gate_judges_its_own_rows(spark: SparkSession) -> None:
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()  # noqa: SLF001 - the only way to ask
 
 
+@pytest.mark.long("suites on Spark")
 def test_a_users_expectation_fails_beside_the_default_ones(spark: SparkSession) -> None:
     """It is named by its file; all failures are reported."""
     found = report(
@@ -223,6 +230,7 @@ def test_a_users_expectation_fails_beside_the_default_ones(spark: SparkSession) 
     ]
 
 
+@pytest.mark.long("suites on Spark")
 def test_without_samples_no_value_of_a_row_is_stored(spark: SparkSession, tmp_path: Local) -> None:
     """Neither in the document nor on the page: only keys and counts; all that is said elsewhere is that anyway."""
     between = own("expect_column_values_to_be_between", column="amount", min_value=10**6)
@@ -239,6 +247,7 @@ def test_without_samples_no_value_of_a_row_is_stored(spark: SparkSession, tmp_pa
     assert without.failures[0].keys
 
 
+@pytest.mark.long("suites on Spark")
 def test_a_failure_of_less_severity_is_a_warning(spark: SparkSession) -> None:
     """It is in the report and stops nothing."""
     found = report(frame(spark, *WHOLE), 5, own(NOT_NULL, "warning", column="state"), own(NOT_NULL, column="note"))
@@ -248,6 +257,7 @@ def test_a_failure_of_less_severity_is_a_warning(spark: SparkSession) -> None:
     ]
 
 
+@pytest.mark.long("suites on Spark")
 def test_an_expectation_that_cannot_be_evaluated_has_failed(spark: SparkSession) -> None:
     """The reason is one line; the others are evaluated all the same."""
     found = report(
@@ -261,6 +271,7 @@ def test_an_expectation_that_cannot_be_evaluated_has_failed(spark: SparkSession)
     assert (counted.document["type"], counted.unexpected) == (NOT_NULL, 1)
 
 
+@pytest.mark.long("suites on Spark")
 def test_unreadable_rows_raise_an_error_instead_of_a_finding(spark: SparkSession, tmp_path: Path) -> None:
     """What keeps them from being read is raised, for whoever knows where they are kept to name it."""
     frame(spark, *WHOLE).write.parquet(str(tmp_path / "rows"))
@@ -279,6 +290,7 @@ def stopped() -> Iterator[type[BaseException]]:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.long("suites on Spark")
 def test_sigterm_ends_a_gate(spark: SparkSession, stopped: type[BaseException]) -> None:
     """With what its handler raises, which Great Expectations would note as a finding otherwise."""
     report(frame(spark, FULL), 1)

@@ -46,6 +46,7 @@ def test_cancelling_ends_its_jobs_and_no_others(spark: SparkSession) -> None:
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.long("jobs of Spark")
 def test_without_a_session_it_is_done_in_this_process() -> None:
     """Beside the caller as well; cancelled, it is waited for."""
     ended = []

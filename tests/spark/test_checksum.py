@@ -243,6 +243,7 @@ def test_both_sides_find_the_bucket_of_a_key_and_name_its_text(db: Db, spark: Sp
     assert source_side.row_checksums(db.source, schema, KeyRange(), 9, (3, [one])) == inside
 
 
+@pytest.mark.long("jobs of Spark")
 def test_a_range_without_rows_has_the_empty_checksum(db: Db, spark: SparkSession, tmp_path: Path) -> None:
     """Neither side has a group for it."""
     schema = db.table("t", "id INT PRIMARY KEY, v DOUBLE")

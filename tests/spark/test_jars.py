@@ -96,6 +96,7 @@ def test_jars_that_others_provide_are_no_concern_of_ours(config: Config) -> None
     assert not Path("~/.ivy2").expanduser().exists()
 
 
+@pytest.mark.long("jobs of Spark")
 def test_a_jar_is_used_only_as_it_was_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was changed is fetched anew; where the repository has another one, both digests are said.
 
@@ -126,6 +127,7 @@ def test_each_jar_of_a_session_has_its_digest(name: FormatName) -> None:
     assert {jar for jar in jars if jar not in SHA256} <= unknown
 
 
+@pytest.mark.long("jobs of Spark")
 def test_the_page_of_old_jars_names_what_is_there() -> None:
     """Each file of PySpark that it names is there, and each library in the jars that are here; no jar has Log4j 1."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "old-jars.md").read_text()

@@ -102,6 +102,7 @@ def test_a_key_of_integers_gets_another_name(
     assert sorted(tuple(row) for row in old.select("id", "n", "t").collect()) == BEFORE
 
 
+@pytest.mark.long("publishes of Hudi")
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_copy_that_is_read_again_has_another_key(lake: Lake, having: With, kind: str) -> None:
     """Of rows with the same new key one is left, and later changes find it."""
@@ -118,6 +119,7 @@ def test_a_copy_that_is_read_again_has_another_key(lake: Lake, having: With, kin
     assert_no_leftovers(lake)
 
 
+@pytest.mark.long("publishes of Hudi")
 @pytest.mark.parametrize("step", [*STEPS, "before the properties"])
 def test_a_publish_that_dies_is_finished(lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Readers see all of before, or all of after, also while the properties name the key of before."""
@@ -142,6 +144,7 @@ def test_a_publish_that_dies_is_finished(lake: Lake, having: With, monkeypatch: 
     assert_no_leftovers(lake)
 
 
+@pytest.mark.long("publishes of Hudi", only=("statement",))
 @pytest.mark.parametrize("way", ["auto", "statement"])
 def test_another_run_cannot_bring_the_old_key_back(lake: Lake, having: With, way: str) -> None:
     """It had lost its lease, and writes the properties late; the next publish corrects them."""

@@ -38,6 +38,7 @@ def lake(lake_of: Callable[..., Lake]) -> Lake:
     return lake_of(COLUMNS)
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_readers_see_the_lift_with_its_publish(lake: Lake) -> None:
     """Rows of several files and the changes after them; a bucket whose rows are all gone; and merges go on after it."""
     staged = lake.published(*((n, 10 * n) for n in range(100)))
@@ -96,6 +97,7 @@ def test_a_text_key_may_get_another_name(lake_of: Callable[..., Lake]) -> None:
     assert shown(lake) == (["code", "v"], [("a", 1), ("c", 3), ("ü/%", 3)])
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_an_empty_table_is_lifted(lake: Lake) -> None:
     """Its first row has the new columns."""
     staged = lake.published()
@@ -108,6 +110,7 @@ def test_an_empty_table_is_lifted(lake: Lake) -> None:
     assert shown(lake) == (["id", "c", "w"], [(1, 2, 3)])
 
 
+@pytest.mark.long("publishes of Hudi", only=("before the commit",))
 @pytest.mark.parametrize("step", IN_TASKS)
 def test_a_publish_that_dies_is_repeated(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Readers see the old columns and rows until then, or all of the new ones; no file of the dead run stays."""
@@ -190,6 +193,7 @@ def test_a_damaged_file_is_named(lake: Lake) -> None:
     assert shown(lake) == BEFORE
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_a_table_of_another_form_gets_no_other_columns(lake: Lake) -> None:
     """Hudi's statement cannot give it any; with the same columns Hudi replaces its rows."""
     lake.published((1, 10), (2, 20))

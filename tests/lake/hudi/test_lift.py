@@ -54,6 +54,7 @@ def give_another_form(lake: Lake) -> None:
 BEFORE = (["id", "v"], [(1, 10), (2, 20)])
 
 
+@pytest.mark.long("publishes of Hudi")
 @pytest.mark.parametrize("way", ["auto", "statement"])
 def test_readers_see_the_lift_with_its_publish(lake: Lake, having: With, way: str) -> None:
     """Merges go on before it, also in the commits of staging that it builds on; and after it, by either way."""
@@ -78,6 +79,7 @@ def test_readers_see_the_lift_with_its_publish(lake: Lake, having: With, way: st
     assert lake.loaded().visible
 
 
+@pytest.mark.long("publishes of Hudi", only=("statement",))
 @pytest.mark.parametrize("way", ["auto", "statement"])
 def test_a_dropped_column_stays_without_values(lake: Lake, having: With, way: str) -> None:
     """New rows have none in it, either; a new column of its name takes its place."""

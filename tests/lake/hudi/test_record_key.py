@@ -79,6 +79,7 @@ def keys_in_spark(spark: SparkSession, kinds: list[str], keys: list[tuple[Any, .
     return rows, [found for [found] in rows.select(F.expr(key_text(typed))).collect()]
 
 
+@pytest.mark.long("publishes of Hudi")
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(keyed=KEYED)
 def test_a_record_key_can_be_read_back(spark: SparkSession, keyed: tuple[list[str], list[tuple[Any, ...]]]) -> None:

@@ -110,6 +110,7 @@ def filled(keys: Sequence[tuple[str, bytes]]) -> list[Row]:
     return [(*key, *(full if n % 2 else (None,) * len(full))) for n, key in enumerate(keys)]
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_a_table_is_made_as_hudi_makes_it(lake_of: Callable[..., Lake], having: With) -> None:
     """Its properties, the columns of its commit, those of its files, and in which files the rows are."""
     for lake in (every_type(lake_of), lake_of()):
@@ -220,6 +221,7 @@ STEPS = {
 }
 
 
+@pytest.mark.long("publishes of Hudi")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("way", ["auto", "statement"])
 def test_a_publish_that_dies_is_repeated(
@@ -267,6 +269,7 @@ def die(monkeypatch: pytest.MonkeyPatch, step: str, after: int) -> None:
     monkeypatch.setattr(owner, name, call)
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_only_a_table_that_is_known_is_written(lake: Lake, having: With, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else Hudi publishes: what someone has begun, many bytes, another number of buckets, an index."""
     lake.published((1, "a"), (2, "b"))

@@ -63,6 +63,7 @@ def write(lake: Lake, spark: SparkSession, row: tuple[Any, ...], **options: str)
     rows.write.format("hudi").options(**given).mode("append").save(str(folder(lake)))
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_every_publish_has_its_marks(lake: Lake) -> None:
     """Hudi's own commit has the position, the complete progress, its version and the one before it."""
     first = lake.published((1, "a"), pos=20)
@@ -78,6 +79,7 @@ def test_every_publish_has_its_marks(lake: Lake) -> None:
     assert progress_form.to_json(lake.loaded().progress) == progress[1]
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_a_publish_of_a_position_alone_is_a_commit(lake: Lake) -> None:
     """A quiet table's position moves too, and no row with it."""
     lake.published((1, "a"), pos=20)
@@ -87,6 +89,7 @@ def test_a_publish_of_a_position_alone_is_a_commit(lake: Lake) -> None:
     assert lake.seen() == [(1, "a")]
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_a_merge_is_counted_without_spark(lake: Lake) -> None:
     """By the keys of files: of what readers see, under the merges since then; a commit's rows are known from that."""
     staged = lake.wave(lake.created(), [(1, "a"), (2, "b"), (3, "c")])
@@ -341,6 +344,7 @@ def test_a_foreign_write_before_a_publish_is_found(lake: Lake, spark: SparkSessi
     assert lake.seen() == [(1, "a"), (2, "theirs")]
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_someones_clustering_is_a_foreign_write(lake: Lake, spark: SparkSession) -> None:
     """It changes no row, but its files are of no bucket: the next MERGE INTO would not find their keys."""
     lake.published((1, "a"), (2, "b"))
@@ -425,6 +429,7 @@ def test_a_folder_may_have_other_letters(lake: Lake) -> None:
     assert (lake.table.database, lake.table.name) in lake.open().names()
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_values_are_exact_through_every_step(lake_of: Callable[..., Lake], spark: SparkSession) -> None:
     """Each kind's edges: as staged, as bulk inserted, and as merged."""
     columns = (

@@ -43,6 +43,7 @@ def made_ahead(lake: Lake) -> None:
         change(lake, 1)
 
 
+@pytest.mark.long("publishes of Hudi")
 def test_no_commit_is_behind_the_last_one(having: Callable[..., Lake]) -> None:
     """Hudi would clean and archive with commits of its own: that waits until the clock is right again."""
     lake = having(history=History(least=1))

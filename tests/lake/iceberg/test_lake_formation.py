@@ -53,6 +53,7 @@ def test_an_account_that_governs_nothing_is_fine(formation: Any) -> None:
     assert missing_rights(SETTINGS) == ()
 
 
+@pytest.mark.long("many commits", only=("lake/warehouse/",))
 @pytest.mark.parametrize(
     ("registered", "is_ours"),
     [(BUCKET, True), (f"{BUCKET}/warehouse/", True), (f"{BUCKET}/ware", False), (f"{BUCKET}/other", False)],
@@ -78,6 +79,7 @@ def test_governed_tables_need_a_right_to_create_them(formation: Any) -> None:
     assert missing_rights(SETTINGS) == ()
 
 
+@pytest.mark.long("many commits")
 def test_an_administrator_needs_nothing(formation: Any) -> None:
     """Whatever is registered and governed."""
     formation.register_resource(ResourceArn=BUCKET, UseServiceLinkedRole=True)

@@ -111,6 +111,7 @@ def test_a_publish_between_look_and_publish_is_noticed(
     assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.long("many commits", only=("merge",))
 @pytest.mark.parametrize("how", ["append", "merge"])
 def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how: str) -> None:
     """What was committed to staging without progress is not done: it is taken back before anything else."""
@@ -316,6 +317,7 @@ def test_many_merges_leave_few_files(lake: Lake, raw: Raw) -> None:
     assert (int(answer["total-data-files"]), int(answer["total-delete-files"])) == (kinds[0], kinds[1])
 
 
+@pytest.mark.long("many commits")
 def test_a_file_with_mostly_deleted_rows_is_rewritten(lake: Lake, raw: Raw) -> None:
     """Without them, when files are put together anyway; what is left of it stays what it was."""
     merges = FILES + 2
