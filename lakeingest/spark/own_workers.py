@@ -51,7 +51,7 @@ class OwnWorkers:
         make_folder(log_folder, PRIVATE)
         with (log_folder / LOG).open("ab") as log:
             self._nursery = subprocess.Popen(
-                [sys.executable, "-I", "-c", _NURSERY, json.dumps(sys.path), *map(str, ends)],
+                [sys.executable, "-I", "-c", _NURSERY, json.dumps(list(map(str, sys.path))), *map(str, ends)],
                 pass_fds=ends,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

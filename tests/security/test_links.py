@@ -61,7 +61,7 @@ def rolled_back(root: Local) -> None:
 
 def cleared(root: Local) -> None:
     """Remove the folder of a first publish."""
-    TableFolder(TABLE, root / "orders").clear_building()
+    TableFolder.of(TABLE, root / "orders").clear_building()
 
 
 @pytest.mark.parametrize(

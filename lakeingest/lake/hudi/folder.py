@@ -5,6 +5,7 @@ On a disk, the first publish ends with a rename of that folder. An object store 
 """
 
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from lakeingest.errors import LakeIngestError, NotOurTable
 from lakeingest.files import file as files
 from lakeingest.files.file import File
 from lakeingest.files.local import Local
-from lakeingest.files.stored import Stored
 from lakeingest.lake.hudi.file_groups import visible_files
 from lakeingest.lake.hudi.options import RECORD_KEY_COLUMNS
 from lakeingest.lake.hudi.table_form import PARTITION, PROPERTIES, declare_record_key
@@ -46,12 +46,18 @@ def is_table(folder: File) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class TableFolder:
+class TableFolder(ABC):
     """The folder of a table: `final` has the table's name. With `ownership`, copies of other pipelines are refused."""
 
     table: TableId
     final: File
     ownership: Ownership | None = None
+
+    @staticmethod
+    def of(table: TableId, final: File, ownership: Ownership | None = None) -> "TableFolder":
+        """The folder on a disk or in an object store."""
+        kind = LocalTableFolder if isinstance(final, Local) else StoredTableFolder
+        return kind(table, final, ownership)
 
     @property
     def building(self) -> File:
@@ -131,13 +137,9 @@ class TableFolder:
         published = self.published()
         return published is not None and published.version == version
 
+    @abstractmethod
     def give_name(self) -> None:
         """Rename or copy the table to its final folder. Raises NotOurTable if something else has that name."""
-        if isinstance(self.final, Local):
-            self._rename_to(self.final)
-        else:
-            self._copy_to(self.final)
-            self._unmake_building()
 
     def declare_record_key_of(self, published: Instant | None) -> None:
         """Write the record key of the commit's rows into the table's properties, if the commit names the record key.
@@ -151,65 +153,86 @@ class TableFolder:
         """Complete the publish of this commit, if it was interrupted after the commit."""
         if not self._has_final_name():
             self.give_name()
-        elif isinstance(self.final, Stored):
+        else:
             self._unmake_building()
         self.declare_record_key_of(published)
 
+    @abstractmethod
     def make_durable(self, since: float) -> None:
-        """Sync the files that were written after the time `since`, in seconds since 1970.
-
-        Files in an object store are durable already. Of the data files only the visible ones are synced, because the
-        folder can have thousands of older ones.
-        """
-        if not isinstance(self.final, Local):
-            return
-        published = self.published()
-        data_files = [] if published is None else visible_files(self.final, published.time)
-        names = [PARTITION, *(file.name for file in data_files)]
-        sync_tree(self.final / ".hoodie", since - CLOCK_SECONDS)
-        with_checksums = [self.final / variant for name in names for variant in (name, f".{name}.crc")]
-        sync_changed([*with_checksums, self.final, self.final.parent], since - CLOCK_SECONDS)
+        """Make the files durable that were written after the time `since`, in seconds since 1970."""
 
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
         """Delete the folder `building`, unless the copy of another table is in it.
 
-        Callers know that readers need no commit of this table in it. An object store can have objects that stand for
-        folders; only Hadoop deletes such objects, so they stay without Spark.
+        Callers know that readers need no commit of this table in it. In an object store, `spark` deletes the objects
+        that stand for folders, too.
         """
         if is_table(self.building):
             try:
                 our_last_commit(self.table, self.building, building=True)
             except LakeIngestError:  # a table of the source has the name of this folder, or someone else wrote to it
                 return
-        if spark is None or isinstance(self.building, Local):
-            files.delete_all([self.building, *self.building.tree()])
-        elif self.building.is_there():
-            context: Any = spark.sparkContext
-            path = context._jvm.org.apache.hadoop.fs.Path(location(self.building))  # noqa: SLF001 - no public way
-            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
+        self._delete_building(spark)
+
+    @abstractmethod
+    def _delete_building(self, spark: "SparkSession | None") -> None:
+        """Delete the folder `building`."""
+
+    @abstractmethod
+    def _has_final_name(self) -> bool:
+        """Whether the table is in its final folder."""
+
+    @abstractmethod
+    def _unmake_building(self) -> None:
+        """After the table got its name: let the folder `building` be no table."""
+
+    @abstractmethod
+    def _is_final_taken(self, published: Instant | None) -> bool:
+        """Whether something else has the table's final folder. `published`: the commit in `building`, if it has one."""
+
+
+class LocalTableFolder(TableFolder):
+    """The folder of a table on a disk. The table gets its name by a rename, so it is never in both folders."""
+
+    def give_name(self) -> None:
+        """Rename `building`. Raises StaleWriter if it is gone, unless another run has renamed it to `final`."""
+        try:
+            Path(str(self.building)).rename(str(self.final))
+        except FileNotFoundError:
+            if self.published() is None:
+                raise stale(self.table) from None
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
+                raise
+            raise NotOurTable(f"{self.final} was made by someone else; rename it") from error
+
+    def make_durable(self, since: float) -> None:
+        """Sync the files. Of the data files only the visible ones, because the folder can have thousands of others."""
+        published = self.published()
+        data_files = [] if published is None else visible_files(self.final, published.time)
+        names = [PARTITION, *(file.name for file in data_files)]
+        folder, since = Path(str(self.final)), since - CLOCK_SECONDS
+        sync_tree(folder / ".hoodie", since)
+        with_checksums = [folder / variant for name in names for variant in (name, f".{name}.crc")]
+        sync_changed([*with_checksums, folder, folder.parent], since)
+
+    def _delete_building(self, spark: "SparkSession | None") -> None:  # noqa: ARG002 - for folders in a store
+        files.delete_all([self.building, *self.building.tree()])
 
     def _has_final_name(self) -> bool:
-        return self.final.exists() if isinstance(self.final, Local) else is_table(self.final)
+        return self.final.is_there()
 
     def _unmake_building(self) -> None:
-        """Delete the properties in `building`, so that this folder is no table any more.
+        """Do nothing: the rename has removed the folder."""
 
-        Otherwise a run would find the old table there after someone has dropped the copy.
-        """
-        (self.building / PROPERTIES).delete()
+    def _is_final_taken(self, published: Instant | None) -> bool:  # noqa: ARG002 - a rename leaves no part behind
+        return self.final.exists()
 
-    def _is_final_taken(self, published: Instant | None) -> bool:
-        """Whether something else has the table's final folder.
 
-        In an object store, files that an interrupted copy of `building` has left do not count.
-        """
-        if isinstance(self.final, Local):
-            return self.final.exists()
-        present = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
-        ours = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
-        return not present <= ours
+class StoredTableFolder(TableFolder):
+    """The folder of a table in an object store. The table gets its name by a copy of each file."""
 
-    def _copy_to(self, final: File) -> None:
+    def give_name(self) -> None:
         """Copy all files into the final folder. An interrupted copy can be repeated.
 
         Raises StaleWriter if another run has deleted a file.
@@ -217,7 +240,7 @@ class TableFolder:
 
         def copy(file: File) -> None:
             try:
-                file.copy_to(final / _relative_name(file, self.building))
+                file.copy_to(self.final / _relative_name(file, self.building))
             except FileNotFoundError:
                 if file.size():  # an object without bytes stands for a folder, and need not be copied
                     raise stale(self.table) from None
@@ -226,18 +249,35 @@ class TableFolder:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(copy, (file for file in self.building.tree() if file not in {last, self.building})))
         copy(last)
+        self._unmake_building()
 
-    def _rename_to(self, final: Local) -> None:
-        """Rename `building`. Raises StaleWriter if it is gone, unless another run has renamed it to `final`."""
-        try:
-            Path(str(self.building)).rename(final)
-        except FileNotFoundError:
-            if self.published() is None:
-                raise stale(self.table) from None
-        except OSError as error:
-            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
-                raise
-            raise NotOurTable(f"{final} was made by someone else; rename it") from error
+    def make_durable(self, since: float) -> None:
+        """Do nothing: a file in a store is durable."""
+
+    def _delete_building(self, spark: "SparkSession | None") -> None:
+        """Delete the folder. The store can have objects that stand for folders; without Spark, these stay."""
+        if spark is None:
+            files.delete_all([self.building, *self.building.tree()])
+        elif self.building.is_there():
+            context: Any = spark.sparkContext
+            path = context._jvm.org.apache.hadoop.fs.Path(location(self.building))  # noqa: SLF001 - no public way
+            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
+
+    def _has_final_name(self) -> bool:
+        return is_table(self.final)
+
+    def _unmake_building(self) -> None:
+        """Delete the properties in `building`.
+
+        Otherwise a run would find the old table there after someone has dropped the copy.
+        """
+        (self.building / PROPERTIES).delete()
+
+    def _is_final_taken(self, published: Instant | None) -> bool:
+        """Whether something else has the folder. Files that an interrupted copy of `building` has left do not count."""
+        present = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
+        ours = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
+        return not present <= ours
 
 
 def _relative_name(file: File, folder: File) -> str:

@@ -276,4 +276,4 @@ class HudiTarget(StagedTarget[Instant]):
         folder.give_name()
 
     def _folder_of(self, table: TableId) -> TableFolder:
-        return TableFolder(table, files.at(self.settings.folder(table), self.settings.storage), self._ownership)
+        return TableFolder.of(table, files.at(self.settings.folder(table), self.settings.storage), self._ownership)
