@@ -76,8 +76,8 @@ COPIERS = (
         lakeingest,
         "resumes",
         (
-            "quality gates on, as by default; start-up ends when preflight has passed, every table was looked at and,"
-            " where there is work for it, Spark is up",
+            "quality gates on, as by default; start-up ends when preflight has passed and every table was looked at; its",
+            " worker processes start beside",
         ),
         ready="Opened",
         ends=True,
