@@ -76,7 +76,7 @@ COPIERS = (
         lakeingest,
         "resumes",
         (
-            "quality gates on, as by default; start-up ends when preflight has passed and every table was looked at; its",
+            "quality gates on, as by default; start-up ends when preflight has passed and every table was looked at;"
             " worker processes start beside",
         ),
         ready="Opened",
