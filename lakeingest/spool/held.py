@@ -97,7 +97,7 @@ class Held:
 
 
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
-    """The segments that lead to the last one without a gap; of segments that overlap, the one that begins first."""
+    """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
     epoch, chained = opened.epoch, list[Manifest]()
     # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `best` is the
     # candidate to precede it: of the segments that stop at or after `end`, the one with the earliest start.

@@ -95,7 +95,7 @@ class PatchFolder:
 
     def _write(self, signal: int, changes: pa.Table) -> str:
         name = f"{signal:06d}-{uuid.uuid4().hex}"
-        path, bounds = self.path / f"{name}.parquet", list(self.schema.key)
+        path = self.path / f"{name}.parquet"
         with spool_errors(self.path):
             self.path.make_folder()
             with files.written(path) as local:
@@ -105,7 +105,7 @@ class PatchFolder:
                     row_group_size=_GROUP_ROWS,
                     compression="lz4",
                     use_dictionary=False,
-                    write_statistics=bounds,
+                    write_statistics=list(self.schema.key),  # `collapse` needs the bounds of keys
                 )
             path.parent.sync()
         return name
@@ -114,7 +114,7 @@ class PatchFolder:
         """Rows as change rows of one kind. Their place is 0: the merge uses the patch's low watermark for it."""
         count = rows.num_rows
         zeros = np.zeros(count, np.int64)
-        columns = [
+        columns = [  # the columns of `change.ORIGIN`
             pa.array(np.full(count, kind.value, np.int8)),
             pa.array(zeros.astype(np.int32)),
             *[pa.array(zeros)] * 3,
@@ -134,8 +134,9 @@ def keys_not_in(patches: Iterable[File], keys: pa.Table, key: Sequence[str]) -> 
         # a cheap filter by the first column of the key makes the join small
         bounds = pc.min_max(remaining[key[0]]).as_py()
         patch = _read(file, key)
-        is_near = pc.and_(pc.greater_equal(patch[key[0]], bounds["min"]), pc.less_equal(patch[key[0]], bounds["max"]))
-        remaining = remaining.join(patch.filter(is_near), keys=list(key), join_type="left anti", use_threads=False)
+        first = patch[key[0]]
+        is_in_bounds = pc.and_(pc.greater_equal(first, bounds["min"]), pc.less_equal(first, bounds["max"]))
+        remaining = remaining.join(patch.filter(is_in_bounds), keys=list(key), join_type="left anti", use_threads=False)
     return remaining
 
 

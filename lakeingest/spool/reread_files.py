@@ -71,7 +71,7 @@ class RereadFolder:
         return name, patch_rows.num_rows
 
     def next_number(self, stop: Place, log: str) -> int:
-        """The number for the next row as of `stop` in the changelog `log`: how many rows it has as of `stop`."""
+        """The number for the next row as of `stop`: the number of rows as of `stop` that the changelog `log` has."""
         with spool_errors(self.path):
             written = self.files_after(ReadTo(stop, log=log), stop)
         return (written[-1].last.reread or 0) + 1 if written else 0

@@ -45,6 +45,7 @@ def has_removed(
             if any(deletes if row_change.after is None else updates for row_change in removed):
                 return True
             continue
+        # each update counts, so the values of columns need not be read
         rows = _read(file, [change.KIND, *change.PLACE])
         kinds = pa.array([kind.value for kind, is_counted in counted.items() if is_counted], pa.int8())
         places = rows.filter(pc.is_in(rows[change.KIND], kinds)).select(change.PLACE)

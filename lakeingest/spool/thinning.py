@@ -25,7 +25,7 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
     """
     if needed_by_readers(spool.folder) is not None:
         return
-    old = spool.folder.now() - keep.total_seconds()
+    kept_since = spool.folder.now() - keep.total_seconds()  # files that were written after this time stay
     for number, _, segment, after in list(spool.parts())[:-1]:
         unneeded = {
             table: spool.folder / entry[0]
@@ -33,14 +33,14 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
             if entry and table in needed and needed[table] >= after.place
         }
         with store.storage_errors(spool.folder):
-            if any(path.changed() > old for path in unneeded.values()):
+            if any(path.changed() > kept_since for path in unneeded.values()):
                 return  # the files of later segments are not older
         if unneeded:
             spool.drop(number, unneeded)
 
 
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
-    """Join small neighbours that watch the same tables, as soon as there are `JOIN`. The last segment stays as it is.
+    """Join small neighbours that watch the same tables, as soon as there are `JOIN` of them. The last segment stays.
 
     `stands` has the places of copies. Segments are not joined over these places, because the spool compares the history
     of a copy with the history at the end of a segment.

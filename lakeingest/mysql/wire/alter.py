@@ -1,6 +1,6 @@
 """Reads the changes of an ALTER TABLE to the columns of a copied table, and recognises a TRUNCATE. Pure.
 
-Of a column it reads the name, the column that it follows, and whether its default is a literal: never the type or a
+Of a column the module reads its name, the column before it, and whether its default is a literal: never the type or a
 value. The server tells the column's definition (`core.alteration`). Fail closed: a statement that has an unknown part,
 or may change values, rows or the key, has no alteration, and becomes a barrier.
 Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
@@ -54,7 +54,7 @@ def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
 
 
 def name_changes_of(query: Query, schema: TableSchema) -> tuple[Change, ...]:
-    """The columns that an ALTER TABLE renames, adds and drops, whatever else it does; empty if this is unclear."""
+    """The columns that an ALTER TABLE renames, adds and drops, whatever else it does; empty if they are unclear."""
     try:
         changes = {reader.name_changes() for reader in _readers(query, schema)}
     except Unclear:

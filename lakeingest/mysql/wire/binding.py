@@ -150,7 +150,7 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
 def _members(column: Column, where: str) -> tuple[str, ...]:
     """The members of an ENUM or a SET, from the definition.
 
-    Raises SchemaChanged if the server may have shown one of them with another text than rows have.
+    Raises SchemaChanged if the definition may have a member with another text than the server stores for it.
     """
     if not (column.charset and column.has_true_members):
         raise SchemaChanged(

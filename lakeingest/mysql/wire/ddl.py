@@ -143,7 +143,7 @@ class DdlReader:
         self._skip_all("IF", "EXISTS")
         altered = self._read_tables()
         self._skip_wait()
-        if altered and (ignores or any(schema.bound for schema in altered)):
+        if altered and (ignores or any(schema.bound for schema in altered)):  # IGNORE may delete rows
             return True
         if Action(self._tokens[self._at :], self._database, self._copied).is_partition_maintenance():
             return False
@@ -334,7 +334,7 @@ class Action(DdlReader):
         return self._read_name()
 
     def _skip_option(self) -> bool:
-        """Skip a table option that changes no row, with its value. Returns whether one was skipped."""
+        """Skip a table option that changes no row, with its value. Returns whether such an option comes next."""
         option = self._read_word()
         if option not in _OPTIONS:
             return False

@@ -77,7 +77,7 @@ class Sent:
 class Encoding:
     """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
-    With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError for one that could.
+    With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError if a value could.
     """
 
     column: Column

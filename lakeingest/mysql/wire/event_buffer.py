@@ -56,7 +56,7 @@ class GtidPrefixes:
             origin = (gtid.uuid, gtid.tag)
             self._uuids_and_tags.append(origin)
             uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-            least, greatest = self._skip.get(origin, (_NO_NUMBERS,))[-1]
+            least, greatest = self._skip.get(origin, (_NO_NUMBERS,))[-1]  # the last range to skip
             if gtid.tag:  # the kernel does not read tags: no UUID and no number match this row
                 uuid_halves, (least, greatest) = np.zeros(2, np.int64), (_NUMBER_MAX, _NUMBER_MAX)
             self.table = np.vstack([self.table, [*uuid_halves, least, greatest]])
@@ -109,8 +109,9 @@ class EventBuffer:
     ) -> Iterator[Part]:
         """Decode the buffered row events and transactions: yield the batches of change rows, then a batch of log rows.
 
-        `data` has the bytes of the row events. `rows` and `transactions` are the numbers of buffered row events and
-        transactions. With `is_open`, the last transaction is not complete: it stays in the buffer, as the first one.
+        A log row records a transaction (`rows.TRANSACTIONS`). `data` has the bytes of the row events. `rows` and
+        `transactions` are the numbers of buffered row events and transactions. With `is_open`, the last transaction is
+        not complete: it stays in the buffer, as the first one.
         """
         row_events = self.rows[:rows]
         images = list(self.reader.read(data, row_events, file.file))
@@ -154,6 +155,7 @@ class EventBuffer:
             counts += np.bincount(table_images.event, minlength=len(rows))
         before_event = np.cumsum(counts) - counts
         transaction = rows[:, Row.TRANSACTION]
+        # `searchsorted` finds the first row event of each event's transaction
         before_transaction = before_event[np.searchsorted(transaction, transaction)]
         ordinals = before_event - before_transaction + np.where(transaction == 0, self._images_before, 0)
         last = transactions - 1

@@ -179,7 +179,7 @@ class Event:
 
     @classmethod
     def parse(cls, raw: bytes, *, checksums: bool) -> Self:
-        """Read an event as the server sends it. Raises Damaged for a wrong size or, if it has one, checksum."""
+        """Read an event as the server sends it. Raises Damaged for a wrong size or a wrong checksum."""
         if len(raw) < _HEADER.size:
             raise Damaged(f"an event of {len(raw)} bytes")
         seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)
@@ -305,8 +305,8 @@ def read_gtid(event: Event) -> Beginning:
         return _read_domain_gtid(event)
     body = event.body
     body.take(1)  # flags
-    source, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
-    gtid = Gtid(source, number) if event.type == Type.GTID else None
+    server, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
+    gtid = Gtid(server, number) if event.type == Type.GTID else None
     body.take(17)  # the logical clock
     if not body.left:
         return Beginning(gtid, event.seconds * 1_000_000, 0)

@@ -155,10 +155,10 @@ def follow(
             declared = number(data, start + 13, 4)
             # in MariaDB 11 only the last event of a transaction has an end position
             is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0
-            # an event with a wrong end position, an event that the server made up, an event before the segment's start
+            # for `segment`: a wrong end position, an event that the server made up, one before the segment's start
             if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event
-            if end >= reader[_STOP]:
+            if end >= reader[_STOP]:  # the segment's last event: `segment` proves that a transaction ends here
                 return event
         if reader[_STATE] == _PASSING:  # within a skipped transaction: only the transaction's end matters
             if end > reader[_ENDS]:

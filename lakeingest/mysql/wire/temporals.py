@@ -3,7 +3,8 @@
 Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
 Protocol Value" (result sets). Both store year, month and day, so a date can be impossible: zero and partial dates, and
 the 30th of February under ALLOW_INVALID_DATES. Impossible dates are refused, unless the user chose that they become
-NULL, or that all dates of the column are texts. So are dates in the year 0, which some readers of the lake do not know.
+NULL, or that all dates of the column are texts. Dates in the year 0, which some readers of the lake do not know, count
+as impossible.
 """
 
 import struct
@@ -111,7 +112,7 @@ DateText = Callable[[bytes], str]  # MySQL's text of a date, from the value's by
 def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
     """Instants, in microseconds since 1970, as a column. An impossible date is NULL or a text, if the user chose so.
 
-    Raises NotADay for another impossible date.
+    Raises NotADay for an impossible date if the user has chosen neither.
     """
     is_impossible = instants == _IMPOSSIBLE
     if column.kind is Kind.MOMENT:

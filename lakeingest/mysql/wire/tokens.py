@@ -124,7 +124,7 @@ def _possible_texts(query: Query) -> set[str]:
         decoded.add(text)
         if charset not in _UTF8:
             decoded.add(raw.decode())
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # of `raw.decode`: the server has not generated this text
         pass
     except (UnknownCharset, ValueError) as error:
         raise Unclear("its text cannot be read in its charset") from error
