@@ -50,7 +50,7 @@ class Held:
         after the stretch do not watch the table and `shown` is later than the end of the stretch: then the changes
         between the end and `shown` are missing. Without `shown`, an empty stretch begins at the changelog's end.
         """
-        last = len(self.segments)
+        last = len(self.segments)  # the stretch is `segments[first:last]`
         while last and not self._has(self.segments[last - 1], table, lost):
             last -= 1
         first = last

@@ -77,8 +77,8 @@ def _changes(
 ) -> Iterable[RowChange]:
     """The changes after `since` and up to `stop` that change a value.
 
-    `old_numbers` and `new_numbers` are the row numbers of each change's old and new row; without new rows the changes
-    are deletes. `places` has the three parts of each row's place.
+    `old_numbers` and `new_numbers` are the row numbers of each change's old and new row. If `new_numbers` is None, the
+    changes are deletes. `places` has the three parts of each row's place.
     """
     old = rows.take(pa.array(old_numbers)).to_pylist()
     new = [None] * len(old) if new_numbers is None else rows.take(pa.array(new_numbers)).to_pylist()

@@ -29,8 +29,9 @@ class SegmentFiles:
     def __init__(self, folder: File, schemas: Mapping[TableId, TableSchema]) -> None:
         self._folder, self._schemas = folder, schemas
         self._attempt = uuid.uuid4().hex
+        # by table; the key None stands for the transactions
         self._writers: dict[TableId | None, tuple[str, Draft, pq.ParquetWriter]] = {}
-        self._waiting: dict[TableId | None, list[pa.RecordBatch]] = {}
+        self._waiting: dict[TableId | None, list[pa.RecordBatch]] = {}  # batches that are not written yet
         self._bytes = 0
         self._rows = dict.fromkeys(schemas, 0)
         self._gtids = GtidSet()

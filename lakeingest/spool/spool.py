@@ -67,7 +67,7 @@ class Spool:
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
-        """The spool in the folder; None without a spool. Raises StateUnreadable if the spool is damaged or has a gap."""
+        """The spool in the folder; None without one. Raises StateUnreadable if the spool is damaged, or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -88,16 +88,16 @@ class Spool:
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
         }
         skipped = {number: segment for number, segment in segments.items() if number not in live}
-        stop = opened.at
+        end = opened.at  # of the segments before the one that the loop compares
         for number, segment in list(live.items()):
-            if segment.stop.place(opened.epoch) <= stop.place(opened.epoch):
+            if segment.stop.place(opened.epoch) <= end.place(opened.epoch):
                 del live[number]  # it was joined into a segment before it
                 continue
-            if segment.start != stop:
+            if segment.start != end:
                 raise StateUnreadable(
-                    f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
+                    f"the spool in {folder} has a gap before segment {number}: {end} to {segment.start}"
                 )
-            stop = segment.stop
+            end = segment.stop
         return cls(folder, opened, live, max(segments, default=0), boundaries, skipped, pending, head=head)
 
     @classmethod

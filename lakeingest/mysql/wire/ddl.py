@@ -292,6 +292,7 @@ class Action(DdlReader):
         other_tables = self.other_tables()
         if other_tables is not None:
             return bool(other_tables)
+        # an unknown action: it reaches another table only by a clause with TABLE or UNION and the table's name
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         return self._has("TABLE", "UNION") and not names.isdisjoint(folded(table.name) for table in self._copied)
 

@@ -120,7 +120,7 @@ class EventBuffer:
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
         file_number, stamp = file.number, self._stamp
-        if stamp is not None:
+        if stamp is not None:  # the transaction `stamp` takes the place of the buffered one
             file_number, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at

@@ -140,7 +140,7 @@ def _invoker_size(data: bytes) -> int:
 
 
 def _databases_size(data: bytes) -> int:
-    """The size of a count, and of as many names, each ending with a NUL; more than the size of `data` if one is cut."""
+    """The size of a count, and of as many names, each ending with a NUL; more than `data` has if a name is cut."""
     if data[0] > _DATABASES_MAX:
         return 1
     end = 0

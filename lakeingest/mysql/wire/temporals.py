@@ -106,7 +106,7 @@ def _duration_column(values: Values, durations: np.ndarray, column: Column) -> p
     return values.column(pa.string(), offsets, text[: offsets[-1]])
 
 
-DateText = Callable[[bytes], str]  # MySQL's text of a date, from the value's bytes: with a time and six digits
+DateText = Callable[[bytes], str]  # from a value's bytes, MySQL's text with a time and six digits of a fraction
 
 
 def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
