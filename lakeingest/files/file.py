@@ -263,6 +263,7 @@ def total(files: Iterable[File]) -> int:
 
 
 def _size(file: File) -> int:
+    """The size of a data file, from the cache if it is there; 0 if the file is missing."""
     if (contents := kept.contents_of(file)) is not None:
         return len(contents)
     try:

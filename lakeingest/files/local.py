@@ -157,7 +157,7 @@ class Local(PosixPath):
         disk.sync(self)
 
     def is_there(self) -> bool:
-        """Whether the folder exists; an empty one counts."""
+        """Whether the folder exists, with or without files."""
         return self.exists()
 
     def subfolders(self) -> list[str]:

@@ -66,7 +66,7 @@ def named_files(spool: File) -> set[str]:
 
 
 def name_of(spool: File) -> str:
-    """The name of this changelog; '' if it cannot be read, or there is none, as in a spool of an earlier version."""
+    """The name of this changelog; '' if the name cannot be read, or is missing, as in a spool of an earlier version."""
     try:
         return str(store.read(spool / "archive" / "id.json")["id"])
     except (OSError, *DAMAGED):

@@ -223,6 +223,7 @@ def _is_among(changes: pa.Table, key: Sequence[str], keys: pa.Table) -> "np.ndar
 
 
 def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
+    """For each change, whether it is after the place."""
     epoch, file, pos = (changes[name].to_numpy() for name in change.PLACE)
     later = (file > place.file) | ((file == place.file) & (pos > place.pos))
     after: np.ndarray = (epoch > place.epoch) | ((epoch == place.epoch) & later)

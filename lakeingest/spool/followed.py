@@ -75,7 +75,7 @@ class Followed:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
         return cls(
             schema_from_json(doc["before"]),
             schema_from_json(doc["after"]),

@@ -84,6 +84,7 @@ class Held:
         return (self.opened.gtids or GtidSet()) - archived
 
     def _has(self, segment: Manifest, table: TableId, lost: Collection[str]) -> bool:
+        """Whether a segment has every change of the table, or is DDL that the table's copy followed."""
         if table not in segment.tables:
             return table in segment.followed
         entry = segment.tables[table]

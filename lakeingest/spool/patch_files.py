@@ -94,6 +94,7 @@ class PatchFolder:
             return files.sweep((path for path in patches if int(path.name.partition("-")[0]) not in needed), age)
 
     def _write(self, signal: int, changes: pa.Table) -> str:
+        """Write change rows as a durable patch of a signal. Returns the patch's name."""
         name = f"{signal:06d}-{uuid.uuid4().hex}"
         path = self.path / f"{name}.parquet"
         with spool_errors(self.path):

@@ -89,6 +89,7 @@ def _changes(
 
 
 def _read(file: File, columns: Sequence[str]) -> pa.Table:
+    """These columns of a file of change rows. Raises SpoolGap if the file lacks a column."""
     try:
         with parquet(file) as opened:
             if missing := set(columns) - set(opened.schema_arrow.names):

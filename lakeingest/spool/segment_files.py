@@ -78,12 +78,14 @@ class SegmentFiles:
         )
 
     def _flush(self) -> None:
+        """Write the waiting batches: those of each table become one row group."""
         for table, batches in self._waiting.items():
             self._writer(table).write_table(pa.Table.from_batches(batches))
         self._waiting.clear()
         self._bytes = 0
 
     def _writer(self, table: TableId | None) -> pq.ParquetWriter:
+        """The writer of a table's file, or of the file of transactions. The first call opens it."""
         if table not in self._writers:
             name = f"data/{self._attempt}-{len(self._writers)}.parquet"
             draft = Draft.of(self._folder / name)

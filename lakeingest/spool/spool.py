@@ -284,7 +284,7 @@ class Spool:
         return paths
 
     def watched_from(self, table: TableId) -> Place:
-        """The place from which on all segments watch the table; the end of the spool if the last one does not."""
+        """The place from which on all segments watch the table; the end of the spool if the last segment does not."""
         since = self.position.place if self._segments else self.start
         for segment in reversed(self._segments.values()):
             if table not in segment.tables:

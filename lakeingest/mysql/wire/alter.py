@@ -45,7 +45,7 @@ _LITERAL = re.compile(
 
 
 def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
-    """The statement's changes to the table's columns, or its TRUNCATE; None if it is unclear, or does anything else."""
+    """The statement's changes to the table's columns, or its TRUNCATE; None if it is unclear, or does more."""
     try:
         alterations = {reader.read() for reader in _readers(query, schema)}
     except Unclear:
@@ -198,7 +198,7 @@ class _ActionReader(Action):
         return Change(Act.ADD, name, name, self._read_definition())
 
     def _read_definition(self) -> str | None:
-        """Read a column's definition; return FIRST, or the name after AFTER, if it ends so; else None.
+        """Read a column's definition; return FIRST or the name after AFTER at its end, None without both.
 
         Raises Unclear for a definition that does not begin with a type, has a word that is not in `_PLAIN`, or has a
         default that is no literal.

@@ -118,7 +118,7 @@ class DdlReader:
         return changes
 
     def _read_rename(self) -> bool:
-        """Read a RENAME TABLE. Returns whether an old or a new name in it is that of a copied table."""
+        """Read a RENAME TABLE. Returns whether an old or a new name is the name of a copied table."""
         self._skip_all("IF", "EXISTS")
         changes = False
         while True:

@@ -133,7 +133,7 @@ class EventBuffer:
             self.transactions[0] = self.transactions[transactions - 1]
 
     def stamp_of_last(self, transactions: int, file: FilePosition) -> Stamp:
-        """The stamp of the last buffered transaction; `transactions` is the number of buffered ones."""
+        """The stamp of the last buffered transaction; `transactions` is the number of all buffered ones."""
         gtid, committed_at = self.gtid_and_time_of_last(transactions)
         return Stamp(file.number, int(self.transactions[transactions - 1, Transaction.POS]), committed_at, gtid)
 
@@ -168,7 +168,7 @@ class EventBuffer:
     ) -> Part:
         """A batch of change rows: each row image with its kind, its place, and its transaction's commit time and GTID.
 
-        `ordinals` are those of the row events' first images, `gtids` those of the transactions.
+        `ordinals` has the ordinal of each row event's first image, `gtids` the GTID of each transaction.
         """
         schema = self.reader.schema(images.table)
         transaction = rows[images.event, Row.TRANSACTION]
@@ -185,7 +185,7 @@ class EventBuffer:
         return schema.table, pa.RecordBatch.from_arrays([*origin, *images.columns], schema=self._types[schema.table])
 
     def _log_batch(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
-        """The batch of log rows of the complete transactions; `uuids` and `tags` are those of their GTIDs."""
+        """The batch of log rows of the complete transactions; `uuids` and `tags` are parts of their GTIDs."""
         complete = self.transactions[: len(uuids)]
         numbers = complete[:, Transaction.NUMBER]
         columns = [

@@ -278,7 +278,7 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 
 
 def prove_file(segment: Segment, file: str, began: int) -> None:
-    """Raise BinlogGone if `file` is the file of the segment's start, but not the one of the segment's history.
+    """Raise BinlogGone if `file` is the file of the segment's start, but begun at another time than the history has.
 
     `began` is the second (since 1970) in which the server began the file.
     """

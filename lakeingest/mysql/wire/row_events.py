@@ -1,4 +1,4 @@
-"""Decodes row events (write, update, delete) to row images in Arrow: one of an insert or delete, two of an update.
+"""Decodes row events (write, update, delete) to row images in Arrow: one of each insert or delete, two of each update.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -62,7 +62,7 @@ class RowImages:
 
 
 class RowReader:
-    """Decodes row events. `add` gives each table a number: a new one if a TABLE_MAP event describes it differently."""
+    """Decodes row events of tables. `add` numbers a table, anew if a TABLE_MAP event describes it differently."""
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []

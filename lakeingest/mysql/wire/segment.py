@@ -196,7 +196,7 @@ class SegmentDecoder:
             self._end_segment(end)
 
     def _is_inside(self, event: Event) -> bool:
-        """Whether an event without an end position is in the file: in MariaDB 11 only a transaction's last has one."""
+        """Whether an event without end position is in the file: in MariaDB 11 only a transaction's last event has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
         is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]
