@@ -341,10 +341,10 @@ class Stored:
 
     def open_lasting(self) -> BinaryIO:
         """An open copy of the contents, in a temporary file of this machine without a name."""
-        source = self.source()
+        contents = self.source()
         with ExitStack() as stack:
             copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
-            while part := source.read(_PIECE_BYTES):
+            while part := contents.read(_PIECE_BYTES):
                 copy.write(part)
             copy.seek(0)
             stack.pop_all()  # without an error, the copy stays open: the caller closes it

@@ -253,7 +253,7 @@ class StoredChangelog:
         return held.end.place
 
     def spool(self) -> Spool:
-        """The spool without the archive, as a run loads it."""
+        """The spool without the archive, as a run loads it; loaded again while a run at work changes the folder."""
 
         def load() -> Spool:
             try:

@@ -68,7 +68,7 @@ class DdlReader:
             case "TRUNCATE":
                 self._skip("TABLE")
                 return bool(self._read_tables())
-            case "REPAIR" | "OPTIMIZE" as word:
+            case "REPAIR" | "OPTIMIZE" as word:  # REPAIR may lose rows, OPTIMIZE copies them
                 self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
                 self._expect("TABLE", "TABLES")
                 return any(word == "REPAIR" or schema.bound for schema in self._read_table_list())

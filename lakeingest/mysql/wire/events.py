@@ -310,9 +310,9 @@ def read_gtid(event: Event) -> Beginning:
     body.take(17)  # the logical clock
     if not body.left:
         return Beginning(gtid, event.seconds * 1_000_000, 0)
-    local = body.number(7)
-    original = body.number(7) if local & HAS_ORIGINAL else 0  # 0, also as a stored number: unknown
-    return Beginning(gtid, original or local & ~HAS_ORIGINAL, body.packed())
+    committed_here = body.number(7)
+    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known; an event may have 0, too
+    return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, body.packed())
 
 
 class _Tagged(enum.IntEnum):
@@ -350,8 +350,8 @@ def _read_tagged_gtid(event: Event) -> Beginning:
             fields[field] = read.get(field, body.variable)()
         number = fields[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
         gtid = Gtid(str(uuid.UUID(bytes=fields[_Tagged.UUID])), number, fields[_Tagged.TAG])
-        local = fields[_Tagged.COMMITTED_AT]
-        return Beginning(gtid, fields.get(_Tagged.ORIGINAL_COMMITTED_AT) or local, fields[_Tagged.LENGTH])
+        committed_here = fields[_Tagged.COMMITTED_AT]
+        return Beginning(gtid, fields.get(_Tagged.ORIGINAL_COMMITTED_AT) or committed_here, fields[_Tagged.LENGTH])
     except (KeyError, ValueError) as error:
         raise Damaged(f"a GTID_TAGGED event that lacks or garbles a field: {error}") from error
 

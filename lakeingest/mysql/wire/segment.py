@@ -196,7 +196,7 @@ class SegmentDecoder:
             self._end_segment(end)
 
     def _is_inside(self, event: Event) -> bool:
-        """Whether an event without end position is in the file: in MariaDB 11 only a transaction's last event has one."""
+        """Whether an event without end position is in a file: in MariaDB 11 only a transaction's last event has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
         is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]
@@ -357,7 +357,7 @@ class SegmentDecoder:
     def _read_events(self, inner: Buffer, stream: Any) -> Iterator[Part]:
         """Handle the events of a compressed or a prepared transaction: `stream` has their bytes, read into `inner`."""
         count = 1
-        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
+        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)  # `take` still needs its own
         while count:
             if inner.is_full:
                 yield from self._flush()
