@@ -1,6 +1,6 @@
 """DDL that the copy of a table has followed, for readers of the changelog, who follow the DDL with their rows.
 
-It is stored in the manifest of the DDL's segment, before the copy is lifted. Segments before the DDL have rows of the
+A record of the DDL is stored in its segment's manifest, before the copy is lifted. Segments before the DDL have rows of the
 definition `before`, segments after the DDL have rows of the definition `after`.
 """
 

@@ -49,7 +49,8 @@ class PatchFolder:
     def write_absent(self, signal: int, keys: pa.Table) -> str:
         """Write a durable patch of keys without a row in a read view. Returns its name.
 
-        If `keys` has other columns beside the key, they have the last values of the rows.
+        `keys` may also have other columns, with the last values of the deleted rows. Each column of the table that
+        `keys` lacks gets values without meaning.
         """
         fields = table_schema(self.schema)
         columns = [

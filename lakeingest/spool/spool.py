@@ -246,8 +246,8 @@ class Spool:
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Move the start of the spool back to `opened`, for tables that join the pipeline.
 
-        `read` is the new first segment, with the changes of these tables from `opened` to the old start. `read` does
-        not watch the other tables: their changelog begins after `read`. So no reader can use the archive any more.
+        `read` is the new first segment, with the changes of these tables from `opened` to the old start. For the other
+        tables the changelog begins at the old start: no reader can use the archive, which ends there at the latest.
         """
         if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
             raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
@@ -314,7 +314,7 @@ class Spool:
     def forget(self, place: Place, keep: timedelta = NO_TIME) -> None:
         """Take the segments that end at or before this place out of the spool: no mark needs them any more.
 
-        The archive keeps them for readers of the changelog until the time `keep` after they were spooled.
+        The archive keeps them for readers of the changelog, for the time `keep` after they were spooled.
         """
         ended = [
             number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= place

@@ -18,10 +18,10 @@ LARGE_ROWS = 100_000  # a segment of more rows is not joined; manifests count ro
 
 
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
-    """Remove files from segments that their tables do not need any more. The last segment keeps all its files.
+    """Remove from segments the files that their tables do not need any more. The last segment keeps all its files.
 
-    `needed` has the place from which on each table needs the spool. A file stays until the time `keep` after it was
-    spooled, for readers of the changelog. Nothing is removed while a reader is at work.
+    `needed` has the place from which on each table needs the spool. A file stays for the time `keep` after it was
+    spooled, because readers of the changelog may need it. Nothing is removed while a reader is at work.
     """
     if needed_by_readers(spool.folder) is not None:
         return

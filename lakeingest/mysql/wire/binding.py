@@ -84,7 +84,7 @@ def _hidden_names(table_map: TableMap, schema: TableSchema) -> set[str]:
 def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> TableMap:
     """The event with the names and descriptions of the definition.
 
-    Raises SchemaChanged if the definition does not have them, or the event does not agree with it.
+    Raises SchemaChanged if the definition lacks the names of all columns, or the event does not agree with it.
     """
     names = schema.layout[0]
     if not names:

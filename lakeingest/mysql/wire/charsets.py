@@ -69,7 +69,7 @@ def key_texts(values: Values, charset: str) -> pa.Array:
 
 
 def binary(values: Values, length: int = 0) -> pa.Array:
-    """The values as bytes. With `length`, each is padded to so many bytes with the zero bytes that the binlog omits.
+    """The values as bytes. With `length`, each value is padded to this size with zero bytes, which the binlog omits.
 
     Raises ValueError, with the row, if a value is longer than `length`.
     """

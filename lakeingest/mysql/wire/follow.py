@@ -138,7 +138,7 @@ def follow(
 ) -> int:
     """Follow the events from index `first` up to `last`.
 
-    Returns the index of the first event that is left to `segment`, or `last`.
+    Returns the index of the first event that is left to `segment`; `last` if no event is left to it.
 
     `offset` and `size` have the events' offsets in `data`, and their sizes. The last `checksum` bytes of each are its
     checksum. `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and

@@ -1,4 +1,4 @@
-"""Finds the columns that are missing in the row images of a row event, and the message about them.
+"""Finds the columns that are missing in the row images of a row event, and writes the message about them.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """

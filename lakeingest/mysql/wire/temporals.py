@@ -243,7 +243,7 @@ def _read_timestamps(
 def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, instants: np.ndarray) -> None:
     """Fill `instants` from dates and times in a result set, 0 for NULL.
 
-    A value has 11 bytes, 7 without a fraction, 4 without a time. A value of another size is impossible, as a zero date.
+    A value has 11 bytes, 7 without a fraction, 4 without a time. Any other size is impossible; the zero date has 0 bytes.
     """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
@@ -290,7 +290,7 @@ def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: n
 def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, durations: np.ndarray) -> None:
     """Fill `durations` from TIMEs in a result set, 0 for NULL.
 
-    A value has 12 bytes, 8 without a fraction; a TIME of zero has none. A value of another size is impossible.
+    A value has 12 bytes, 8 without a fraction; a TIME of zero has 0 bytes. Any other size is impossible.
     """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]

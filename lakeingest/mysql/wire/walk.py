@@ -39,7 +39,7 @@ def walk_row(
     set in another bitmap, at `present`; if `present` is −1, they are all columns of the table.
 
     Fills column `row` of `start` and `size` (table columns × rows) with the offset of each value and its number of
-    bytes. They are −1 and 0 for NULL, and for a column that the row does not have.
+    bytes: −1 and 0 for NULL, and for a column that the row does not have.
     """
     nulls = at
     at += (columns + first_bit + 7) >> 3

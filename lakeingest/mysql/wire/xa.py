@@ -97,7 +97,7 @@ class Preparing:
     def handle(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
         """Handle a statement of the transaction that begins at `at`; return the prepared transaction that it commits.
 
-        None if it is no XA COMMIT, or the committed transaction has no rows of tables that are read. Raises
+        None if the statement is no XA COMMIT, or the committed transaction has no rows of tables that are read. Raises
         UnsupportedEvent if the binlog no longer has the prepared transaction.
         """
         if sign in ENDS:
