@@ -1,7 +1,7 @@
 """DDL that the copy of a table has followed, for readers of the changelog, who follow the DDL with their rows.
 
-A record of the DDL is stored in its segment's manifest, before the copy is lifted. Segments before the DDL have rows of the
-definition `before`, segments after the DDL have rows of the definition `after`.
+A record of the DDL is stored in its segment's manifest, before the copy is lifted. Segments before the DDL have rows
+of the definition `before`, segments after the DDL have rows of the definition `after`.
 """
 
 import base64

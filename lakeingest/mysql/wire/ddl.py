@@ -237,7 +237,7 @@ class DdlReader:
         return self._tokens[self._at - 1].text
 
     def _may_add_hidden_column(self, schema: TableSchema) -> bool:
-        """Whether MariaDB may keep a unique key on the columns that are named next as a hash, in a hidden column.
+        """Whether MariaDB may keep a unique key as a hash, in a hidden column; the key's columns are the next tokens.
 
         MariaDB does so if the columns take more bytes than an index can have. A column with a length behind its name,
         as in `name(10)`, takes few bytes and is not counted.

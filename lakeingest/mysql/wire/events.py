@@ -1,4 +1,4 @@
-"""Reads the bytes of binlog events: headers and checksums, and decides the action for each type of event. Pure.
+"""Reads headers and checksums of binlog events, and says what the decoder does with each type of event. Pure.
 
 This module reads only the fields that decide about positions and transactions. An event whose type is not in `ACTIONS`
 is refused by the type's name, because an event that is skipped by mistake may be a lost row.

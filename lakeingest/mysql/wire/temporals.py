@@ -243,7 +243,7 @@ def _read_timestamps(
 def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, instants: np.ndarray) -> None:
     """Fill `instants` from dates and times in a result set, 0 for NULL.
 
-    A value has 11 bytes, 7 without a fraction, 4 without a time. Any other size is impossible; the zero date has 0 bytes.
+    A value has 11 bytes, 7 without a fraction, 4 without a time. Any other size is impossible, also 0, the zero date.
     """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
