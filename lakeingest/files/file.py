@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A file or a folder. Operations raise FileNotFoundError for a missing file, if they say nothing else."""
+    """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say what else they do."""
 
     @property
     def name(self) -> str:
@@ -65,9 +65,9 @@ class File(Protocol):
         """Make or replace a document. A reader sees the old or the new one. Returns the `seen` for `put_after`."""
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
-        """Replace the version `seen` of a document. Returns the new `seen`; None if a store has another version.
+        """Replace the version `seen` of a document. Returns the new `seen`.
 
-        In that case nothing is changed. A disk has no versions, and replaces any.
+        None, and nothing is changed, if a store has another version. A disk, which has no versions, always replaces.
         """
 
     def read(self) -> bytes:
@@ -263,6 +263,7 @@ def total(files: Iterable[File]) -> int:
 
 
 def _size(file: File) -> int:
+    """The size of a data file, from the cache if it is there; 0 if the file is missing."""
     if (contents := kept.contents_of(file)) is not None:
         return len(contents)
     try:
@@ -307,7 +308,7 @@ def written(file: File) -> Iterator[Path]:
 
 def parquet(file: File) -> "pq.ParquetFile":
     """Open a data file, which the caller closes. Raises FileNotFoundError if it does not exist."""
-    import pyarrow.parquet as pq  # imported here: commands that only show a text import this module
+    import pyarrow.parquet as pq  # here, so that commands that only show a text start fast
 
     return pq.ParquetFile(file.source())
 

@@ -157,7 +157,7 @@ class Local(PosixPath):
         disk.sync(self)
 
     def is_there(self) -> bool:
-        """Whether the folder exists; an empty one counts."""
+        """Whether the folder exists, with or without files."""
         return self.exists()
 
     def subfolders(self) -> list[str]:
@@ -173,7 +173,7 @@ class Local(PosixPath):
         return [self, *([] if self.is_symlink() else sorted(self.rglob("*")))]
 
     def is_behind_link(self) -> bool:
-        """Whether the file, its folder or the folder above that is a symbolic link. True for a folder as well."""
+        """Whether the file, its folder or the folder above that is a symbolic link; also True for a folder."""
         return self.is_dir() or any(path.is_symlink() for path in (self, *list(self.parents)[:_DEPTH]))
 
     def probe(self) -> None:

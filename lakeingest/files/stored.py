@@ -56,7 +56,7 @@ class Stored:
     @classmethod
     def of(cls, place: "Place", storage: "Storage") -> Self:
         """The folder at a configured place with a scheme, such as s3."""
-        from lakeingest.config.stores import store_of  # here, because commands that only show a text import this module
+        from lakeingest.config.stores import store_of  # here, so that commands that only show a text start fast
 
         scheme, _, rest = place.written.partition("://")
         bucket, _, key = rest.partition("/")
@@ -113,7 +113,7 @@ class Stored:
         return replace(self, seen=self.look())
 
     def metadata(self) -> Seen:
-        """The metadata from the listing, without one the present ones. Raises FileNotFoundError for a missing file."""
+        """The metadata from a listing; the present ones if there was no listing. Raises FileNotFoundError."""
         seen = self.seen or self.look()
         if seen is None:
             raise FileNotFoundError(str(self))
@@ -215,7 +215,7 @@ class Stored:
             stored = self._get_or_none()
             if stored is not None and stored[0] == body:
                 return stored[1]
-            if is_refused or (stored and stored[1].version) != (seen and seen.version):
+            if is_refused or (stored and stored[1].version) != (seen and seen.version):  # by another writer
                 return None
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break
@@ -326,7 +326,7 @@ class Stored:
 
     def source(self) -> Any:
         """An open file for PyArrow: the contents of a small file, from the cache; a large file is read in parts."""
-        import pyarrow as pa  # imported here: commands that only show a text import this module
+        import pyarrow as pa  # here, so that commands that only show a text start fast
 
         contents = kept.contents_of(self)
         if contents is None:
@@ -341,10 +341,10 @@ class Stored:
 
     def open_lasting(self) -> BinaryIO:
         """An open copy of the contents, in a temporary file of this machine without a name."""
-        source = self.source()
+        contents = self.source()
         with ExitStack() as stack:
             copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
-            while part := source.read(_PIECE_BYTES):
+            while part := contents.read(_PIECE_BYTES):
                 copy.write(part)
             copy.seek(0)
             stack.pop_all()  # without an error, the copy stays open: the caller closes it

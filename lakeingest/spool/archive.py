@@ -1,7 +1,7 @@
 """The archive: segments that no merge needs any more, for readers of the changelog.
 
 spool/archive/id.json                     the name of this changelog; a spool that is opened anew gets a new name
-spool/archive/<start>-<stop>.<level>.json manifests; the files that they name stay in spool/data
+spool/archive/<start>-<stop>.<level>.json the manifests; their data files stay in spool/data
 spool/archive/readers/…                   readers that are at work
 
 A run does not read the archive to open the spool, so a large archive does not slow it down. A run that follows makes a
@@ -55,7 +55,7 @@ class Archived:
 
 
 def all_archived(spool: File) -> list[Archived]:
-    """All manifests of the archive in the order of their starts; of several with one start, the longest first."""
+    """All manifests of the archive in the order of their starts; of those with the same start, the longest first."""
     segments = (Archived.of(file) for file in (spool / "archive").listed("*-*.*.json"))
     return sorted(segments, key=lambda segment: (segment.start, [-part for part in _parts(segment.stop)]))
 
@@ -66,7 +66,7 @@ def named_files(spool: File) -> set[str]:
 
 
 def name_of(spool: File) -> str:
-    """The name of this changelog; '' if it cannot be read, or there is none, as in a spool of an earlier version."""
+    """The name of this changelog; '' if the name cannot be read, or is missing, as in a spool of an earlier version."""
     try:
         return str(store.read(spool / "archive" / "id.json")["id"])
     except (OSError, *DAMAGED):
@@ -134,7 +134,7 @@ def archive_or_delete(spool: File, epoch: int, segments: Iterable[tuple[File, Ma
 def _unneeded(
     archived: Sequence[Archived], kept_for: timedelta, now: float, read_up_to: Place | None
 ) -> list[Archived]:
-    """The archived segments that nobody needs: covered by a larger one, before a gap, or old and read already."""
+    """The archived segments that nobody needs: covered by a larger segment, before a gap, or old and read already."""
     # Step 1: segments that a larger one covers, which is before them in `archived`
     unneeded, chain = [], list[Archived]()
     for segment in archived:

@@ -10,7 +10,7 @@ from lakeingest.state import store
 
 @dataclass(slots=True)
 class Boundaries:
-    """The document `boundaries.json`: ends of transactions, with the second (since 1970) when their binlog began."""
+    """The document `boundaries.json`: ends of transactions, each with the second (since 1970) when its file began."""
 
     file: File
     known: Mapping[FilePosition, int] = field(default_factory=dict)
@@ -19,7 +19,8 @@ class Boundaries:
     def load(cls, folder: File) -> "Boundaries":
         """The boundaries of the spool in a folder. Raises StateUnreadable if the document is damaged.
 
-        The previous version stored a list without seconds, which does not distinguish histories: the list is dropped.
+        An earlier version stored a list of ends without seconds. Such a list is dropped, because it does not tell to
+        which history the ends belong.
         """
         file = folder / "boundaries.json"
         document: Mapping[str, int] | Sequence[str] = store.read(file) if file.exists() else {}

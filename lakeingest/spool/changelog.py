@@ -87,6 +87,7 @@ class StoredChangelog:
         for segment in segments:
             if segment.stop.place(opened.epoch) > opened.place:
                 end = end.moved(segment.stop, segment.gtids, segment.history)
+        # a gap: the chain of segments does not reach back to the first listed manifest
         starts = [manifest.start.place(opened.epoch) for manifest in manifests.values()]
         has_gap = bool(manifests) and (not segments or min(starts) < segments[0].start.place(opened.epoch))
         if name != name_of(self.folder) or (has_gap and not allow_gap):
@@ -94,6 +95,7 @@ class StoredChangelog:
         return Held(name, opened, end, tuple(segments))
 
     def _read(self, file: File) -> Manifest:
+        """The manifest in a file; from `_known` if the file is unchanged. Raises `_Moved` if the file was removed."""
         try:
             version = file.version()
             if self._known.get(file, (None,))[0] != version:
@@ -107,13 +109,14 @@ class StoredChangelog:
     def stretch(self, table: TableId) -> tuple[Held, Stretch]:
         """All segments that are held now, and the stretch of them that has every change of the table.
 
-        If the last segments do not watch the table, the copy may be newer than the stretch, and changes are missing
-        between them. `Held.stretch` decides that by the place of the copy. Raises ChangelogGone without a spool.
+        If the last segments do not watch the table, the copy may be newer than the end of the stretch. Then changes
+        between the two are missing, and the stretch is empty (`Held.stretch`). Raises ChangelogGone without a spool.
         """
         held = self._held_or_gone(table)
         stretch = held.stretch(table, lost=self._lost)
         if stretch.stops or not stretch.segments:
-            # first the copy's place, then the segments: so a commit that is published meanwhile is no gap
+            # these cases need the copy's place: first the place, then the segments, so that a commit that is published
+            # meanwhile is no gap
             shown = self.shown()
             held = self._held_or_gone(table)
             stretch = held.stretch(table, shown, self._lost)
@@ -238,10 +241,10 @@ class StoredChangelog:
                 with files.parquet(self.folder / segment.transactions) as opened:
                     for batch in opened.iter_batches(BATCH_ROWS):
                         after = are_after(batch)
-                        before = int(np.argmax(after)) if after.any() else len(after)  # how many are before
-                        if before:
-                            place = Place(*(batch[name][before - 1].as_py() for name in ("epoch", "file", "pos")))
-                        if before < len(after):
+                        count_before = int(np.argmax(after)) if after.any() else len(after)
+                        if count_before:
+                            place = Place(*(batch[name][count_before - 1].as_py() for name in ("epoch", "file", "pos")))
+                        if count_before < len(after):
                             return place
             except FileNotFoundError as error:
                 raise _Moved(segment.transactions) from error
@@ -250,7 +253,7 @@ class StoredChangelog:
         return held.end.place
 
     def spool(self) -> Spool:
-        """The spool without the archive, as a run loads it."""
+        """The spool without the archive, as a run loads it; loaded again while a run at work changes the folder."""
 
         def load() -> Spool:
             try:

@@ -49,17 +49,21 @@ class Changes:
         return max([ReadTo(self.end), *(rows.last for rows in self.rereads)], key=lambda position: position.order)
 
     def rows(self, since: ReadTo | None = None, stop: Place | None = None) -> Iterator[pa.RecordBatch | Altered]:
-        """Change rows, reread rows and DDL in order, after `since` (None: of this object) and up to `stop` (None: all).
+        """Change rows, reread rows and DDL in order, after `since` and up to `stop`.
 
-        The metadata of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no
-        commit time. Reread rows as of `stop` come after `stop`, so they are left out. Raises ChangelogGone if a file of
-        reread rows was removed meanwhile. That happens to slow readers that do not report that they are at work
-        (`spool.readers`).
+        Without `since` they begin after the `since` of this object, without `stop` they end at its `end`. The metadata
+        of each batch have the fingerprint of its rows' definition (`rows.DEFINITION`). Reread rows have no commit time.
+        Reread rows as of `stop` come after `stop`, so they are left out.
+
+        Raises ChangelogGone if a file of reread rows was removed meanwhile. That happens to slow readers that do not
+        report that they are at work (`spool.readers`).
         """
-        since, waiting = since or self.since, list(self.rereads)
+        since = since or self.since
+        waiting = list(self.rereads)  # files of reread rows whose turn is still to come
         for part in self.parts:
             if isinstance(part, Altered):
                 ddl_at = part.followed.read_to
+                # reread rows as of a place before the DDL come before the DDL, with the old definition
                 while waiting and waiting[0].last.order < ddl_at.order:
                     yield from self._reread(waiting.pop(0), since, stop)
                 if since.order < ddl_at.order and (stop is None or ddl_at.place <= stop):
@@ -98,7 +102,7 @@ class Changes:
             raise rereads_unreadable(rows.path, error) from error
 
     def _definition_at(self, place: Place) -> str:
-        """The fingerprint of the definition at a place, for files of an earlier version; '' if it is not known."""
+        """The fingerprint of the definition at a place, for files that do not name it; '' if it is not known."""
         all_followed = [part.followed for part in self.parts if isinstance(part, Altered)]
         return next((followed.before.fingerprint for followed in all_followed if followed.place > place), "")
 

@@ -76,25 +76,25 @@ def collapsed(
     """
     earliest, read = min([*patches, *(mark for _, mark in marks)]), 0
     starts = [0]  # the number of each file's first row, and of the row after the last file
-    parts: list[pa.Table] = []
+    needed: list[pa.Table] = []  # the needed rows of each file
     patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each patch
     for number, file in enumerate(files):  # only the needed rows of each file stay in memory
         rows = _keys_of_changes(file, key, starts[-1])
         starts.append(starts[-1] + rows.num_rows)
         in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
         if number < len(patches):  # the file of a patch: all its rows are needed
-            parts.append(rows.filter(in_part))
-            patched.append((patches[number], parts[-1].select(list(key))))
-            read += parts[-1].num_rows
+            needed.append(rows.filter(in_part))
+            patched.append((patches[number], needed[-1].select(list(key))))
+            read += needed[-1].num_rows
             continue
         changes = rows.filter(in_part & _is_after(rows, earliest) & ~_is_after(rows, stop))
         read += changes.num_rows
         is_needed = _is_after_mark(changes, key, marks)
         for place, keys in patched:
             is_needed = np.where(_is_among(changes, key, keys), _is_after(changes, place), is_needed)
-        parts.append(changes.filter(is_needed))
+        needed.append(changes.filter(is_needed))
     # the last row of each key is the row with the greatest `_ORDER`
-    applied = pa.concat_tables(parts)
+    applied = pa.concat_tables(needed)
     last = applied.group_by(list(key), use_threads=False).aggregate([(_ORDER, "max")])
     orders = np.sort(last[f"{_ORDER}_max"].to_numpy())
     # `applied` is sorted by `_ORDER`, so a binary search finds these rows
@@ -112,6 +112,7 @@ def cut(files: Sequence[File], name: str, parts: int) -> list[Slice]:
     sampled = groups[:: -(-len(groups) // _SAMPLES)]  # the step is rounded up
     column = pa.concat_tables(_row_group(file, index, [name]) for file, index in sampled)[name]
     ordered = column.take(pc.sort_indices(column))
+    # fewer slices if several bounds are equal
     bounds = dict.fromkeys(ordered[len(ordered) * part // parts] for part in range(1, parts))
     return [Slice(lower, upper) for lower, upper in pairwise([None, *bounds, None])]
 
@@ -206,7 +207,7 @@ def _row_group(file: File, index: int, names: Sequence[str]) -> pa.Table:
 
 
 def _is_after_mark(changes: pa.Table, key: Sequence[str], marks: Sequence[Mark]) -> "np.ndarray":
-    """For each change, whether it is after the mark of the range that has its key: `MergePlan.should_apply`."""
+    """For each change, whether it is after the mark of the range that has its key, as `MergePlan.should_apply`."""
     is_after_mark = np.zeros(changes.num_rows, bool)
     for keys, mark in marks:
         is_after_mark |= _is_after(changes, mark) & within(changes, key, keys)
@@ -222,6 +223,7 @@ def _is_among(changes: pa.Table, key: Sequence[str], keys: pa.Table) -> "np.ndar
 
 
 def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
+    """For each change, whether it is after the place."""
     epoch, file, pos = (changes[name].to_numpy() for name in change.PLACE)
     later = (file > place.file) | ((file == place.file) & (pos > place.pos))
     after: np.ndarray = (epoch > place.epoch) | ((epoch == place.epoch) & later)
@@ -229,7 +231,8 @@ def _is_after(changes: pa.Table, place: Place) -> "np.ndarray":
 
 
 def within(changes: pa.Table, key: Sequence[str], keys: KeyRange) -> "np.ndarray | bool":
-    """For each change, whether its key is in the range: `KeyRange.__contains__` for many keys."""
+    """For each change, whether its key is in the range, as `KeyRange.__contains__`."""
+    # the range of all keys needs no comparison, and its keys may be no integers
     columns = [changes[name].cast(_WIDE) for name in key] if keys != KeyRange() else []
     above = keys.lower is None or _at_least(columns, keys.lower).to_numpy()
     below = keys.upper is None or ~_at_least(columns, keys.upper).to_numpy()

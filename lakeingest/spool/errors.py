@@ -10,7 +10,7 @@ from lakeingest.state import store
 
 @contextmanager
 def spool_errors(folder: File) -> Iterator[None]:
-    """Raises StateUnreadable if the block misses a file or folder, and else the errors of `store.storage_errors`."""
+    """Raises StateUnreadable if the block misses a file or folder; other failures as `store.storage_errors` does."""
     with store.storage_errors(folder):
         try:
             yield

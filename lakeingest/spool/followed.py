@@ -1,7 +1,7 @@
 """DDL that the copy of a table has followed, for readers of the changelog, who follow the DDL with their rows.
 
-It is stored in the manifest of the DDL's segment, before the copy is lifted. Segments before the DDL have rows of the
-definition `before`, segments after the DDL have rows of the definition `after`.
+A record of the DDL is stored in its segment's manifest, before the copy is lifted. Segments before the DDL have rows
+of the definition `before`, segments after the DDL have rows of the definition `after`.
 """
 
 import base64
@@ -75,7 +75,7 @@ class Followed:
 
     @classmethod
     def from_json(cls, doc: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`; KeyError, TypeError or ValueError for anything else."""
+        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for another document."""
         return cls(
             schema_from_json(doc["before"]),
             schema_from_json(doc["after"]),

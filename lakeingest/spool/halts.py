@@ -64,10 +64,10 @@ def unwatched_segments(spool: Spool, table: TableId, after: Place, stop: Place) 
 
 
 def is_watched_to_halt(spool: Spool, table: TableId, after: Place) -> bool:
-    """True if the table's changes after `after` are spooled, but only up to a halt or up to segments behind a halt.
+    """True if the spool lacks some of the table's changes after `after`, and the first missing ones follow a halt.
 
-    The other changes are still to be read, with the definition after the halt. False if the spool has all changes, or
-    if changes are missing without a halt.
+    These changes are still to be read, with the definition after the halt. False if the spool has all changes, or if
+    changes are missing without a halt, or if `after` is not in the spool.
     """
     if not spool.start <= after <= spool.position.place:
         return False

@@ -50,7 +50,7 @@ class Held:
         after the stretch do not watch the table and `shown` is later than the end of the stretch: then the changes
         between the end and `shown` are missing. Without `shown`, an empty stretch begins at the changelog's end.
         """
-        last = len(self.segments)
+        last = len(self.segments)  # the stretch is `segments[first:last]`
         while last and not self._has(self.segments[last - 1], table, lost):
             last -= 1
         first = last
@@ -84,6 +84,7 @@ class Held:
         return (self.opened.gtids or GtidSet()) - archived
 
     def _has(self, segment: Manifest, table: TableId, lost: Collection[str]) -> bool:
+        """Whether a segment has every change of the table, or is DDL that the table's copy followed."""
         if table not in segment.tables:
             return table in segment.followed
         entry = segment.tables[table]
@@ -97,7 +98,7 @@ class Held:
 
 
 def chain(segments: Sequence[Manifest], opened: Position) -> list[Manifest]:
-    """The segments that lead to the last one without a gap; of segments that overlap, the one that begins first."""
+    """The segments that lead without a gap to the latest stop; of segments that overlap, the one that begins first."""
     epoch, chained = opened.epoch, list[Manifest]()
     # The chain is built backwards, from the segments with the latest stop on. `chained` begins at `end`. `best` is the
     # candidate to precede it: of the segments that stop at or after `end`, the one with the earliest start.

@@ -61,14 +61,14 @@ def _write_files(spool: File, parts: Sequence[Manifest]) -> dict[TableId | None,
     for number, table in enumerate([None, *tables]):
         name = f"data/{attempt}-{number}.parquet"
         with ExitStack() as opened:
-            sources = [
+            inputs = [
                 opened.enter_context(files.parquet(spool / file)) for part in parts if (file := _file_name(part, table))
             ]
-            schema = sources[0].schema_arrow
-            if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in sources):
+            schema = inputs[0].schema_arrow
+            if any(not file.schema_arrow.equals(schema, check_metadata=True) for file in inputs):
                 return None
             with files.written(spool / name) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
-                for rows in _groups_of_rows(sources):
+                for rows in _groups_of_rows(inputs):
                     writer.write_table(rows)
         names[table] = name
     (spool / "data").sync()
@@ -94,7 +94,7 @@ def _entry(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple
 
 
 def _file_name(segment: Manifest, table: TableId | None) -> str | None:
-    """The file of a table in a segment, None without a change of it. If `table` is None: the file of transactions."""
+    """The file of a table in a segment, or None without changes of it. If `table` is None: the file of transactions."""
     if table is None:
         return segment.transactions
     entry = segment.tables[table]

@@ -49,7 +49,8 @@ class PatchFolder:
     def write_absent(self, signal: int, keys: pa.Table) -> str:
         """Write a durable patch of keys without a row in a read view. Returns its name.
 
-        If `keys` has other columns beside the key, they have the last values of the rows.
+        `keys` may also have other columns, with the last values of the deleted rows. Each column of the table that
+        `keys` lacks gets values without meaning.
         """
         fields = table_schema(self.schema)
         columns = [
@@ -94,8 +95,9 @@ class PatchFolder:
             return files.sweep((path for path in patches if int(path.name.partition("-")[0]) not in needed), age)
 
     def _write(self, signal: int, changes: pa.Table) -> str:
+        """Write change rows as a durable patch of a signal. Returns the patch's name."""
         name = f"{signal:06d}-{uuid.uuid4().hex}"
-        path, bounds = self.path / f"{name}.parquet", list(self.schema.key)
+        path = self.path / f"{name}.parquet"
         with spool_errors(self.path):
             self.path.make_folder()
             with files.written(path) as local:
@@ -105,7 +107,7 @@ class PatchFolder:
                     row_group_size=_GROUP_ROWS,
                     compression="lz4",
                     use_dictionary=False,
-                    write_statistics=bounds,
+                    write_statistics=list(self.schema.key),  # `collapse` needs the bounds of keys
                 )
             path.parent.sync()
         return name
@@ -114,7 +116,7 @@ class PatchFolder:
         """Rows as change rows of one kind. Their place is 0: the merge uses the patch's low watermark for it."""
         count = rows.num_rows
         zeros = np.zeros(count, np.int64)
-        columns = [
+        columns = [  # the columns of `change.ORIGIN`
             pa.array(np.full(count, kind.value, np.int8)),
             pa.array(zeros.astype(np.int32)),
             *[pa.array(zeros)] * 3,
@@ -134,8 +136,9 @@ def keys_not_in(patches: Iterable[File], keys: pa.Table, key: Sequence[str]) -> 
         # a cheap filter by the first column of the key makes the join small
         bounds = pc.min_max(remaining[key[0]]).as_py()
         patch = _read(file, key)
-        is_near = pc.and_(pc.greater_equal(patch[key[0]], bounds["min"]), pc.less_equal(patch[key[0]], bounds["max"]))
-        remaining = remaining.join(patch.filter(is_near), keys=list(key), join_type="left anti", use_threads=False)
+        first = patch[key[0]]
+        is_in_bounds = pc.and_(pc.greater_equal(first, bounds["min"]), pc.less_equal(first, bounds["max"]))
+        remaining = remaining.join(patch.filter(is_in_bounds), keys=list(key), join_type="left anti", use_threads=False)
     return remaining
 
 

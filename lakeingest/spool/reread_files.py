@@ -3,7 +3,7 @@
 rereads/<database>.<table>/<position of the first row>.json   names the files of one merge; readers read only such files
 rereads/<database>.<table>/<name>.parquet                     the rows
 
-Reread rows are not in the binlog. Each one is the row of its key as of the merge's stop. So a reader gets it after
+Reread rows are not in the binlog. Each of them is the row of its key as of the merge's stop. So a reader gets it after
 all changes up to the stop, and before all changes after the stop. The rows of each stop are numbered from 0 on.
 """
 
@@ -71,7 +71,7 @@ class RereadFolder:
         return name, patch_rows.num_rows
 
     def next_number(self, stop: Place, log: str) -> int:
-        """The number for the next row as of `stop` in the changelog `log`: how many rows it has as of `stop`."""
+        """The number for the next row as of `stop`: the number of rows as of `stop` that the changelog `log` has."""
         with spool_errors(self.path):
             written = self.files_after(ReadTo(stop, log=log), stop)
         return (written[-1].last.reread or 0) + 1 if written else 0
@@ -134,7 +134,7 @@ def clear(spool: File) -> None:
 
 
 def leftovers(spool: File) -> Iterator[File]:
-    """The files that no document names. A merge that is at work may still name one, so the caller spares new files.
+    """The files that no document names. A merge at work may still name such a file, so the caller spares new files.
 
     Folders with a damaged document are passed over.
     """

@@ -45,6 +45,7 @@ def has_removed(
             if any(deletes if row_change.after is None else updates for row_change in removed):
                 return True
             continue
+        # each update counts, so the values of columns need not be read
         rows = _read(file, [change.KIND, *change.PLACE])
         kinds = pa.array([kind.value for kind, is_counted in counted.items() if is_counted], pa.int8())
         places = rows.filter(pc.is_in(rows[change.KIND], kinds)).select(change.PLACE)
@@ -76,8 +77,8 @@ def _changes(
 ) -> Iterable[RowChange]:
     """The changes after `since` and up to `stop` that change a value.
 
-    `old_numbers` and `new_numbers` are the row numbers of each change's old and new row; without new rows the changes
-    are deletes. `places` has the three parts of each row's place.
+    `old_numbers` and `new_numbers` are the row numbers of each change's old and new row. If `new_numbers` is None, the
+    changes are deletes. `places` has the three parts of each row's place.
     """
     old = rows.take(pa.array(old_numbers)).to_pylist()
     new = [None] * len(old) if new_numbers is None else rows.take(pa.array(new_numbers)).to_pylist()
@@ -88,6 +89,7 @@ def _changes(
 
 
 def _read(file: File, columns: Sequence[str]) -> pa.Table:
+    """These columns of a file of change rows. Raises SpoolGap if the file lacks a column."""
     try:
         with parquet(file) as opened:
             if missing := set(columns) - set(opened.schema_arrow.names):

@@ -29,8 +29,9 @@ class SegmentFiles:
     def __init__(self, folder: File, schemas: Mapping[TableId, TableSchema]) -> None:
         self._folder, self._schemas = folder, schemas
         self._attempt = uuid.uuid4().hex
+        # by table; the key None stands for the transactions
         self._writers: dict[TableId | None, tuple[str, Draft, pq.ParquetWriter]] = {}
-        self._waiting: dict[TableId | None, list[pa.RecordBatch]] = {}
+        self._waiting: dict[TableId | None, list[pa.RecordBatch]] = {}  # batches that are not written yet
         self._bytes = 0
         self._rows = dict.fromkeys(schemas, 0)
         self._gtids = GtidSet()
@@ -77,12 +78,14 @@ class SegmentFiles:
         )
 
     def _flush(self) -> None:
+        """Write the waiting batches: those of each table become one row group."""
         for table, batches in self._waiting.items():
             self._writer(table).write_table(pa.Table.from_batches(batches))
         self._waiting.clear()
         self._bytes = 0
 
     def _writer(self, table: TableId | None) -> pq.ParquetWriter:
+        """The writer of a table's file, or of the file of transactions. The first call opens it."""
         if table not in self._writers:
             name = f"data/{self._attempt}-{len(self._writers)}.parquet"
             draft = Draft.of(self._folder / name)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from datetime import timedelta
 from functools import reduce
+from itertools import accumulate
 from typing import Self
 
 from lakeingest.core.position import FilePosition, Place, Position
@@ -32,9 +33,10 @@ NO_TIME = timedelta(0)
 
 
 class Spool:
-    """The spool in a folder, in memory. An interruption of `append`, `widen` or `forget` loses no stored change.
+    """The spool in a folder, with its manifests in memory.
 
-    A run calls `guard` before its first write. Only `note` is safe to call in another thread.
+    A run calls `guard` before its first write. An interruption of `append`, `widen` or `forget` loses no stored change.
+    Only `note` is safe to call in another thread.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Spool:
 
     @classmethod
     def load(cls, folder: File) -> "Spool | None":
-        """The spool in the folder, None if it has none. Raises StateUnreadable if the spool is damaged or has a gap."""
+        """The spool in the folder; None without one. Raises StateUnreadable if the spool is damaged, or has a gap."""
         path = folder / "opened.json"
         try:
             if not path.exists():
@@ -82,20 +84,20 @@ class Spool:
             boundaries = Boundaries.load(folder)
         except (OSError, *DAMAGED, StateUnreadable) as error:
             raise StateUnreadable(f"the spool in {folder} cannot be read: {error}") from error
-        live = {
+        live = {  # segments that end after the start of the spool
             number: segment for number, segment in segments.items() if segment.stop.place(opened.epoch) > opened.place
         }
         skipped = {number: segment for number, segment in segments.items() if number not in live}
-        stop = opened.at
+        end = opened.at  # of the segments before the one that the loop compares
         for number, segment in list(live.items()):
-            if segment.stop.place(opened.epoch) <= stop.place(opened.epoch):
+            if segment.stop.place(opened.epoch) <= end.place(opened.epoch):
                 del live[number]  # it was joined into a segment before it
                 continue
-            if segment.start != stop:
+            if segment.start != end:
                 raise StateUnreadable(
-                    f"the spool in {folder} has a gap before segment {number}: {stop} to {segment.start}"
+                    f"the spool in {folder} has a gap before segment {number}: {end} to {segment.start}"
                 )
-            stop = segment.stop
+            end = segment.stop
         return cls(folder, opened, live, max(segments, default=0), boundaries, skipped, pending, head=head)
 
     @classmethod
@@ -137,20 +139,18 @@ class Spool:
         return next(reversed(self._segments.values())).pending if self._segments else self._opened_pending
 
     def has_same_history(self, position: Position) -> bool | None:
-        """True if the spool has recorded the same history and GTIDs at the position, False if it has recorded others.
+        """Whether the spool has recorded the history and the GTIDs of `position` at the same place of the binlog.
 
-        None if it has recorded no history at the position, which may be neither its start nor the end of a segment.
+        None if nothing can be compared: the spool records no history at this place, or `position` has no history.
         """
-        boundary = self._opened
-        for segment in (None, *self._segments.values()):
-            boundary = boundary if segment is None else _position_after(boundary, segment)
+        for boundary in accumulate(self._segments.values(), _position_after, initial=self._opened):
             if boundary.at == position.at and boundary.history is not None and position.history is not None:
                 return (boundary.history, boundary.gtids) == (position.history, position.gtids)
         return None
 
     @property
     def boundaries(self) -> Mapping[FilePosition, int]:
-        """The noted ends of transactions after `position`, each with the second (since 1970) when its binlog began."""
+        """The noted ends of transactions after `position`, each with the second (since 1970) when its file began."""
         return self._boundaries.after(self.position.place)
 
     def note(self, boundary: FilePosition, began: int) -> None:
@@ -192,10 +192,10 @@ class Spool:
         return sum(files.parquet_metadata(self.folder / segment.transactions).num_rows for segment in segments)
 
     def widen(self, read: Manifest) -> None:
-        """Let all segments after the start of `read` watch its tables, too.
+        """Let all segments after the start of `read` watch the tables of `read`, too.
 
-        `read` has the changes of these tables alone, from its start to the end of the spool. After an interruption some
-        segments watch a table that has no copy yet; the next call replaces what they have of the table.
+        `read` has only changes of these tables, up to the end of the spool. An interruption leaves segments that watch
+        a table without a copy; the next call replaces the table's files in these segments.
         """
         epoch = self._opened.epoch
         if read.stop != self.position.at or read.start.place(epoch) < self.start:
@@ -246,8 +246,8 @@ class Spool:
     def reach_back(self, opened: Position, read: Manifest) -> None:
         """Move the start of the spool back to `opened`, for tables that join the pipeline.
 
-        `read` is the new first segment: the changes of these tables from `opened` to the old start. It does not watch
-        the other tables, so their changelog begins after it, and no reader can use the archive, which ends before it.
+        `read` is the new first segment, with the changes of these tables from `opened` to the old start. For the other
+        tables the changelog begins at the old start: no reader can use the archive, which ends there at the latest.
         """
         if read.stop != self._opened.at or read.start != opened.at or opened.place >= self.start:
             raise SpoolGap(f"{read.start} to {read.stop} does not lead to the start of the spool, {self._opened.at}")
@@ -284,8 +284,8 @@ class Spool:
         return paths
 
     def watched_from(self, table: TableId) -> Place:
-        """The place from which on all segments watch the table; the end of the spool if the last one does not."""
-        since = self.start if not self._segments else self.position.place
+        """The place from which on all segments watch the table; the end of the spool if the last segment does not."""
+        since = self.position.place if self._segments else self.start
         for segment in reversed(self._segments.values()):
             if table not in segment.tables:
                 break
@@ -298,7 +298,7 @@ class Spool:
         return sum(entry[1] for entry in entries if entry is not None)
 
     def lacks_cascades(self, after: Place) -> bool:
-        """True if a segment that ends after the place `after` lacks changes by foreign keys that could be logged."""
+        """True if a segment that ends after the place `after` lacks changes by foreign keys that the source can log."""
         return any(segment.lacks_cascades for segment in self._segments_between(after, self.position.place))
 
     def nulled(self, table: TableId, after: Place, stop: Place) -> int:
@@ -309,12 +309,12 @@ class Spool:
         """The size in bytes of the table's files in segments that end after the place `after`."""
         entries = (segment.tables.get(table) for segment in self._segments_between(after, self.position.place))
         paths = (self.folder / entry[0] for entry in entries if entry is not None)
-        return files.total(paths)  # a run may remove a file meanwhile
+        return files.total(paths)  # a file that a run removes meanwhile counts as 0
 
     def forget(self, place: Place, keep: timedelta = NO_TIME) -> None:
         """Take the segments that end at or before this place out of the spool: no mark needs them any more.
 
-        The archive keeps them for readers of the changelog until the time `keep` after they were spooled.
+        The archive keeps them for readers of the changelog, for the time `keep` after they were spooled.
         """
         ended = [
             number for number, segment in self._segments.items() if segment.stop.place(self._opened.epoch) <= place
@@ -344,7 +344,7 @@ class Spool:
                     (self.folder / file[0]).delete()
 
     def join(self, numbers: Sequence[int], whole: Manifest) -> None:
-        """Replace neighbours by `whole`, which was joined from them. `numbers` are those of the neighbours.
+        """Replace neighbours by `whole`, which was joined from them. `numbers`: the numbers of the neighbours.
 
         An interruption leaves some of their manifests beside the manifest of `whole`; `load` passes over them.
         """

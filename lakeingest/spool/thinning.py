@@ -18,14 +18,14 @@ LARGE_ROWS = 100_000  # a segment of more rows is not joined; manifests count ro
 
 
 def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None:
-    """Remove files from segments that their tables do not need any more. The last segment keeps all its files.
+    """Remove from segments the files that their tables do not need any more. The last segment keeps all its files.
 
-    `needed` has the place from which on each table needs the spool. A file stays until the time `keep` after it was
-    spooled, for readers of the changelog. Nothing is removed while a reader is at work.
+    `needed` has the place from which on each table needs the spool. A file stays for the time `keep` after it was
+    spooled, because readers of the changelog may need it. Nothing is removed while a reader is at work.
     """
     if needed_by_readers(spool.folder) is not None:
         return
-    old = spool.folder.now() - keep.total_seconds()
+    kept_since = spool.folder.now() - keep.total_seconds()  # files that were written after this time stay
     for number, _, segment, after in list(spool.parts())[:-1]:
         unneeded = {
             table: spool.folder / entry[0]
@@ -33,14 +33,14 @@ def thin(spool: Spool, needed: Mapping[TableId, Place], keep: timedelta) -> None
             if entry and table in needed and needed[table] >= after.place
         }
         with store.storage_errors(spool.folder):
-            if any(path.changed() > old for path in unneeded.values()):
+            if any(path.changed() > kept_since for path in unneeded.values()):
                 return  # the files of later segments are not older
         if unneeded:
             spool.drop(number, unneeded)
 
 
 def join_neighbours(spool: Spool, stands: Collection[Place]) -> None:
-    """Join small neighbours that watch the same tables, as soon as there are `JOIN`. The last segment stays as it is.
+    """Join small neighbours that watch the same tables, as soon as there are `JOIN` of them. The last segment stays.
 
     `stands` has the places of copies. Segments are not joined over these places, because the spool compares the history
     of a copy with the history at the end of a segment.

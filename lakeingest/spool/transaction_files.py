@@ -32,6 +32,7 @@ def log_of(spool: Spool) -> TransactionLog:
 
 
 def _read(path: File) -> Iterator[tuple[Gtid, Place]]:
+    """Yield the GTID and the place of each transaction in a file, without transactions that have no GTID."""
     try:
         with files.parquet(path) as opened:
             for batch in opened.iter_batches(BATCH_ROWS, columns=_COLUMNS):

@@ -1,6 +1,6 @@
 """Reads the changes of an ALTER TABLE to the columns of a copied table, and recognises a TRUNCATE. Pure.
 
-Of a column it reads the name, the column that it follows, and whether its default is a literal: never the type or a
+Of a column the module reads its name, the column before it, and whether its default is a literal: never the type or a
 value. The server tells the column's definition (`core.alteration`). Fail closed: a statement that has an unknown part,
 or may change values, rows or the key, has no alteration, and becomes a barrier.
 Sources: MySQL manual, "ALTER TABLE Statement" and "TRUNCATE TABLE Statement"; MariaDB documentation, the same.
@@ -45,7 +45,7 @@ _LITERAL = re.compile(
 
 
 def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
-    """The statement's changes to the table's columns, or its TRUNCATE; None if it is unclear, or does anything else."""
+    """The statement's changes to the table's columns, or its TRUNCATE; None if it is unclear, or does more."""
     try:
         alterations = {reader.read() for reader in _readers(query, schema)}
     except Unclear:
@@ -54,7 +54,7 @@ def alteration_of(query: Query, schema: TableSchema) -> Alteration | None:
 
 
 def name_changes_of(query: Query, schema: TableSchema) -> tuple[Change, ...]:
-    """The columns that an ALTER TABLE renames, adds and drops, whatever else it does; empty if this is unclear."""
+    """The columns that an ALTER TABLE renames, adds and drops, whatever else it does; empty if they are unclear."""
     try:
         changes = {reader.name_changes() for reader in _readers(query, schema)}
     except Unclear:
@@ -198,7 +198,7 @@ class _ActionReader(Action):
         return Change(Act.ADD, name, name, self._read_definition())
 
     def _read_definition(self) -> str | None:
-        """Read a column's definition; return FIRST, or the name after AFTER, if it ends so; else None.
+        """Read a column's definition; return FIRST or the name after AFTER at its end, None without both.
 
         Raises Unclear for a definition that does not begin with a type, has a word that is not in `_PLAIN`, or has a
         default that is no literal.

@@ -84,7 +84,7 @@ def _hidden_names(table_map: TableMap, schema: TableSchema) -> set[str]:
 def _with_definition(table_map: TableMap, schema: TableSchema, where: str) -> TableMap:
     """The event with the names and descriptions of the definition.
 
-    Raises SchemaChanged if the definition does not have them, or the event does not agree with it.
+    Raises SchemaChanged if the definition lacks the names of all columns, or the event does not agree with it.
     """
     names = schema.layout[0]
     if not names:
@@ -150,7 +150,7 @@ def _agrees_in_type(column: Column, sent: Sent) -> bool:
 def _members(column: Column, where: str) -> tuple[str, ...]:
     """The members of an ENUM or a SET, from the definition.
 
-    Raises SchemaChanged if the server may have shown one of them with another text than rows have.
+    Raises SchemaChanged if the definition may have a member with another text than the server stores for it.
     """
     if not (column.charset and column.has_true_members):
         raise SchemaChanged(

@@ -102,7 +102,7 @@ def _is_safe(path: Path) -> bool:
 
 
 def _is_as_safe_as(package: os.stat_result, inner: os.stat_result) -> bool:
-    """Whether `inner` is of a folder to which only users can write who can also write to the package."""
+    """Whether `inner` is the status of a folder, and each user who can write to it can also write to the package."""
     others = stat.S_IWGRP | stat.S_IWOTH
     adds_no_others = not inner.st_mode & others & ~package.st_mode and inner.st_gid == package.st_gid
     return stat.S_ISDIR(inner.st_mode) and inner.st_uid == package.st_uid and adds_no_others

@@ -18,7 +18,7 @@ __all__ = ["UnknownCharset", "binary", "charset_of", "key_texts", "texts"]
 _BYTES_MAX = 2**31 - 1  # of one array, because its offsets have 32 bits
 _HEX_BYTES = 20  # bytes of a value in a message
 
-# Charsets that are UTF-8 already → the least byte from which on none occurs in a text of the charset
+# Charsets that are UTF-8 already → the least byte that is too great for a text of the charset
 _BYTE_ENDS = {"ascii": 0x80, "utf8mb3": 0xF0, "utf8mb4": 0x100}
 
 # Charsets → the codec of Python that reads them as MySQL does, except for two codes of gb18030: MySQL swaps their
@@ -51,8 +51,8 @@ def texts(values: Values, charset: str) -> pa.Array:
 def key_texts(values: Values, charset: str) -> pa.Array:
     """The values of a key column as strings: values with different bytes become different strings.
 
-    Raises the errors of `texts`, and ValueError for a code that is not the only one of its character, and not the one
-    that the server writes.
+    Raises the errors of `texts`, and ValueError for a code of a character with several codes, unless the server writes
+    this code.
     """
     strings = texts(values, charset)
     if has_one_code_each(charset):
@@ -69,7 +69,7 @@ def key_texts(values: Values, charset: str) -> pa.Array:
 
 
 def binary(values: Values, length: int = 0) -> pa.Array:
-    """The values as bytes. With `length`, each is padded to so many bytes with the zero bytes that the binlog omits.
+    """The values as bytes. With `length`, each value is padded to this size with zero bytes, which the binlog omits.
 
     Raises ValueError, with the row, if a value is longer than `length`.
     """
@@ -83,7 +83,7 @@ def binary(values: Values, length: int = 0) -> pa.Array:
 def _utf8(values: Values, charset: str) -> pa.Array:
     """The texts of a charset whose bytes are UTF-8 already. Raises ValueError, with the row, for another byte."""
     array, greatest = _copy_to_array(values, pa.string())
-    if greatest >= _BYTE_ENDS["ascii"]:
+    if greatest >= _BYTE_ENDS["ascii"]:  # texts of ASCII alone need no check
         try:
             array.validate(full=True)
         except pa.ArrowInvalid as error:

@@ -116,7 +116,7 @@ def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.bitcast(builder.gep(array.data, [index]), _WORD.as_pointer())
 
 
-# The next three have the code of single machine instructions: `intrinsic` takes a function that generates the code
+# The next three have the code of single machine instructions: `intrinsic` takes a function that generates the code.
 # load64(data, at): the eight bytes from `at` as a signed number, least byte first
 load64: Callable[[np.ndarray, int], int] = cast(Any, intrinsic(_load64))
 # number(data, at, size): the unsigned number of 1 to 7 bytes, or the signed one of 8 bytes, least byte first

@@ -68,7 +68,7 @@ class DdlReader:
             case "TRUNCATE":
                 self._skip("TABLE")
                 return bool(self._read_tables())
-            case "REPAIR" | "OPTIMIZE" as word:
+            case "REPAIR" | "OPTIMIZE" as word:  # REPAIR may lose rows, OPTIMIZE copies them
                 self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
                 self._expect("TABLE", "TABLES")
                 return any(word == "REPAIR" or schema.bound for schema in self._read_table_list())
@@ -118,7 +118,7 @@ class DdlReader:
         return changes
 
     def _read_rename(self) -> bool:
-        """Read a RENAME TABLE. Returns whether an old or a new name in it is that of a copied table."""
+        """Read a RENAME TABLE. Returns whether an old or a new name is the name of a copied table."""
         self._skip_all("IF", "EXISTS")
         changes = False
         while True:
@@ -143,7 +143,7 @@ class DdlReader:
         self._skip_all("IF", "EXISTS")
         altered = self._read_tables()
         self._skip_wait()
-        if altered and (ignores or any(schema.bound for schema in altered)):
+        if altered and (ignores or any(schema.bound for schema in altered)):  # IGNORE may delete rows
             return True
         if Action(self._tokens[self._at :], self._database, self._copied).is_partition_maintenance():
             return False
@@ -237,7 +237,7 @@ class DdlReader:
         return self._tokens[self._at - 1].text
 
     def _may_add_hidden_column(self, schema: TableSchema) -> bool:
-        """Whether MariaDB may keep a unique key on the columns that are named next as a hash, in a hidden column.
+        """Whether MariaDB may keep a unique key as a hash, in a hidden column; the key's columns are the next tokens.
 
         MariaDB does so if the columns take more bytes than an index can have. A column with a length behind its name,
         as in `name(10)`, takes few bytes and is not counted.
@@ -292,6 +292,7 @@ class Action(DdlReader):
         other_tables = self.other_tables()
         if other_tables is not None:
             return bool(other_tables)
+        # an unknown action: it reaches another table only by a clause with TABLE or UNION and the table's name
         names = {folded(token.text) for token in self._tokens if token.sort in {Sort.WORD, Sort.NAME}}
         return self._has("TABLE", "UNION") and not names.isdisjoint(folded(table.name) for table in self._copied)
 
@@ -334,7 +335,7 @@ class Action(DdlReader):
         return self._read_name()
 
     def _skip_option(self) -> bool:
-        """Skip a table option that changes no row, with its value. Returns whether one was skipped."""
+        """Skip a table option that changes no row, with its value. Returns whether such an option comes next."""
         option = self._read_word()
         if option not in _OPTIONS:
             return False

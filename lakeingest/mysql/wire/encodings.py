@@ -77,7 +77,7 @@ class Sent:
 class Encoding:
     """The encoding of a column's values: `width` is for the walk, `array` decodes the values that the walk found.
 
-    With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError for one that could.
+    With `is_key`, values that differ in MySQL never become equal: `array` raises ValueError if a value could.
     """
 
     column: Column
@@ -264,6 +264,7 @@ def _encoding(readers: Readers, column: Column, sent: Sent, width: int, *, is_ke
     """
     reader = readers.get((column.kind, sent.type))
     is_flag = column.kind is Kind.BOOLEAN and sent.type is FieldType.TINY
+    # each integer type has a reader for every kind of integers, so the kinds are compared, too
     if reader is None or (sent.type in _INTEGER_BYTES and _kind_of_integer(sent) is not column.kind and not is_flag):
         raise Mismatch(f"column {column.name} is {sent.type.name} now, it was {column.source_type}")
     if column.kind in {Kind.DECIMAL, Kind.NUMERAL} and (sent.precision, sent.scale) != (column.precision, column.scale):

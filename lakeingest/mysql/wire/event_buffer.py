@@ -56,7 +56,7 @@ class GtidPrefixes:
             origin = (gtid.uuid, gtid.tag)
             self._uuids_and_tags.append(origin)
             uuid_halves = np.frombuffer(uuid.UUID(gtid.uuid).bytes, np.int64)
-            least, greatest = self._skip.get(origin, (_NO_NUMBERS,))[-1]
+            least, greatest = self._skip.get(origin, (_NO_NUMBERS,))[-1]  # the last range to skip
             if gtid.tag:  # the kernel does not read tags: no UUID and no number match this row
                 uuid_halves, (least, greatest) = np.zeros(2, np.int64), (_NUMBER_MAX, _NUMBER_MAX)
             self.table = np.vstack([self.table, [*uuid_halves, least, greatest]])
@@ -109,8 +109,9 @@ class EventBuffer:
     ) -> Iterator[Part]:
         """Decode the buffered row events and transactions: yield the batches of change rows, then a batch of log rows.
 
-        `data` has the bytes of the row events. `rows` and `transactions` are the numbers of buffered row events and
-        transactions. With `is_open`, the last transaction is not complete: it stays in the buffer, as the first one.
+        A log row records a transaction (`rows.TRANSACTIONS`). `data` has the bytes of the row events. `rows` and
+        `transactions` are the numbers of buffered row events and transactions. With `is_open`, the last transaction is
+        not complete: it stays in the buffer, as the first one.
         """
         row_events = self.rows[:rows]
         images = list(self.reader.read(data, row_events, file.file))
@@ -119,7 +120,7 @@ class EventBuffer:
         numbers = pa.array(self.transactions[:transactions, Transaction.NUMBER])
         gtids = pc.binary_join_element_wise(prefixes, numbers.cast(pa.string()), "")
         file_number, stamp = file.number, self._stamp
-        if stamp is not None:
+        if stamp is not None:  # the transaction `stamp` takes the place of the buffered one
             file_number, gtids = stamp.file, pa.repeat(pa.scalar(stamp.gtid, pa.string()), transactions)
             self.transactions[:transactions, Transaction.POS] = stamp.pos
             self.transactions[:transactions, Transaction.COMMITTED_AT] = stamp.committed_at
@@ -132,7 +133,7 @@ class EventBuffer:
             self.transactions[0] = self.transactions[transactions - 1]
 
     def stamp_of_last(self, transactions: int, file: FilePosition) -> Stamp:
-        """The stamp of the last buffered transaction; `transactions` is the number of buffered ones."""
+        """The stamp of the last buffered transaction; `transactions` is the number of all buffered ones."""
         gtid, committed_at = self.gtid_and_time_of_last(transactions)
         return Stamp(file.number, int(self.transactions[transactions - 1, Transaction.POS]), committed_at, gtid)
 
@@ -154,6 +155,7 @@ class EventBuffer:
             counts += np.bincount(table_images.event, minlength=len(rows))
         before_event = np.cumsum(counts) - counts
         transaction = rows[:, Row.TRANSACTION]
+        # `searchsorted` finds the first row event of each event's transaction
         before_transaction = before_event[np.searchsorted(transaction, transaction)]
         ordinals = before_event - before_transaction + np.where(transaction == 0, self._images_before, 0)
         last = transactions - 1
@@ -166,7 +168,7 @@ class EventBuffer:
     ) -> Part:
         """A batch of change rows: each row image with its kind, its place, and its transaction's commit time and GTID.
 
-        `ordinals` are those of the row events' first images, `gtids` those of the transactions.
+        `ordinals` has the ordinal of each row event's first image, `gtids` the GTID of each transaction.
         """
         schema = self.reader.schema(images.table)
         transaction = rows[images.event, Row.TRANSACTION]
@@ -183,7 +185,7 @@ class EventBuffer:
         return schema.table, pa.RecordBatch.from_arrays([*origin, *images.columns], schema=self._types[schema.table])
 
     def _log_batch(self, uuids: pa.Array, tags: pa.Array, file: int) -> pa.RecordBatch:
-        """The batch of log rows of the complete transactions; `uuids` and `tags` are those of their GTIDs."""
+        """The batch of log rows of the complete transactions; `uuids` and `tags` are parts of their GTIDs."""
         complete = self.transactions[: len(uuids)]
         numbers = complete[:, Transaction.NUMBER]
         columns = [

@@ -1,4 +1,4 @@
-"""Reads the bytes of binlog events: headers and checksums, and decides the action for each type of event. Pure.
+"""Reads headers and checksums of binlog events, and says what the decoder does with each type of event. Pure.
 
 This module reads only the fields that decide about positions and transactions. An event whose type is not in `ACTIONS`
 is refused by the type's name, because an event that is skipped by mistake may be a lost row.
@@ -179,7 +179,7 @@ class Event:
 
     @classmethod
     def parse(cls, raw: bytes, *, checksums: bool) -> Self:
-        """Read an event as the server sends it. Raises Damaged for a wrong size or, if it has one, checksum."""
+        """Read an event as the server sends it. Raises Damaged for a wrong size or a wrong checksum."""
         if len(raw) < _HEADER.size:
             raise Damaged(f"an event of {len(raw)} bytes")
         seconds, event_type, _, size, end, flags = _HEADER.unpack_from(raw)
@@ -305,14 +305,14 @@ def read_gtid(event: Event) -> Beginning:
         return _read_domain_gtid(event)
     body = event.body
     body.take(1)  # flags
-    source, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
-    gtid = Gtid(source, number) if event.type == Type.GTID else None
+    server, number = str(uuid.UUID(bytes=body.take(16))), body.number(8)
+    gtid = Gtid(server, number) if event.type == Type.GTID else None
     body.take(17)  # the logical clock
     if not body.left:
         return Beginning(gtid, event.seconds * 1_000_000, 0)
-    local = body.number(7)
-    original = body.number(7) if local & HAS_ORIGINAL else 0  # 0, also as a stored number: unknown
-    return Beginning(gtid, original or local & ~HAS_ORIGINAL, body.packed())
+    committed_here = body.number(7)
+    committed_first = body.number(7) if committed_here & HAS_ORIGINAL else 0  # 0: not known; an event may have 0, too
+    return Beginning(gtid, committed_first or committed_here & ~HAS_ORIGINAL, body.packed())
 
 
 class _Tagged(enum.IntEnum):
@@ -350,8 +350,8 @@ def _read_tagged_gtid(event: Event) -> Beginning:
             fields[field] = read.get(field, body.variable)()
         number = fields[_Tagged.NUMBER] >> 1  # a signed number: its lowest bit is the sign
         gtid = Gtid(str(uuid.UUID(bytes=fields[_Tagged.UUID])), number, fields[_Tagged.TAG])
-        local = fields[_Tagged.COMMITTED_AT]
-        return Beginning(gtid, fields.get(_Tagged.ORIGINAL_COMMITTED_AT) or local, fields[_Tagged.LENGTH])
+        committed_here = fields[_Tagged.COMMITTED_AT]
+        return Beginning(gtid, fields.get(_Tagged.ORIGINAL_COMMITTED_AT) or committed_here, fields[_Tagged.LENGTH])
     except (KeyError, ValueError) as error:
         raise Damaged(f"a GTID_TAGGED event that lacks or garbles a field: {error}") from error
 

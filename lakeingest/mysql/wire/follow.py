@@ -138,7 +138,7 @@ def follow(
 ) -> int:
     """Follow the events from index `first` up to `last`.
 
-    Returns the index of the first event that is left to `segment`, or `last`.
+    Returns the index of the first event that is left to `segment`; `last` if no event is left to it.
 
     `offset` and `size` have the events' offsets in `data`, and their sizes. The last `checksum` bytes of each are its
     checksum. `inner` is 1 for events of a compressed or prepared transaction, which move no position. `maps` and
@@ -155,10 +155,10 @@ def follow(
             declared = number(data, start + 13, 4)
             # in MariaDB 11 only the last event of a transaction has an end position
             is_inside = declared == 0 and reader[_STATE] == _OPEN and reader[_ENDS] == 0
-            # an event with a wrong end position, an event that the server made up, an event before the segment's start
+            # for `segment`: a wrong end position, an event that the server made up, one before the segment's start
             if (declared != end & 0xFFFFFFFF and not is_inside) or flags & ARTIFICIAL or reader[_POS] < reader[_START]:
                 return event
-            if end >= reader[_STOP]:
+            if end >= reader[_STOP]:  # the segment's last event: `segment` proves that a transaction ends here
                 return event
         if reader[_STATE] == _PASSING:  # within a skipped transaction: only the transaction's end matters
             if end > reader[_ENDS]:

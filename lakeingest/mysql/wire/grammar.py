@@ -182,6 +182,7 @@ def _require_unchanged(query: Query, watched: Watched, at: FilePosition) -> None
     """Raise UnsupportedEvent if a change in statement format may change rows of `watched.schemas`."""
     schemas = watched.schemas
     copied = {folded(table.database) for table in schemas}
+    # MySQL lists the databases of all tables that the statement has opened: none of them has a copied table
     if query.databases is not None and copied.isdisjoint(map(folded, query.databases)):
         return
     change = change_of(query)
@@ -277,7 +278,7 @@ def other_history(at: FilePosition, what: str) -> BinlogGone:
 
 
 def prove_file(segment: Segment, file: str, began: int) -> None:
-    """Raise BinlogGone if `file` is the file of the segment's start, but not the one of the segment's history.
+    """Raise BinlogGone if `file` is the file of the segment's start, but begun at another time than the history has.
 
     `began` is the second (since 1970) in which the server began the file.
     """
@@ -287,7 +288,7 @@ def prove_file(segment: Segment, file: str, began: int) -> None:
 
 
 def prove_start(segment: Segment, event: LastEvent, end: int) -> None:
-    """Prove the segment's history by the first event that ends at the segment's start or beyond; it ends at `end`.
+    """Prove the segment's history by `event`, the first one that ends at the segment's start or beyond: at `end`.
 
     Raises BinlogGone if the event ends beyond the start, or is not the event that the history has.
     """

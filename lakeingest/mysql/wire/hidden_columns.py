@@ -14,7 +14,7 @@ _NAME = re.compile(r"DB_ROW_HASH_[1-9]\d*")
 
 
 def hidden_columns(columns: Collection[str], indexes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of a table's hidden columns, in order. They are numbered; a name that a column has is left out.
+    """The names of a table's hidden columns, in order: numbered, without the names that other columns have.
 
     `columns` are the names of the other columns; `indexes` are the table's rows in information_schema.STATISTICS.
     """

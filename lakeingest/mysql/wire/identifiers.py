@@ -20,7 +20,7 @@ _FAMILIES = {16: socket.AF_INET6, 4: socket.AF_INET}
 
 
 def uuids(values: Values) -> pa.Array:
-    """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`. Raises ValueError for one of more than 16 bytes."""
+    """UUIDs as `00112233-4455-6677-8899-aabbccddeeff`. Raises ValueError for a value of more than 16 bytes."""
     raw = charsets.binary(values, _UUID_BYTES)
     data = np.frombuffer(raw.buffers()[2] or b"", np.uint8)
     present = values.start >= 0

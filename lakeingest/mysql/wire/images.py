@@ -1,4 +1,4 @@
-"""Finds the columns that are missing in the row images of a row event, and the message about them.
+"""Finds the columns that are missing in the row images of a row event, and writes the message about them.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -19,8 +19,8 @@ LEAVE_OUT = "leave generated columns out with types: {generated: skip} in tables
 def missing_columns(event: bytes, names: Sequence[str]) -> frozenset[str]:
     """The columns that are missing in a row event's image; `names` are all columns of the table, in order.
 
-    An update has two images: the columns that are missing in at least one of them. `event` begins with its header.
-    Raises Damaged if the event is cut.
+    Of an update, which has two images: the columns that are missing in at least one image. `event` has the event's
+    bytes with the header. Raises Damaged if the event is cut.
     """
     body = Cursor(event, _HEADER)
     body.take(_POST_HEADER)

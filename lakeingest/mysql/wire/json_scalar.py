@@ -228,6 +228,7 @@ def _decimal(content: bytes) -> str:
 
 
 def _date(packed: int) -> str:
+    """The text of the date in a packed time: above the time of day it has year * 13 + month, then the day (5 bits)."""
     year_month, day = divmod(packed >> _CLOCK_BITS, 32)
     year, month = divmod(year_month, 13)
     if not 0 <= year <= _YEAR_MAX:
@@ -245,6 +246,7 @@ def _time(packed: int) -> str:
 
 
 def _clock(packed: int, hours_max: int) -> str:
+    """The text of a time of day: hours, minutes (6 bits), seconds (6 bits), microseconds (24 bits)."""
     seconds, micros = divmod(packed, 1 << 24)
     hours, minutes, seconds = seconds >> 12, seconds >> 6 & 0x3F, seconds & 0x3F
     if hours > hours_max or max(minutes, seconds) > _SIXTIETH_MAX or micros > _MICRO_MAX:

@@ -10,7 +10,7 @@ doubles that are not short decimals. Python inserts their texts (`json_scalar`) 
 
 Before a kernel reads bytes, it proves that they lie within their container, and the container within its parent. In
 bytes from the server no two values share bytes. So the sizes of all headers, keys and scalars add up to at most twice
-the size of the whole: a scalar that lies in a header is counted with the header and alone. A greater sum is damage.
+the size of the whole: a scalar that lies in a header is counted twice. A greater sum is damage.
 This check bounds time and memory, whatever the offsets are.
 """
 
@@ -211,7 +211,7 @@ def _write_value(
         to = text_end
         budget -= used
         if to < 0 or budget < 0:
-            return min(to, DAMAGED), count
+            return min(to, DAMAGED), count  # the negative status `to`, or DAMAGED if the sum is too great
         to, depth = _close_containers(text, to, frames, depth)
         if depth == 0:
             return to, count

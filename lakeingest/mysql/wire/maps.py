@@ -21,7 +21,7 @@ class Maps:
         self.met = set[TableId]()  # the tables of all events
         self._used = 0  # bytes of `data`
         self._count = 0  # of entries that are not free
-        self._count_max = _IDS_MAX  # then entries are forgotten, but never those of the current transaction
+        self._count_max = _IDS_MAX  # from so many entries on, those of earlier transactions are forgotten
 
     def meet(self, event: Event) -> TableId:
         """Add the table of a TABLE_MAP event to `met`; return the table."""

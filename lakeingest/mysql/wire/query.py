@@ -107,9 +107,9 @@ def read_query(event: Event, *, is_mariadb: bool = False) -> Query:
 
 
 def _read_variables(data: bytes) -> tuple[dict[int, bytes], int | None]:
-    """The values of the status variables, by number, up to the first one that is cut or unknown.
+    """Read the status variables, up to the first one that is cut or unknown.
 
-    Also the number of the cut or unknown variable; None if all variables were read.
+    Returns the values by the variables' numbers; and the number of the cut or unknown variable, None if there is none.
     """
     values: dict[int, bytes] = {}
     at = 0
@@ -140,7 +140,7 @@ def _invoker_size(data: bytes) -> int:
 
 
 def _databases_size(data: bytes) -> int:
-    """The size of a count, and of as many names, each ending with a NUL; more than the size of `data` if one is cut."""
+    """The size of a count, and of as many names, each ending with a NUL; more than `data` has if a name is cut."""
     if data[0] > _DATABASES_MAX:
         return 1
     end = 0

@@ -118,7 +118,7 @@ class ResultSet:
         return pa.RecordBatch.from_arrays(arrays, schema=self._types)
 
     def _array(self, encoding: Encoding, values: Values) -> pa.Array:
-        """The column of these values. Raises UnsupportedValue, with the column's name, if one cannot be copied."""
+        """The column of these values. Raises UnsupportedValue, with the column's name, if a value cannot be copied."""
         column = encoding.column
         try:
             array = encoding.array(values)

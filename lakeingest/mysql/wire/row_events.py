@@ -1,4 +1,4 @@
-"""Decodes row events (write, update, delete) to row images in Arrow: one of an insert or delete, two of an update.
+"""Decodes row events (write, update, delete) to row images in Arrow: one of each insert or delete, two of each update.
 
 Source: MySQL's source documentation, "Rows_event" (versions 1 and 2).
 """
@@ -62,7 +62,7 @@ class RowImages:
 
 
 class RowReader:
-    """Decodes row events. `add` gives each table a number: a new one if a TABLE_MAP event describes it differently."""
+    """Decodes row events of tables. `add` numbers a table, anew if a TABLE_MAP event describes it differently."""
 
     def __init__(self) -> None:
         self._tables: list[tuple[TableSchema, TableMap]] = []
@@ -121,18 +121,18 @@ class RowReader:
     ) -> Iterator[RowImages]:
         """Yield the images of the row events with the indexes `chosen`, which are all of one table."""
         widths = self._widths[table]
-        capacity = min(_VALUES_MAX // len(widths), _IMAGES_MAX)
+        capacity = min(_VALUES_MAX // len(widths), _IMAGES_MAX)  # of images at a time
         shape = (len(widths), capacity)
         start = self._start[: shape[0] * capacity].reshape(shape)
         size = self._size[: shape[0] * capacity].reshape(shape)
-        resume = np.zeros(3, np.int64)
+        progress = np.zeros(3, np.int64)
         status = _FULL
         while status == _FULL:
             status, count = walk_rows(
                 data,
                 rows,
                 chosen,
-                resume,
+                progress,
                 widths,
                 self._optional[table],
                 start,
@@ -142,7 +142,7 @@ class RowReader:
                 self._kind,
             )
             if status not in {_DONE, _FULL}:
-                event = rows[chosen[resume[0]]]
+                event = rows[chosen[progress[0]]]
                 raise self._unreadable(
                     _Status(status), table, data[event[Row.START] : event[Row.STOP]], f"{file}:{event[Row.POS]}"
                 )
@@ -202,7 +202,7 @@ def walk_rows(
     data: np.ndarray,
     rows: np.ndarray,
     chosen: np.ndarray,
-    resume: np.ndarray,
+    progress: np.ndarray,
     widths: np.ndarray,
     optional: np.ndarray,
     start: np.ndarray,
@@ -213,14 +213,14 @@ def walk_rows(
 ) -> tuple[int, int]:
     """Find the values of the row images of row events, as many as fit into the arrays.
 
-    `chosen` has the indexes of the events in `rows`. `resume` says where the walk begins, and is updated for the next
+    `chosen` has the indexes of the events in `rows`. `progress` says where the walk begins, and is updated for the next
     call: the index in `chosen`, the offset in `data` (0: the event's beginning), and the number of the event's images
     found before. Fills `start` and `size` as `walk_row` does, and for each image `event_of` (the index of its event in
     `rows`), `within` (its number in the event) and `kind`. Returns a status and the number of images.
     """
     found = 0
-    while resume[0] < len(chosen):
-        event = chosen[resume[0]]
+    while progress[0] < len(chosen):
+        event = chosen[progress[0]]
         begin, stop = rows[event, _START], rows[event, _STOP]
         type_ = int64(data[begin + 4])
         version = _V2 if type_ >= _V2 else _V1
@@ -244,11 +244,11 @@ def walk_rows(
             return _IMAGE, found
         bitmaps = at
         at += bitmap_bytes * images
-        if resume[1]:
-            at = resume[1]
+        if progress[1]:
+            at = progress[1]
         while at < stop:
             if found + images > len(event_of):
-                resume[1] = at
+                progress[1] = at
                 return _FULL, found
             for image in range(images):
                 columns = second if image else first
@@ -257,13 +257,13 @@ def walk_rows(
                 if at < 0:
                     return _CUT, found
                 event_of[found] = event
-                within[found] = resume[2]
+                within[found] = progress[2]
                 if images == 2:
                     kind[found] = _AFTER if image else _BEFORE
                 else:
                     kind[found] = _INSERT if type_ == version else _DELETE
                 found += 1
-                resume[2] += 1
-        resume[0] += 1
-        resume[1] = resume[2] = 0
+                progress[2] += 1
+        progress[0] += 1
+        progress[1] = progress[2] = 0
     return _DONE, found

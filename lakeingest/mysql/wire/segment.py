@@ -67,7 +67,7 @@ class SegmentDecoder:
         self._enter_file(begin)
         self._checksums = True  # as requested from the server; then as each file says
         self._must_prove_no_checksums = False  # at the next event, if the file says that it has no checksums
-        self._outer, self._inner, self._again = (Buffer(_BUFFER_BYTES, most) for most in _BUFFER_BYTES_MAX)
+        self._outer, self._inner, self._prepared_buffer = (Buffer(_BUFFER_BYTES, most) for most in _BUFFER_BYTES_MAX)
         self._row_buffer = self._outer  # the buffer that the offsets of the row events refer to
         self._sequence = 1
         self._offset, self._size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
@@ -122,7 +122,7 @@ class SegmentDecoder:
                     return
                 if status == framing.Status.MORE:
                     if outer.is_full:
-                        yield from self._flush()
+                        yield from self._flush()  # because `make_room` moves the bytes of row events
                         outer.make_room()
                     return
         except Damaged as damage:
@@ -163,7 +163,7 @@ class SegmentDecoder:
             done += 1
 
     def _rows_max(self, buffer: Buffer) -> int:
-        """The number of row events that the array can hold; no further ones while it has events of another buffer."""
+        """The number of row events that the array can have: no further ones if its events are in another buffer."""
         if not self.reader[ReaderState.ROWS]:
             self._row_buffer = buffer
         return len(self._events.rows) if self._row_buffer is buffer else int(self.reader[ReaderState.ROWS])
@@ -196,7 +196,7 @@ class SegmentDecoder:
             self._end_segment(end)
 
     def _is_inside(self, event: Event) -> bool:
-        """Whether an event without an end position is in the file: in MariaDB 11 only a transaction's last has one."""
+        """Whether an event without end position is in a file: in MariaDB 11 only a transaction's last event has one."""
         if event.end or event.is_artificial or event.type == Type.FORMAT_DESCRIPTION:
             return False
         is_skipped = self.reader[ReaderState.POS] < self.reader[ReaderState.START]
@@ -235,7 +235,7 @@ class SegmentDecoder:
                 raise grammar.refusal(*events.name_and_fix(event.type), self.at)
             case Action.GTID | Action.PAYLOAD if buffer is not self._outer:
                 raise grammar.misplaced(f"an event of type {event.type} in a TRANSACTION_PAYLOAD event", self.at)
-            case None | Action.PASS:
+            case None | Action.PASS:  # None: the type is unknown, but no tables are watched
                 pass
             case Action.FILE:
                 self._move_state(Sign.FILE, event)
@@ -277,7 +277,7 @@ class SegmentDecoder:
         """Yield the rows of a prepared transaction as rows of the open transaction, which commits it."""
         if committed and committed.events is not None:  # TABLE_MAP and row events, which are allowed only when OPEN
             outer_state, self.reader[ReaderState.STATE] = self._state, State.OPEN
-            yield from self._read_events(self._again, pa.BufferReader(committed.events))
+            yield from self._read_events(self._prepared_buffer, pa.BufferReader(committed.events))
             self.reader[ReaderState.STATE] = outer_state
         elif committed and self._replay:
             yield from self._flush()
@@ -357,7 +357,7 @@ class SegmentDecoder:
     def _read_events(self, inner: Buffer, stream: Any) -> Iterator[Part]:
         """Handle the events of a compressed or a prepared transaction: `stream` has their bytes, read into `inner`."""
         count = 1
-        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)
+        offset, size = np.empty(_EVENTS, np.int64), np.empty(_EVENTS, np.int64)  # `take` still needs its own
         while count:
             if inner.is_full:
                 yield from self._flush()
@@ -389,7 +389,7 @@ class SegmentDecoder:
         self.is_done = True
 
     def _flush(self) -> Iterator[Part]:
-        """Decode the row events in the arrays, and empty the arrays. Then the bytes in the buffer are not needed."""
+        """Decode the row events in the arrays, and empty the arrays. The buffer's bytes are then no longer needed."""
         reader = self.reader
         is_open = self._state in {State.BEGUN, State.OPEN, State.PREPARING}
         rows, transactions = int(reader[ReaderState.ROWS]), int(reader[ReaderState.TRANSACTIONS])

@@ -3,7 +3,8 @@
 Sources: MySQL Internals, "Date and Time Data Type Representation" (row images); protocol documentation, "Binary
 Protocol Value" (result sets). Both store year, month and day, so a date can be impossible: zero and partial dates, and
 the 30th of February under ALLOW_INVALID_DATES. Impossible dates are refused, unless the user chose that they become
-NULL, or that all dates of the column are texts. So are dates in the year 0, which some readers of the lake do not know.
+NULL, or that all dates of the column are texts. Dates in the year 0, which some readers of the lake do not know, count
+as impossible.
 """
 
 import struct
@@ -105,13 +106,13 @@ def _duration_column(values: Values, durations: np.ndarray, column: Column) -> p
     return values.column(pa.string(), offsets, text[: offsets[-1]])
 
 
-DateText = Callable[[bytes], str]  # MySQL's text of a date, from the value's bytes: with a time and six digits
+DateText = Callable[[bytes], str]  # from a value's bytes, MySQL's text with a time and six digits of a fraction
 
 
 def _date_column(values: Values, instants: np.ndarray, column: Column, text_of: DateText) -> pa.Array:
     """Instants, in microseconds since 1970, as a column. An impossible date is NULL or a text, if the user chose so.
 
-    Raises NotADay for another impossible date.
+    Raises NotADay for an impossible date if the user has chosen neither.
     """
     is_impossible = instants == _IMPOSSIBLE
     if column.kind is Kind.MOMENT:
@@ -242,7 +243,7 @@ def _read_timestamps(
 def _read_binary_datetimes(data: np.ndarray, start: np.ndarray, size: np.ndarray, instants: np.ndarray) -> None:
     """Fill `instants` from dates and times in a result set, 0 for NULL.
 
-    A value has 11 bytes, 7 without a fraction, 4 without a time. A value of another size is impossible, as a zero date.
+    A value has 11 bytes, 7 without a fraction, 4 without a time. Any other size is impossible, also 0, the zero date.
     """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]
@@ -289,7 +290,7 @@ def _read_times(data: np.ndarray, start: np.ndarray, fraction: int, durations: n
 def _read_binary_times(data: np.ndarray, start: np.ndarray, size: np.ndarray, durations: np.ndarray) -> None:
     """Fill `durations` from TIMEs in a result set, 0 for NULL.
 
-    A value has 12 bytes, 8 without a fraction; a TIME of zero has none. A value of another size is impossible.
+    A value has 12 bytes, 8 without a fraction; a TIME of zero has 0 bytes. Any other size is impossible.
     """
     for row in range(len(start)):
         at, length = int64(start[row]), size[row]

@@ -78,8 +78,8 @@ def is_in_utf8(query: Query) -> bool:
 def _without_settings(tokens: list[Token], text: str) -> list[Token]:
     """The tokens after MariaDB's `SET STATEMENT … FOR`, which has settings for this statement only.
 
-    If it sets the sql_mode, the event has this sql_mode. But the server has read the text by the session's own
-    sql_mode, which is unknown then. Raises Unclear if the tokens depend on it.
+    If the settings have a sql_mode, the event has this one. But the server has read the text by the session's own
+    sql_mode, which is unknown then. Raises Unclear if the tokens depend on the session's sql_mode.
     """
     begin = 0
     while _words(tokens[begin : begin + 2]) == ["SET", "STATEMENT"]:
@@ -124,7 +124,7 @@ def _possible_texts(query: Query) -> set[str]:
         decoded.add(text)
         if charset not in _UTF8:
             decoded.add(raw.decode())
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # of `raw.decode`: the server has not generated this text
         pass
     except (UnknownCharset, ValueError) as error:
         raise Unclear("its text cannot be read in its charset") from error
@@ -132,7 +132,7 @@ def _possible_texts(query: Query) -> set[str]:
 
 
 def _tokens(text: str, sql_mode: int | None, *, is_mariadb: bool) -> Iterator[Token]:
-    """The tokens of a text, read by a sql_mode; None if the sql_mode is unknown.
+    """Yield the tokens of a text. `sql_mode` says how to read quotes; None if it is unknown.
 
     Raises Unclear if the tokens depend on an unknown sql_mode, or the text cannot be split into tokens.
     """

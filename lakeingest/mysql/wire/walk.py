@@ -39,7 +39,7 @@ def walk_row(
     set in another bitmap, at `present`; if `present` is −1, they are all columns of the table.
 
     Fills column `row` of `start` and `size` (table columns × rows) with the offset of each value and its number of
-    bytes. They are −1 and 0 for NULL, and for a column that the row does not have.
+    bytes: −1 and 0 for NULL, and for a column that the row does not have.
     """
     nulls = at
     at += (columns + first_bit + 7) >> 3
@@ -107,8 +107,8 @@ def walk_result(
 ) -> tuple[int, int, int, int]:
     """Find the values of the rows of a result set, as many as fit into the arrays. A row is a packet's payload.
 
-    The packet at `at` has the number `sequence`, and its row gets the index `row` in the arrays. Returns a status, and
-    these three numbers for the packet next_at the last row that was found.
+    The packet at `at` has the number `sequence`, and its row gets the index `row` in the arrays. Returns a status,
+    and for the packet after the last row that was found: its begin, its number, and the index of its row.
     """
     while row < start.shape[1]:
         status, begin, stop, next_at, packets = next_packet(data, at, end, sequence)

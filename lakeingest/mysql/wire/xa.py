@@ -3,7 +3,7 @@
 In the binlog, XA PREPARE ends one transaction. XA COMMIT or XA ROLLBACK is another transaction, perhaps in another
 file, or after a restart of the server. So a reader does not decode the rows at XA PREPARE. It keeps the events of a
 small transaction in memory. At XA COMMIT it decodes the rows from the kept events, or else from the binlog's events.
-The table's definition at XA COMMIT decodes them: it is the one of XA PREPARE, because DDL waits for prepared
+They are decoded by the table's definition at XA COMMIT, which is still that of XA PREPARE: DDL waits for prepared
 transactions.
 
 Source: MySQL manual, "XA Transaction SQL Statements"; MySQL's source documentation, "XA_prepare_event".
@@ -90,13 +90,14 @@ class Preparing:
         """Add a TABLE_MAP or row event to the transaction that is being prepared."""
         if ACTIONS[event.type] is Action.TABLE:
             self._tables.add(read_table_name(event))
+        # beyond the limit the events are incomplete, and `prepare` drops them
         if self._replay and len(self._events) <= _TRANSACTION_BYTES:
             self._events += _without_checksum(event)
 
     def handle(self, event: Event, sign: Sign, at: FilePosition) -> Committed | None:
         """Handle a statement of the transaction that begins at `at`; return the prepared transaction that it commits.
 
-        None if it is no XA COMMIT, or the committed transaction has no rows of tables that are read. Raises
+        None if the statement is no XA COMMIT, or the committed transaction has no rows of tables that are read. Raises
         UnsupportedEvent if the binlog no longer has the prepared transaction.
         """
         if sign in ENDS:
