@@ -354,7 +354,7 @@ def _run_command() -> int:
 
 
 def _ending_error(error: BaseException, committed: console.Committed) -> BaseException:
-    """The error to raise for an error that ended a run. Its message says what is committed, if the run can continue."""
+    """The error to raise for the error that ended a run. If the next run can continue, its message has the commits."""
     if isinstance(error, Terminated):
         error = _TERMINATED_ERROR
     if isinstance(error, KeyboardInterrupt):  # not KeyboardInterrupt itself, because Typer would drop the message

@@ -158,7 +158,7 @@ def line_maker() -> Callable[[Event], str | None]:
         nonlocal following
         shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
         has_line = not following or isinstance(event, shown_always)
-        following |= isinstance(event, Following)
+        following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
         return line(event) if has_line else None
 
     return line_of

@@ -25,8 +25,8 @@ from lakeingest.mysql.connection import start_of_newest
 from lakeingest.mysql.keyed_rows import rows_of
 
 ROWS = 1_000  # so many rows of each table are compared at most
-# So many of the latest change rows of each table are kept. Many of them may be changes of the same row, so these are
-# more than ROWS.
+# So many of the latest change rows of each table are kept. Many of these changes may be of the same row, so the
+# number is greater than ROWS.
 CHANGE_ROWS = 20 * ROWS
 VALUE_CHARACTERS = 60  # in messages, a longer value is cut
 BYTES = 64 << 20  # the most bytes that are read of the binlog's end; but the newest file is always read whole

@@ -114,7 +114,7 @@ def ask(
     least = _least_number(config, folder)
     numbers = []
     for names, cancels in targets:
-
+        # the defaults hold the values of this turn of the loop
         def make_signal(number: int, names: tuple[TableId, ...] = names, cancels: int | None = cancels) -> Signal:
             return Signal(number, kind, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
 
@@ -147,8 +147,9 @@ def _is_cancellable(signal: Signal, tables: Sequence[TableId]) -> bool:
 def _least_number(config: Config, folder: SignalFolder) -> int:
     """The least number that a new signal can have.
 
-    Normally this is 1, because the state folder numbers signals in their order. If the folder has no signals, perhaps
-    it was lost. Commits in the lake still name earlier signals, so a new number is greater than all numbers in them.
+    Normally this is 1, because `SignalFolder.add` takes the number after the greatest number in the folder. If the
+    folder has no signals, perhaps its signals were lost. Commits in the lake still have the numbers of lost signals, so
+    the number of a new signal is greater than all numbers in the commits.
     """
     if folder.read():
         return 1
@@ -196,9 +197,10 @@ def _carry_out(
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
-    """Carry out the signals as the owner of the lease. Raises Retryable if a signal has not ended afterwards.
+    """Carry out the signals as the owner of the lease. Raises LeaseHeld if another process has the lease.
 
-    An error of the run is raised only if a signal has not ended; LeaseHeld is always raised.
+    If a signal has not ended afterwards, the error of this work is raised; if the work had no error, Retryable. If all
+    signals have ended, an error of this work is ignored.
     """
     names = [str(table) for document in signals for table in document.signal.tables]
     try:
@@ -217,7 +219,10 @@ def _carry_out(
 
 
 def _error_of_signal(why: str) -> LakeIngestError:
-    """The error with which a signal failed. Its reason `why` begins with the name of the error."""
+    """The error with which a signal failed, made from the text `why`, which begins with the name of the error.
+
+    UsageError if `why` begins with no such name.
+    """
     name, _, text = why.partition(": ")
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, LakeIngestError):

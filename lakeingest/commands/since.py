@@ -65,7 +65,7 @@ def position_after(table: TableId, since: Since, log: StoredChangelog, name: str
                     f"{table}: position {since} is of a changelog that has ended, the spool or the copy was begun anew;"
                     " read the changelog from its beginning, into an empty table"
                 )
-            read_to = replace(since, log=held.name)
+            read_to = replace(since, log=held.name)  # the name in the spool, which has no suffix for a restart
         case FilePosition():
             read_to = ReadTo(since.place(held.opened.epoch))
         case GtidSet() | datetime():

@@ -55,7 +55,8 @@ APT::Update::Error-Mode "any";
 def assert_runs(flavor: Flavor, command: list[str]) -> None:
     """Raise OperatorNeeded if the command does not run a server of this flavor and of a supported version.
 
-    The program's name says too little, because MariaDB's program is sometimes named `mysqld`.
+    The message begins with a verb, so that callers can put the name of the program before it. The program is asked,
+    because its name is not enough: MariaDB's program is sometimes named `mysqld`.
     """
     try:
         answer = subprocess.run(
@@ -92,7 +93,7 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
     for place in places:
         if is_private(place) and _is_usable(flavor, place):
             return _command_in(flavor, place)
-    # Step 2: fill the first cache that can be written, if no other process has filled it while this process waited.
+    # Step 2: fill the first cache that can be written, unless another process filled it while this process waited.
     reasons = []
     for place in places:
         try:
@@ -102,7 +103,7 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
                     _install(flavor, place, say)
             return _command_in(flavor, place)
         except OperatorNeeded as error:
-            if is_private(place.parent):
+            if is_private(place.parent):  # this cache can be used, so it was the installation that failed
                 raise
             reasons.append(str(error))
         except OSError as error:
