@@ -154,7 +154,7 @@ class Pipeline:
         return self._send_signal("rollback", (table, *others), wait=wait)
 
     def adopt(self, *tables: str, from_: str | None = None) -> "AdoptedTables":
-        """Let this pipeline own copies of the pipeline named `from_`, whose runs are then refused for these tables."""
+        """Hand copies of the pipeline named `from_` over to this pipeline. Later runs of `from_` cannot change them."""
         from lakeingest.commands.adopt import adopt
 
         return adopt(self.config, tables, from_)

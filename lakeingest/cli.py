@@ -200,6 +200,7 @@ def run(
     except BaseException as error:
         ending_error = _ending_error(error, committed)
         failure = {"exit": exit_code(ending_error), "error": message(ending_error)}
+        # the RunResult, if the run went on with other tables after the error; otherwise None
         partial = error.result if isinstance(error, LakeIngestError) else None
         if partial is None:
             progress = {"caught_up": False, "tables": console.to_document(committed.tables)}

@@ -13,7 +13,7 @@ PRIVATE = 0o700  # the mode of a folder for its user alone
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """Make a folder and its missing parents, and flush them to the disk. The umask of the process reduces the mode."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing or [path]):
+    for folder in reversed(missing or [path]):  # if `path` exists, mkdir raises an error unless it is a folder
         folder.mkdir(mode, exist_ok=True)
     for folder in reversed(missing):
         sync(folder.parent)

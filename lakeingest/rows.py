@@ -85,7 +85,7 @@ def lake_schema(schema: TableSchema) -> pa.Schema:
 
 
 def constants(schema: TableSchema, values: Mapping[str, object]) -> dict[str, pa.Scalar]:
-    """The values, which are given by the names of their columns, as Arrow scalars with the types of these columns."""
+    """Arrow scalars of `values`, by the names of their columns. Each scalar has the Arrow type of its column."""
     return {name: pa.scalar(value, arrow_type(schema.column(name))) for name, value in values.items()}
 
 

@@ -17,7 +17,7 @@ from lakeingest.spark import own_workers
 from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.scatter import read_archives_once
 
-__all__ = ["merge", "waves"]
+__all__ = ["merge", "waves"]  # modules that are imported only because tasks need them
 
 PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 

@@ -109,7 +109,7 @@ class Changelog:
         """The parts of the changelog up to the end of the spool; with `follow` also later parts, until `stopping()`.
 
         Without `since`, or with a time before the first publish, the parts begin with a copy. With any other `since`,
-        they are the changes after `since`. `parse_since` lists the forms of `since`.
+        the parts continue after `since`. `parse_since` lists the forms of `since`.
 
         Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
@@ -315,8 +315,8 @@ class Changelog:
             if isinstance(part, Altered):
                 yield part
                 continue
-            # An earlier version of lakeingest stored rows without the fingerprint of their definition. If no DDL comes
-            # after these rows, they have the newest definition.
+            # An earlier version of lakeingest stored rows without the fingerprint of their definition. They have the
+            # newest definition, unless the table is not watched after these rows (`stops`), because DDL may follow.
             schema = None if changes.stops else self._newest_definition
             if fingerprint := part.schema.metadata[DEFINITION].decode():
                 schema = self._schema_with(fingerprint)

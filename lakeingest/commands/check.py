@@ -118,6 +118,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
     tables = of_pipeline.tables
     preflight = Preflight.of(config, source, tables)
     held = preflight.held
+    # a copy that only cannot be read now (Retryable) is no problem: the next run may continue it
     refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
     checked, schemas = preflight.of_source_and_lake(refused)
     progress = {table: held.staged[table].progress for table in schemas if table in held.staged}

@@ -55,7 +55,8 @@ class ColumnParity:
 def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tuple[Checked, ...]:
     """Two conditions: the binlog and SELECT give the same values; every column had a value that could be compared.
 
-    The first is a problem if values differ, and a warning if nothing can be compared. The second is a warning.
+    The first condition is a problem if values differ; the second is only a warning. If nothing can be compared, the
+    result is one warning with the reason.
     """
     try:
         with source.named_errors():

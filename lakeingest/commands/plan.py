@@ -200,7 +200,7 @@ def _key_path(schema: TableSchema, planner: Planner) -> str:
 def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
     """The estimate for the rows that are not copied yet. The next chunk is read, to measure how long a chunk takes."""
     at_once = tasks_at_once(source.settings)
-    lower = None
+    lower = None  # the key from which on rows are still to be copied; None: from the first row on
     rows, size = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:

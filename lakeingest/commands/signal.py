@@ -173,7 +173,7 @@ def _wait(
     """Wait until all signals have ended. If nobody holds the lease, this process carries them out."""
     reported: dict[int, SignalDocument] = {}
 
-    def unfinished() -> list[SignalDocument]:
+    def poll_unfinished() -> list[SignalDocument]:
         """The signals that have not ended. Each signal that has changed since the last call is reported."""
         documents = [document for number in numbers if (document := folder.one(number)) is not None]
         for document in documents:
@@ -182,18 +182,18 @@ def _wait(
                 report(document)
         return [document for document in documents if not document.ended]
 
-    while signals := unfinished():
+    while signals := poll_unfinished():
         if is_held(state_of(config)):
             time.sleep(POLL_SECONDS)
             continue
         with suppress(LeaseHeld):  # a run has taken the lease in between, so this run carries out the signals
-            _carry_out(config, signals, unfinished, observe, spark)
+            _carry_out(config, signals, poll_unfinished, observe, spark)
 
 
 def _carry_out(
     config: Config,
     signals: Sequence[SignalDocument],
-    unfinished: Callable[[], list[SignalDocument]],
+    poll_unfinished: Callable[[], list[SignalDocument]],
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
@@ -205,15 +205,15 @@ def _carry_out(
     names = [str(table) for document in signals for table in document.signal.tables]
     try:
         if any(document.signal.action in _NEED_RUN for document in signals):
-            run(config, names, None, observe, spark, stopping=lambda: not unfinished())
+            run(config, names, None, observe, spark, stopping=lambda: not poll_unfinished())
         else:
             serve_without_run(config, observe)
     except LeaseHeld:
         raise
     except LakeIngestError:
-        if unfinished():
+        if poll_unfinished():
             raise
-    if waiting := unfinished():
+    if waiting := poll_unfinished():
         number, reason = waiting[0].signal.number, waiting[0].note or waiting[0].signal.state
         raise Retryable(f"signal {number} is not carried out yet: {reason}; it stays, and the next run goes on with it")
 

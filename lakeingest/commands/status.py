@@ -37,7 +37,7 @@ from lakeingest.state.stopped import Stopped, read_stopped
 class TableStatus:
     """A table's state.
 
-    `rows` and `position` are those of the published copy, or before the first publish those of the staged rows.
+    `rows` and `position` are those of the published copy; before the first publish, those of the staged rows.
 
     `shown` is the state that readers see, with its times; None if nothing is published, or if this state cannot be
     read. `staged` is the position of staged rows that are newer than `shown`; None if there are no such rows.
@@ -154,6 +154,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         ]
         notes += [f"{table.table}: {table.rolled_back}" for table in self if table.rolled_back is not None]
         notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
+        # a signal for several tables is one note
         notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
         notes += [
             f"{table.table}: no longer included; {table.target} is not changed, and the spool holds nothing of it"

@@ -41,6 +41,7 @@ def unpublished_rows(
     if not splits.all or not (splits.ordered or splits.complete):
         return end, iter(())  # no chunk is read; or only the server can order the keys, and some chunks are not read
     all_marks = marks_of(splits, log_of(spool), max(progress.covered_from, spool.start))
+    # `floor`: the place up to which the split's rows may contain changes
     marks = [
         (split.range, mark) for split, mark in zip(splits.all, all_marks, strict=True) if max(split.floor, mark) <= end
     ]

@@ -109,7 +109,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
     )
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each table. The keys that differ are in its `differences`."""
+        """A row for each table. `TableVerification.differences` has the keys that differ."""
         for verified in self:
             rows = verified.source.rows, verified.target.rows
             keys = len(verified.differences), len(verified.repaired)

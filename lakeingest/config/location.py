@@ -1,4 +1,4 @@
-"""The key `location`: a pattern for the folder of a new copy: a folder in the warehouse, or a whole URI."""
+"""The key `location`: the pattern for the folder of a new copy. It is a path in the warehouse, or a whole URI."""
 
 import hashlib
 import re

@@ -40,7 +40,7 @@ class Tally:
     """Numbers about the run, counted from its events. `began` and `copied_at` are seconds of the monotonic clock.
 
     `applied` is the number of change rows that merges have applied, `dropped` the number of change rows that merges
-    have left out because chunks had them. `tables_left` are the tables whose copies are not complete yet.
+    have left out because the chunks contain them. `tables_left` are the tables whose copies are not complete yet.
     """
 
     began: float = 0.0

@@ -21,7 +21,7 @@ from lakeingest.spark.session import java_home
 
 _SECONDS, _START_SECONDS = 900, 60.0
 _ICEBERG = "1.12.0"
-_FIXTURES = "1.11.0"  # the last version of Iceberg's test fixtures, which contain the reference server
+_FIXTURES = "1.11.0"  # the last version of Iceberg whose test fixtures contain the reference server
 _MODULES = (
     ("org.apache.iceberg", "iceberg-core", _ICEBERG),
     ("org.apache.iceberg", "iceberg-aws", _ICEBERG),

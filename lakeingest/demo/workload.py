@@ -91,10 +91,10 @@ class Workload:
                 raise
             connection.rollback()
             return
-        commits = chance.random() >= _ROLLED_BACK
-        (connection.commit if commits else connection.rollback)()
+        is_committed = chance.random() >= _ROLLED_BACK
+        (connection.commit if is_committed else connection.rollback)()
         with self._lock:
-            if commits:
+            if is_committed:
                 self.made += rows
             else:
                 self.rolled_back += 1
