@@ -48,7 +48,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result: each side's checksum of all rows, the number of chunks that the source read, the differing keys."""
+    """The result: each side's checksum of all rows, the number of chunks that the source read, the keys that differ."""
 
     source: Checksum
     target: Checksum

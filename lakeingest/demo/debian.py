@@ -83,7 +83,7 @@ def assert_runs(flavor: Flavor, command: list[str]) -> None:
 
 
 def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
-    """The command that runs the server in the cache. If the cache has none, one process fills it while others wait.
+    """The command that runs the server in the cache. If the cache has none, one process fills the cache, others wait.
 
     The cache is in the user's cache folder, or under `folder` if the user's cache folder is not writable.
     """
@@ -141,7 +141,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _command_in(flavor: Flavor, root: Path) -> list[str]:
-    """The command that runs the server unpacked in `root`. Raises OperatorNeeded if none is unpacked there."""
+    """The command that runs the server unpacked in `root`. Raises OperatorNeeded if no server is there."""
     usr = root / "usr"
     program = str(usr / "sbin" / flavor.program)
     loaders = sorted(loader for top in (root, usr) for loader in top.glob("lib/*/ld-linux*.so.*"))
@@ -198,7 +198,7 @@ def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -
             return _download_from(flavor, apt, work, say)
         except OperatorNeeded as reason:
             reasons.append(str(reason))
-    raise OperatorNeeded(reasons[0])
+    raise OperatorNeeded(reasons[0])  # of the archive that is most likely Debian's, because it was tried first
 
 
 def _private_apt(work: Path, source: str) -> list[str]:
