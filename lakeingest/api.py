@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 class Pipeline:
     """A pipeline.yml and the commands for its tables. Tables are named `database.table`; no names mean all tables.
 
-    If a Spark session is given or is running, the pipeline uses this session unchanged and never stops it. It raises
-    OperatorNeeded if the session does not have a setting that lakeingest needs. Otherwise the pipeline starts a session
-    when one is first needed, and `close` stops this session.
+    If a Spark session is given or is running, the pipeline uses this session, and never stops it. In this session it
+    sets what a running session can change. OperatorNeeded is raised if the session does not have another setting that
+    lakeingest needs.
+
+    If no Spark session is given or running, the pipeline starts a session when it first needs one. `close` stops the
+    session that the pipeline has started.
     """
 
     def __init__(self, config: Config, spark: "SparkSession | None" = None) -> None:
@@ -151,7 +154,7 @@ class Pipeline:
         return self._send_signal("rollback", (table, *others), wait=wait)
 
     def adopt(self, *tables: str, from_: str | None = None) -> "AdoptedTables":
-        """Let this pipeline own copies of the pipeline named `from_`, whose runs are then refused for these tables."""
+        """Hand copies of the pipeline named `from_` over to this pipeline. Later runs of `from_` cannot change them."""
         from lakeingest.commands.adopt import adopt
 
         return adopt(self.config, tables, from_)
@@ -200,7 +203,7 @@ class Pipeline:
     def changelog(self, table: str, since: str | None = None, *, follow: bool = False) -> "Iterator[pa.RecordBatch]":
         """Every row of the table as of one position, then its changes, as Arrow record batches; needs no Spark.
 
-        With `since`, only the changes after this position or time; it has the forms of `lakeingest changelog --since`.
+        With `since`, only the changes after this position or time, in a form that `lakeingest changelog --since` takes.
         With `follow`, the iterator does not end, and gives changes as they come.
         """
         from lakeingest.commands.changelog import Changelog
@@ -240,7 +243,7 @@ class Pipeline:
 
     @contextmanager
     def _session(self) -> Iterator["SparkSession | None"]:
-        """The given session, or None. If the block starts a session, remember it, so that `close` stops it."""
+        """The given session; None if none is given. If the block starts a session, `close` will stop it."""
         from lakeingest.spark.session import active_session
 
         running = self._given_session or active_session()

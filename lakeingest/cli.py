@@ -200,6 +200,7 @@ def run(
     except BaseException as error:
         ending_error = _ending_error(error, committed)
         failure = {"exit": exit_code(ending_error), "error": message(ending_error)}
+        # the RunResult, if the run went on with other tables after the error; otherwise None
         partial = error.result if isinstance(error, LakeIngestError) else None
         if partial is None:
             progress = {"caught_up": False, "tables": console.to_document(committed.tables)}
@@ -354,7 +355,7 @@ def _run_command() -> int:
 
 
 def _ending_error(error: BaseException, committed: console.Committed) -> BaseException:
-    """The error to raise for an error that ended a run. Its message says what is committed, if the run can continue."""
+    """The error to raise for the error that ended a run. If the next run can continue, its message has the commits."""
     if isinstance(error, Terminated):
         error = _TERMINATED_ERROR
     if isinstance(error, KeyboardInterrupt):  # not KeyboardInterrupt itself, because Typer would drop the message

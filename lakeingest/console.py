@@ -158,7 +158,7 @@ def line_maker() -> Callable[[Event], str | None]:
         nonlocal following
         shown_always = Published | SignalMoved | SourceLost | TableStopped | StartedOver | Lifted
         has_line = not following or isinstance(event, shown_always)
-        following |= isinstance(event, Following)
+        following |= isinstance(event, Following)  # set after `has_line`, so that this event itself has a line
         return line(event) if has_line else None
 
     return line_of
@@ -270,7 +270,7 @@ def pipeline_line(config: "Config") -> str:
 
 
 def run_lines(result: "RunResult") -> Iterator[str]:
-    """The result of a run: a line for each table, then a line about the end, if the run followed or was ended early."""
+    """A line for each table of a run; then a line about its end, if the run followed the source or was ended early."""
     stopped = {stop.table: stop for stop in result.stopped}
     for table in result.tables:
         if table.table in stopped:
@@ -334,7 +334,7 @@ def _duration(seconds: float) -> str:
 
 
 def submission_lines(result: "Submission") -> Iterator[str]:
-    """The lines of a dry run: the files, the job's variables and where their values come from, and the request."""
+    """The lines of a dry run: the files, the job's variables with the origin of their values, and the request."""
     yield f"dry run: nothing is sent to {result.service.title}"
     for upload in result.uploads:
         yield f"upload    {upload.path} ({decimal(upload.path.stat().st_size)}) → {upload.uri}"

@@ -13,7 +13,7 @@ PRIVATE = 0o700  # the mode of a folder for its user alone
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """Make a folder and its missing parents, and flush them to the disk. The umask of the process reduces the mode."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing or [path]):
+    for folder in reversed(missing or [path]):  # if `path` exists, mkdir raises an error unless it is a folder
         folder.mkdir(mode, exist_ok=True)
     for folder in reversed(missing):
         sync(folder.parent)
@@ -32,7 +32,10 @@ def share_like(folder: Path) -> None:
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether the mode of a folder, and the modes of the folders above it, let other users read or write in it."""
+    """Whether the mode of a folder, and the modes of the folders above it, let other users read or write in it.
+
+    False if the folder does not exist.
+    """
     try:
         modes = [path.stat().st_mode for path in (folder, *folder.parents)]
     except OSError:
@@ -50,7 +53,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path, since: float) -> None:
-    """Flush a folder and everything below it to the disk, except files that were not changed since `since`.
+    """Flush a folder and all folders below it to the disk, and the files in them that were changed since `since`.
 
     `since` is in seconds since 1970.
     """
@@ -96,7 +99,8 @@ def is_private(path: Path) -> bool:
 def _others_may_write(status: os.stat_result, *, sticky: bool = False) -> bool:
     """Whether other users can change the entries of a folder.
 
-    With `sticky`, entries count only if other users can change them in spite of the folder's sticky bit.
+    With `sticky`, False for a folder with the sticky bit, in which other users can change only their own entries. But
+    True if another user owns the folder.
     """
     if status.st_uid not in {0, os.getuid()}:
         return True

@@ -1,4 +1,4 @@
-"""PyArrow without pandas, until a conversion to pandas needs it: its import takes a fifth of a second each time."""
+"""PyArrow without pandas until a conversion to pandas: to import pandas takes each process a fifth of a second."""
 
 import sys
 
@@ -13,10 +13,10 @@ class _NoPandas:
 
 
 def import_pandas_later() -> None:
-    """Let PyArrow find no pandas now. A conversion to pandas looks for it again.
+    """Import PyArrow's datasets without pandas. A later conversion to pandas imports pandas.
 
-    Until then PyArrow takes a Series for a plain sequence. So this is for processes that run no code of users: the
-    command, and the run's own workers.
+    Until then PyArrow takes a pandas Series for a plain sequence. So only processes that run no code of users call this
+    function: the command, and the run's own workers.
     """
     if "pandas" in sys.modules:
         return

@@ -85,7 +85,7 @@ def lake_schema(schema: TableSchema) -> pa.Schema:
 
 
 def constants(schema: TableSchema, values: Mapping[str, object]) -> dict[str, pa.Scalar]:
-    """The values, which are given by the names of their columns, as Arrow scalars with the types of these columns."""
+    """Arrow scalars of `values`, by the names of their columns. Each scalar has the Arrow type of its column."""
     return {name: pa.scalar(value, arrow_type(schema.column(name))) for name, value in values.items()}
 
 
@@ -169,20 +169,20 @@ def with_change_metadata(rows: pa.Table, names: Sequence[str], changes: pa.Table
     Changes of epoch 0 are rows that were read again from the table. The exact place of such a row is unknown, but it is
     at `stop` or before, so the row gets the place `stop`.
     """
-    reread = pc.equal(changes[change.EPOCH], 0)
+    is_reread = pc.equal(changes[change.EPOCH], 0)
     kinds = changes[change.KIND].cast(pa.int32())
     for name in names:
         column: pa.ChunkedArray
         match name:
             case change.OP:
                 column = pa.array(_OPS).take(kinds.combine_chunks())
-                column = pc.if_else(pc.and_(reread, pc.equal(kinds, RowKind.INSERT.value)), READ_OP, column)
+                column = pc.if_else(pc.and_(is_reread, pc.equal(kinds, RowKind.INSERT.value)), READ_OP, column)
             case change.DELETED:
                 column = pa.array(_DELETES).take(kinds.combine_chunks())
             case change.POSITION:
-                column = pc.if_else(reread, str(stop), _place_texts(changes))
+                column = pc.if_else(is_reread, str(stop), _place_texts(changes))
             case change.COMMITTED_AT:
-                column = pc.if_else(reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
+                column = pc.if_else(is_reread, pa.scalar(None, INSTANT), changes[change.COMMITTED_AT])
             case _:
                 raise ValueError(f"{name} is not a metadata column")
         rows = rows.append_column(name, column)

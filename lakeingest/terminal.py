@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 
 def say_lines(text: str, indent: str = "  ") -> None:
-    """Print a text of several lines on stderr, such as a stack trace. By the indent, readers see where it ends."""
+    """Print a text of several lines on stderr, such as a stack trace. The indent shows where the text ends."""
     for line in text.splitlines():
         say(indent + line)
 

@@ -1,8 +1,8 @@
 """The processes from which Python workers are forked: Spark's daemon, and the nursery of a run's own workers.
 
-Each imports the modules of the workers once, for all of them. The imports take seconds. They come first, so that no
-read view of a chunk is open meanwhile, and the workers share the memory of the modules. Spark starts
-`spark.python.daemon.module` with the first Python task.
+Each of the two processes imports the modules once, before it forks the first worker, because the imports take seconds.
+So no worker imports modules while the read view of its chunk is open, and the workers share the memory of the modules.
+Spark starts the daemon (the setting `spark.python.daemon.module`) with the first Python task.
 """
 
 import gc
@@ -17,7 +17,7 @@ from lakeingest.spark import own_workers
 from lakeingest.spark.package import DIGEST, digest
 from lakeingest.spark.scatter import read_archives_once
 
-__all__ = ["merge", "waves"]
+__all__ = ["merge", "waves"]  # modules that are imported only because tasks need them
 
 PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 
@@ -25,8 +25,8 @@ PACKAGE = os.path.dirname(__file__)  # noqa: PTH120 - as Python names it
 def main() -> None:
     """Serve Spark's workers.
 
-    If the driver has other sources of lakeingest, the daemon ends at once: its tasks would run other code than the
-    driver expects.
+    If the daemon does not have the same source code of lakeingest as the driver, the daemon ends at once: its tasks
+    would run other code than the driver expects.
     """
     from pyspark.daemon import manager
 
@@ -39,14 +39,14 @@ def main() -> None:
 
 
 def nurse() -> None:
-    """Fork a run's own workers, one for each socket that an argument names by its descriptor. Never returns."""
+    """Fork a worker for each socket whose file descriptor is an argument of this process. Never returns."""
     _import_all()
     gc.freeze()
     own_workers.serve(map(int, sys.argv[2:]))
 
 
 def _import_all() -> None:
-    """Import what tasks need. Kernels are loaded if the cache has all; else each is compiled when it is needed."""
+    """Import what tasks need. Kernels are loaded only if the cache has all; if not, tasks compile those they need."""
     import_writers()
     if cache.is_complete():
         kernels.compile_kernels()

@@ -52,6 +52,7 @@ def adopt(config: Config, tables: Sequence[str], before: str | None = None) -> A
         ours, adoptions = identify(config), open_adoptions(config)
         # Step 1: check the owners of all tables, so that nothing is changed if one of them is refused.
         owners = {table: adoptions.owner(table) for table in chosen}
+        # None also for copies that this pipeline owns already: there is nobody to take them from
         owners = {table: None if owner and owner.is_same(ours) else owner for table, owner in owners.items()}
         for table, owner in owners.items():
             if owner is not None and owner.pipeline != before:

@@ -19,6 +19,7 @@ def waiting_ddl(config: Config, table: str) -> str:
     [chosen] = chosen_tables(config, [table])
     spool = Spool.load(state_of(config) / "spool")
     staged = open_target(config).inspect(chosen)
+    # a copy whose chunks are not all read does not follow DDL, so its table does not wait for an approval
     if spool is not None and staged is not None and staged.progress.splits.complete:
         signals = [document.signal for document in SignalFolder(state_of(config)).read()]
         approved = agenda(signals, [chosen], {}, {}).approved[chosen]

@@ -33,14 +33,14 @@ def positions(part: Part, name: str) -> list[str]:
         return [
             str(
                 ReadTo(Place(*place), reread=ordinal, log=name)
-                if committed_at is None
+                if committed_at is None  # the row was read again
                 else ReadTo(Place(*place), ordinal, log=name)
             )
             for *place, ordinal, committed_at in zip(*columns, strict=True)
         ]
-    within = str(ReadTo(part.place, copying=True, log=name))
-    last = str(ReadTo(part.place, log=name)) if part.last else within
-    return [within] * (part.rows.num_rows - 1) + [last]
+    within_copy = str(ReadTo(part.place, copying=True, log=name))
+    after_part = str(ReadTo(part.place, log=name)) if part.last else within_copy
+    return [within_copy] * (part.rows.num_rows - 1) + [after_part]
 
 
 def is_truncate(part: Altered) -> bool:

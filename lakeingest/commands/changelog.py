@@ -60,9 +60,10 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Change rows in order, with the columns of `rows.change_schema`.
+    """Change rows in order, with the columns of `rows.change_schema`; or rows that were read again.
 
-    Or rows that were read again as of their place, with the columns of `rows.reread_schema`: these have no commit time.
+    Rows that were read again have the columns of `rows.reread_schema`, and no commit time. Their place is the place as
+    of which they were read.
     """
 
     rows: pa.RecordBatch
@@ -79,7 +80,7 @@ class Changelog:
     """The changelog of one table. Each position in this changelog carries the `name` of the changelog.
 
     The name is that of the stored changelog. If the copy was started over, the name also has a suffix, made from the
-    place of the restart. So a position from before the restart is recognised as one of another changelog.
+    place of the restart. So a position from before the restart is recognised as a position of another changelog.
     """
 
     def __init__(self, config: Config, table: str) -> None:
@@ -107,8 +108,8 @@ class Changelog:
     ) -> Iterator[Part]:
         """The parts of the changelog up to the end of the spool; with `follow` also later parts, until `stopping()`.
 
-        Without `since`, or with a time before the first publish, the parts begin with a copy. Otherwise they are what
-        follows `since` (for its forms see `parse_since`).
+        Without `since`, or with a time before the first publish, the parts begin with a copy. With any other `since`,
+        the parts continue after `since`. `parse_since` lists the forms of `since`.
 
         Raises ChangelogGone if changes after `since` are no longer stored, or are removed before they are read.
         """
@@ -129,7 +130,7 @@ class Changelog:
                     time.sleep(POLL_SECONDS)
 
     def _begin(self, reader: Reader) -> PartStream:
-        """A copy and the changes after the copy; for a table that is not published yet, the rows that are read so far.
+        """A copy and the changes after it; for a table that is not published yet, the rows that runs have read so far.
 
         Raises ChangelogGone if no published version has both its definition and all later changes.
         """
@@ -140,10 +141,10 @@ class Changelog:
                 _, stretch = self._log.stretch(self.table)
                 published = self._published()
                 if not published:
-                    begun = yield from self._unpublished_parts(reader)
-                    if begun is not None:
-                        return begun
-                    published = self._published()
+                    result = yield from self._unpublished_parts(reader)
+                    if result is not None:
+                        return result
+                    published = self._published()  # the table was published in between
                 # Step 2: choose the oldest version for which all later changes, and the definition, are stored.
                 with_all_changes = (version for version in published if version.place >= stretch.start)
                 oldest = next(
@@ -170,7 +171,7 @@ class Changelog:
             return self._position_after(changes, read_to), True
 
     def _unpublished_parts(self, reader: Reader) -> Generator[Part, None, tuple[ReadTo, bool] | None]:
-        """The rows of a table before its first publish. Returns what a PartStream returns; None if published by now."""
+        """The rows of a table before its first publish. Returns what a PartStream returns; None if published now."""
         for attempt in range(1, _TRIES + 1):
             staged = self._versions.last(self.table)
             if staged is None:
@@ -195,7 +196,7 @@ class Changelog:
                 yield Copied(batch, schema, place)
                 batch = next(batches, None)
             return ReadTo(place, copying=True, log=self.name), False
-        return None
+        return None  # never reached: the last attempt returns or raises an error
 
     def _continue(self, reader: Reader, read_to: ReadTo, *, has_all_rows: bool) -> PartStream:
         """The changes after `read_to`. They include a copy if the reader lacks rows and a version is published."""
@@ -285,16 +286,16 @@ class Changelog:
         if stored.first_at is not None:
             return moment.timestamp() < stored.first_at
         held, stretch = self._log.stretch(self.table)
-        # the time of the first publish is unknown: look for a transaction before `moment` in the changes, if they begin
-        # before the first publish
+        # The time of the first publish is unknown. But if the stored changes begin before the first publish, and if all
+        # their transactions are later than `moment`, then `moment` is before the first publish.
         begins_before_publish = not self._published() if stored.first is None else stretch.start <= stored.first.place
         return begins_before_publish and self._log.place_of_time(held, moment) is None
 
     def _start_after(self, moment: datetime) -> datetime | ReadTo:
         """The start for a reader that asks for the changes after `moment`: a place, or `moment` itself.
 
-        If all stored transactions are later than `moment`, they show no place for it. Then the start is the place of
-        the first publish, if all changes since this publish are stored. In all other cases it is `moment`.
+        Normally the start is `moment`. But if all stored transactions are later than `moment`, no place is known for
+        `moment`. In this case the start is the place of the first publish, if all changes since then are stored.
         """
         stored = self._stored_definition()
         held, stretch = self._log.stretch(self.table)
@@ -314,8 +315,8 @@ class Changelog:
             if isinstance(part, Altered):
                 yield part
                 continue
-            # An earlier version of lakeingest stored rows without the fingerprint of their definition. If no DDL comes
-            # after these rows, they have the newest definition.
+            # An earlier version of lakeingest stored rows without the fingerprint of their definition. They have the
+            # newest definition, unless the table is not watched after these rows (`stops`), because DDL may follow.
             schema = None if changes.stops else self._newest_definition
             if fingerprint := part.schema.metadata[DEFINITION].decode():
                 schema = self._schema_with(fingerprint)

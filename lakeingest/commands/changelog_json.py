@@ -101,10 +101,10 @@ class ChangelogJson:
         if is_truncate(part):
             return f"{line}}}"
         key = ", ".join(map(json_text, followed.after.key))
-        return f'{line}, "key": [{key}], "columns": [{", ".join(_columns(part))}]}}'
+        return f'{line}, "key": [{key}], "columns": [{", ".join(_column_objects(part))}]}}'
 
 
-def _columns(part: Altered) -> Iterator[str]:
+def _column_objects(part: Altered) -> Iterator[str]:
     """The table's columns after DDL, each as a JSON object."""
     added = values_of_added(part)
     for column, old_name in zip(part.followed.after.columns, part.followed.origins, strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakeingest.commands.parity import parity as both_paths
+from lakeingest.commands.parity import parity as parity_conditions
 from lakeingest.commands.proof import proofs
 from lakeingest.commands.report import Report
 from lakeingest.commands.retention import Retention, binlog_gone_message, unread_from
@@ -96,6 +96,7 @@ def check(config: Config, session: "SparkSession | None" = None, *, parity: bool
         with BinlogSource.open(config.source) as source:
             checked, size = _check_source_and_lake(config, source, parity=parity)
     except LakeIngestError as error:
+        # without the source no tables are known, so only the lake itself is checked
         lake = lake_of(copies(open_target(config), ()), ())
         checked, size = [Checked("connection", str(error)), *lake], 0
     checked += [*proofs(config), *folders(config, size), *_lake_formation(config)]
@@ -117,6 +118,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
     tables = of_pipeline.tables
     preflight = Preflight.of(config, source, tables)
     held = preflight.held
+    # a copy that only cannot be read now (Retryable) is no problem: the next run may continue it
     refused = [table for table, error in held.refused.items() if not isinstance(error, Retryable)]
     checked, schemas = preflight.of_source_and_lake(refused)
     progress = {table: held.staged[table].progress for table in schemas if table in held.staged}
@@ -140,7 +142,7 @@ def _check_source_and_lake(config: Config, source: BinlogSource, *, parity: bool
         _copies_without_table(of_pipeline.left),
         suites_of(config, tables),
         *_state_and_positions(config, source, schemas, unchanged),
-        *(both_paths(source, schemas) if parity else ()),
+        *(parity_conditions(source, schemas) if parity else ()),
     ], size
 
 
@@ -170,9 +172,9 @@ def _statement_warning(config: Config, source: BinlogSource, schemas: Mapping[Ta
         spool = Spool.load(state_of(config) / "spool")
         if spool is None and (source.has_exact_lows() or source.state().executed is not None):
             return None
-        start = None if spool is None else spool.position.at
+        start = None if spool is None else spool.position.at  # None: from the start of the current file
         if start is not None and not is_in_one_of(start, source.files()):
-            start = None
+            start = None  # the file is deleted, which another condition reports
         finding = statement_ahead(config.source, start, schemas)
     except LakeIngestError:  # other conditions report errors of the spool, the rights, the settings and the binlog
         return None
@@ -188,18 +190,18 @@ def _state_and_positions(
     """Whether the state folder is this pipeline's, and whether a run could continue; both are checked as by a run."""
     progress = {table: staged.progress for table, staged in copied.items()}
 
-    def find_owner() -> None:
+    def assert_owned() -> None:
         owner(config, source, copied)
 
-    def find_failed() -> str | None:
+    def failed_tables() -> str | None:
         """The tables that a run could not continue, each with the error; None if there are none."""
         recopied = asked_to_read_again(config, copied, copied)
         failed = resumption(config, source, schemas, progress, asked=recopied).failed
         return "; ".join(f"{table}: {error}" for table, error in failed.items() if table not in recopied) or None
 
     questions: dict[str, Callable[[], str | None]] = {
-        "owner of the state folder": find_owner,
-        "saved positions": find_failed,
+        "owner of the state folder": assert_owned,
+        "saved positions": failed_tables,
     }
     for name, ask in questions.items():
         try:
@@ -217,18 +219,23 @@ def _state_and_positions(
 def _include_patterns(config: Config, existing: Sequence[TableId], views: Sequence[TableId]) -> Checked:
     """Whether every pattern of tables.include matches a table. The condition is fatal only if no pattern does."""
     patterns = config.tables.include
-    of_pattern = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
-    idle = [pattern for pattern in patterns if not of_pattern[pattern].select(existing)]
-    finding = f"no table that {config.source.user} may see matches tables.include {idle}; correct it, or GRANT SELECT"
-    if matched := sorted({str(view) for pattern in idle for view in of_pattern[pattern].select(views)}):
+    tables_of = {pattern: config.tables.model_copy(update={"include": (pattern,)}) for pattern in patterns}
+    unmatched = [pattern for pattern in patterns if not tables_of[pattern].select(existing)]
+    finding = (
+        f"no table that {config.source.user} may see matches tables.include {unmatched}; correct it, or GRANT SELECT"
+    )
+    if matched := sorted({str(view) for pattern in unmatched for view in tables_of[pattern].select(views)}):
         finding += (
             f"; {', '.join(matched)} is a view, which the binlog has no changes of: include the tables that it reads"
         )
-    return Checked("tables.include", finding if idle else None, fatal=len(idle) == len(patterns))
+    return Checked("tables.include", finding if unmatched else None, fatal=len(unmatched) == len(patterns))
 
 
 def _unchanged_definitions(changed: Sequence[TableId], *, follows: bool) -> Checked:
-    """The condition that no definition is `changed`; it is only a warning if copies follow DDL (`follows`)."""
+    """The condition that DDL has not changed the definitions of copied tables. `changed` are the tables with such DDL.
+
+    The condition is only a warning if copies follow DDL (`follows`).
+    """
     names = ", ".join(map(str, changed))
     way_out = "run once for the other tables, then drop the copy, and the next run makes it again"
     if follows:

@@ -48,7 +48,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result: each side's checksum of all rows, the number of chunks that the source read, the differing keys."""
+    """The result: each side's checksum of all rows, the number of chunks that the source read, the keys that differ."""
 
     source: Checksum
     target: Checksum
@@ -94,7 +94,7 @@ def _by_range(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
 
 def _by_bucket(sides: Sides, chunks: Sequence[KeyRange]) -> Compared:
     """Compare buckets of the keys' bytes, then single rows of the buckets that differ."""
-    count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # so many that a bucket has about FINEST_ROWS rows
+    count = len(chunks) * CHUNK_ROWS // FINEST_ROWS  # the number of buckets: a bucket has about FINEST_ROWS rows
     in_source: dict[int, Checksum] = {}
     for sums_of_chunk in _source_sums(sides, chunks, count):
         for bucket, checksum in sums_of_chunk.items():
@@ -132,6 +132,7 @@ def _source_sums(sides: Sides, chunks: Sequence[KeyRange], buckets: int) -> list
     """For each chunk, the source's checksum of each bucket, by the number of the bucket."""
     tasks = [ChecksumRange(sides.source.settings, sides.schema, keys, buckets) for keys in chunks]
     spark = sides.spark if len(tasks) > 1 else None  # without Spark, `scatter` runs the single task in this process
+    # `sides.source` holds one connection
     return scatter(spark, ChecksumRange.run, tasks, sides.source.settings.max_connections - 1)
 
 
@@ -150,5 +151,6 @@ def _differing_parts(sums: dict[Part, Pair]) -> list[Part]:
 
 
 def _result(sums: dict[Part, Pair], chunks: int, differing_rows: list[Difference]) -> Compared:
+    """The result: the checksums of all parts, added up for each side, and the differences."""
     source, target = (sum((pair[side] for pair in sums.values()), Checksum()) for side in (0, 1))
     return Compared(source, target, chunks, tuple(differing_rows))

@@ -113,7 +113,7 @@ class DebeziumJson:
                 self._before = row
                 continue
             before, self._before = self._before, None
-            if row.micros is None:
+            if row.micros is None:  # a row that was read again
                 yield self._reread_line(row, schema)
             elif row.kind is RowKind.UPDATE_AFTER and before is not None and before.key != row.key:
                 yield self._line("d", before, schema, before.text, "null")
@@ -124,7 +124,7 @@ class DebeziumJson:
                 yield self._line("d", row, schema, row.text, "null")
             elif isinstance(part, Changed):  # an insert, or a new row whose old row was read before `--since`
                 yield self._line("c", row, schema, "null", row.text)
-            else:
+            else:  # a row of a copy
                 is_last = part.last and number == len(rows) - 1
                 yield self._line("r", row, schema, "null", row.text, "last" if is_last else "true")
 
@@ -142,22 +142,22 @@ class DebeziumJson:
         if not isinstance(part, Changed):
             now, place = time.time_ns() // 1000, part.place
             return [
-                _Row(RowKind.INSERT, key, row, position, now, place.file, place.pos, 0, None)
-                for key, row, position in zip(keys, texts, sequences, strict=True)
+                _Row(RowKind.INSERT, key, text, position, now, place.file, place.pos, 0, None)
+                for key, text, position in zip(keys, texts, sequences, strict=True)
             ]
         origin: list[Sequence[Any]] = [
             rows[name].to_pylist() for name in (change.KIND, change.FILE, change.POS, change.ORDINAL, change.GTID)
         ]
         times = rows[change.COMMITTED_AT].cast("int64").to_pylist()
         return [
-            _Row(RowKind(kind), key, row, position, micros, file, pos, ordinal, gtid)
-            for kind, file, pos, ordinal, gtid, micros, key, row, position in zip(
+            _Row(RowKind(kind), key, text, position, micros, file, pos, ordinal, gtid)
+            for kind, file, pos, ordinal, gtid, micros, key, text, position in zip(
                 *origin, times, keys, texts, sequences, strict=True
             )
         ]
 
     def _reread_line(self, row: _Row, schema: TableSchema) -> str:
-        """The line of a row that was read again. Of a row that is deleted, only the key is known."""
+        """The line of a row that was read again. A key that has no row any more is a delete, with only the key."""
         if row.kind is not RowKind.DELETE:
             return self._line("r", row, schema, "null", row.text, _INCREMENTAL)
         columns = (column if column.name in schema.key else replace(column, nullable=True) for column in schema.columns)
@@ -167,6 +167,7 @@ class DebeziumJson:
         """The line of DDL. Its `payload.source` is made from a row without values, with the DDL's place and time."""
         followed, [position] = part.followed, positions(part, self.name)
         micros, place = (followed.committed_at - _EPOCH) // timedelta(microseconds=1), followed.place
+        # the kind of this row is not used
         row = _Row(RowKind.DELETE, (), "", position, micros, place.file, place.pos, 0, followed.gtid)
         if is_truncate(part):
             return self._line("t", row, followed.after, "null", "null")
@@ -174,6 +175,7 @@ class DebeziumJson:
         return compact_json({"schema": change_schema(part, SOURCE), "payload": change_payload(part, source)})
 
     def _line(self, op: str, row: _Row, schema: TableSchema, before: str, after: str, snapshot: str = "false") -> str:
+        """A line about `row`, with the operation `op`. `before` and `after` are rows as JSON; `null` for no row."""
         source, now = compact_json(self._source(row, schema, snapshot)), time.time_ns() // 1_000_000
         payload = (
             f'{{"before":{before},"after":{after},"source":{source},"transaction":null,"op":"{op}","ts_ms":{now}}}'
@@ -181,6 +183,7 @@ class DebeziumJson:
         return f'{{"schema":{_line_schema(schema, self.pipeline)},"payload":{payload}}}'
 
     def _source(self, row: _Row, schema: TableSchema, snapshot: str) -> dict[str, Any]:
+        """The document `payload.source` of a line about `row`."""
         micros = time.time_ns() // 1000 if row.micros is None else row.micros
         return {
             "version": self.version,

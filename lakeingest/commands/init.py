@@ -61,9 +61,9 @@ def init(path: Path, url: str | None, environment: Mapping[str, str]) -> Written
         text, written = _file_text(_EXAMPLE, "shop", ["shop"], {}, DIALECTS), Written(path, (), {})
     else:
         source, database = _parse_url(url, environment.get(PASSWORD, ""))
-        # paths in the file are relative to the folder of the file
-        reached = source.model_copy(update={"tls": source.tls.below(path.parent)})
-        tables, refused, dialects, patterns = _read_tables(reached, database)
+        # The file gets the paths as the URL has them, relative to the file's folder. This process needs usable paths.
+        source_from_here = source.model_copy(update={"tls": source.tls.below(path.parent)})
+        tables, refused, dialects, patterns = _read_tables(source_from_here, database)
         databases = sorted({table.database for table in (*tables, *refused)})
         text = _file_text(source, database or source.host, databases, refused, dialects, names_are_patterns=patterns)
         written = Written(path, tuple(tables), refused)

@@ -25,8 +25,8 @@ from lakeingest.mysql.connection import start_of_newest
 from lakeingest.mysql.keyed_rows import rows_of
 
 ROWS = 1_000  # so many rows of each table are compared at most
-# So many of the latest change rows of each table are kept. Many of them may be changes of the same row, so these are
-# more than ROWS.
+# So many of the latest change rows of each table are kept. Many of these changes may be of the same row, so the
+# number is greater than ROWS.
 CHANGE_ROWS = 20 * ROWS
 VALUE_CHARACTERS = 60  # in messages, a longer value is cut
 BYTES = 64 << 20  # the most bytes that are read of the binlog's end; but the newest file is always read whole
@@ -55,7 +55,8 @@ class ColumnParity:
 def parity(source: BinlogSource, schemas: Mapping[TableId, TableSchema]) -> tuple[Checked, ...]:
     """Two conditions: the binlog and SELECT give the same values; every column had a value that could be compared.
 
-    The first is a problem if values differ, and a warning if nothing can be compared. The second is a warning.
+    The first condition is a problem if values differ; the second is only a warning. If nothing can be compared, the
+    result is one warning with the reason.
     """
     try:
         with source.named_errors():

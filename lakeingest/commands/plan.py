@@ -41,7 +41,7 @@ class ColumnPlan:
 class CopyPlan:
     """What is still to be copied of a table: numbers of rows, bytes, chunks and waves, and the time.
 
-    They are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
+    All are estimates, made from the server's estimated numbers of rows and bytes. `seconds` assume that each chunk
     takes as long as the chunk that was read, and that `at_once` chunks are read at a time. The time to start Spark, to
     write files and to merge is not included.
     """
@@ -137,17 +137,17 @@ def _plan_table(
     if isinstance(refusal, Retryable):
         raise refusal
     reasons = [str(refusal)] if refusal else []
-    keys = len(unlogged.keys.get(table, ()))
-    is_missing = keys and config.tables.of(table).cascades == "missing"
-    missing = [f"changes by {keys} foreign keys: the source does not log them"] if is_missing else []
-    if keys or table in unlogged.unknown:
+    unlogged_count = len(unlogged.keys.get(table, ()))
+    are_missing = unlogged_count and config.tables.of(table).cascades == "missing"
+    missing = [f"changes by {unlogged_count} foreign keys: the source does not log them"] if are_missing else []
+    if unlogged_count or table in unlogged.unknown:
         finding = cascades(server.with_tables([table]), config.tables).finding
         reasons += [finding] if finding else []
     try:
         with source.named_errors():
             schema = source.schema(table, config.tables.of(table).choices)
-            images = generated.checked([schema])
-            reasons += [str(images.finding)] if images.finding and images.fatal else []
+            condition = generated.checked([schema])
+            reasons += [str(condition.finding)] if condition.finding and condition.fatal else []
             if staged:
                 assert_unchanged(staged, schema)
             planner = Planner(source, schema, config.tables.of(table), tasks_at_once(config.source))
@@ -200,7 +200,7 @@ def _key_path(schema: TableSchema, planner: Planner) -> str:
 def _copy_plan(source: BinlogSource, schema: TableSchema, planner: Planner, staged: Staged | None) -> CopyPlan:
     """The estimate for the rows that are not copied yet. The next chunk is read, to measure how long a chunk takes."""
     at_once = tasks_at_once(source.settings)
-    lower = None
+    lower = None  # the key from which on rows are still to be copied; None: from the first row on
     rows, size = planner.estimated_rows, planner.estimated_bytes
     if staged is not None:
         if staged.progress.splits.complete:

@@ -22,7 +22,7 @@ from lakeingest.pipeline.events import Observer, unobserved
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS = 10  # the most rounds of one table; several may be needed, because a comparison names only so many differences
+ROUNDS = 10  # the most rounds of one table; a comparison names a limited number of keys, so one round may not be enough
 
 
 def repair(

@@ -22,7 +22,7 @@ _CELL = "padding: 2px 12px; vertical-align: top; border-bottom: 1px solid rgba(1
 
 
 class Report(ABC):
-    """A result that is a table. A value of None is unknown, its cell is empty. Numbers are aligned to the right."""
+    """A result that is a table of values. The cell of an unknown value (None) is empty. Numbers are on the right."""
 
     __slots__ = ()
 

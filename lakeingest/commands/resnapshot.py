@@ -32,8 +32,8 @@ def scope_of(
 
     A key is a value of the table's key column, or a list of values in the order of the key's columns.
 
-    Raises UsageError for several options, for keys or a range of several tables, for an empty list of keys or an empty
-    condition, for a condition that the server refuses, and for keys that do not fit the key's columns.
+    Raises UsageError if several options are given, if keys or a range are given for several tables, if the list of keys
+    or the condition is empty, if the server refuses the condition, or if a key does not fit the key's columns.
     """
     has_range = start is not None or stop is not None
     if sum((where is not None, keys is not None, has_range, gap)) > 1:

@@ -49,9 +49,9 @@ class Retention:
             return 0
         if self.seconds is None:
             return None
-        later = files_after(position.at, self.files)
-        ended = file_began(config.source, later[0]) if later else self.now
-        return max(0, ended + self.seconds - self.now)
+        later_files = files_after(position.at, self.files)
+        ended_at = file_began(config.source, later_files[0]) if later_files else self.now
+        return max(0, ended_at + self.seconds - self.now)
 
     def warning(self, seconds_left: Collection[int]) -> str | None:
         """A warning if less than half of the retention is left for one of the tables; otherwise None.

@@ -41,8 +41,8 @@ class TableResult:
 class RunResult(Report):
     """The result of a run.
 
-    `followed`: the run was asked to follow the source. `caught_up`: all tables except stopped and paused ones have
-    caught up with the source; False if the run was ended before that, because its time was up or someone stopped it.
+    `followed`: the run was asked to follow the source. `caught_up`: all tables that are neither stopped nor paused have
+    caught up with the source; False if the run was ended before that, because its time was up or someone ended it.
     `stopped` are the tables that stay at their last commit because of an error. `paused` are the tables that someone
     has paused. `left` are tables whose copies are not updated, each with the reason: the source no longer has the
     table, or the table is no longer included. `profile` is the time that each stage took.
@@ -101,8 +101,8 @@ def run(
     again when the source was unreachable. A run ends early, after a commit, when `max_minutes` are over or `stopping`
     returns True. The same call continues from this commit.
 
-    A table with an error stays at its last commit, and the other tables go on. At the end, the most serious of these
-    errors is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
+    A table with an error stays at its last commit, and the other tables go on. At the end, the most serious error of
+    these tables is raised, with the RunResult as its `result`. An error that concerns all tables ends the run at once.
     """
     began = time.monotonic()
 

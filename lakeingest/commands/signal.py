@@ -114,7 +114,7 @@ def ask(
     least = _least_number(config, folder)
     numbers = []
     for names, cancels in targets:
-
+        # the defaults hold the values of this turn of the loop
         def make_signal(number: int, names: tuple[TableId, ...] = names, cancels: int | None = cancels) -> Signal:
             return Signal(number, kind, this_process(), datetime.now(UTC), names, scope, cancels, ddl=ddl)
 
@@ -147,8 +147,9 @@ def _is_cancellable(signal: Signal, tables: Sequence[TableId]) -> bool:
 def _least_number(config: Config, folder: SignalFolder) -> int:
     """The least number that a new signal can have.
 
-    Normally this is 1, because the state folder numbers signals in their order. If the folder has no signals, perhaps
-    it was lost. Commits in the lake still name earlier signals, so a new number is greater than all numbers in them.
+    Normally this is 1, because `SignalFolder.add` takes the number after the greatest number in the folder. If the
+    folder has no signals, perhaps its signals were lost. Commits in the lake still have the numbers of lost signals, so
+    the number of a new signal is greater than all numbers in the commits.
     """
     if folder.read():
         return 1
@@ -172,7 +173,7 @@ def _wait(
     """Wait until all signals have ended. If nobody holds the lease, this process carries them out."""
     reported: dict[int, SignalDocument] = {}
 
-    def unfinished() -> list[SignalDocument]:
+    def poll_unfinished() -> list[SignalDocument]:
         """The signals that have not ended. Each signal that has changed since the last call is reported."""
         documents = [document for number in numbers if (document := folder.one(number)) is not None]
         for document in documents:
@@ -181,43 +182,47 @@ def _wait(
                 report(document)
         return [document for document in documents if not document.ended]
 
-    while signals := unfinished():
+    while signals := poll_unfinished():
         if is_held(state_of(config)):
             time.sleep(POLL_SECONDS)
             continue
         with suppress(LeaseHeld):  # a run has taken the lease in between, so this run carries out the signals
-            _carry_out(config, signals, unfinished, observe, spark)
+            _carry_out(config, signals, poll_unfinished, observe, spark)
 
 
 def _carry_out(
     config: Config,
     signals: Sequence[SignalDocument],
-    unfinished: Callable[[], list[SignalDocument]],
+    poll_unfinished: Callable[[], list[SignalDocument]],
     observe: Observer,
     spark: "SparkSession | None",
 ) -> None:
-    """Carry out the signals as the owner of the lease. Raises Retryable if a signal has not ended afterwards.
+    """Carry out the signals as the owner of the lease. Raises LeaseHeld if another process has the lease.
 
-    An error of the run is raised only if a signal has not ended; LeaseHeld is always raised.
+    If a signal has not ended afterwards, the error of this work is raised; if the work had no error, Retryable. If all
+    signals have ended, an error of this work is ignored.
     """
     names = [str(table) for document in signals for table in document.signal.tables]
     try:
         if any(document.signal.action in _NEED_RUN for document in signals):
-            run(config, names, None, observe, spark, stopping=lambda: not unfinished())
+            run(config, names, None, observe, spark, stopping=lambda: not poll_unfinished())
         else:
             serve_without_run(config, observe)
     except LeaseHeld:
         raise
     except LakeIngestError:
-        if unfinished():
+        if poll_unfinished():
             raise
-    if waiting := unfinished():
+    if waiting := poll_unfinished():
         number, reason = waiting[0].signal.number, waiting[0].note or waiting[0].signal.state
         raise Retryable(f"signal {number} is not carried out yet: {reason}; it stays, and the next run goes on with it")
 
 
 def _error_of_signal(why: str) -> LakeIngestError:
-    """The error with which a signal failed. Its reason `why` begins with the name of the error."""
+    """The error with which a signal failed, made from the text `why`, which begins with the name of the error.
+
+    UsageError if `why` begins with no such name.
+    """
     name, _, text = why.partition(": ")
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, LakeIngestError):

@@ -107,6 +107,7 @@ class Signals:
         if table not in agenda(signals, [table], no_progress, no_progress).paused:
             return None
         pause = _last_pause(signals, table)
+        # without a spool, the next run reads the binlog from the copy's position on
         spool_bytes, unread_from = None, position
         if self.spool is not None:
             since = self.spool.start if position is None else max(position.place, self.spool.start)

@@ -20,7 +20,7 @@ _GTIDS = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
 
 
 def parse_since(text: str, now: datetime) -> Since:
-    """The value of `--since`, parsed. Raises UsageError for a text of any other form than these five.
+    """The value of `--since`, parsed. Raises UsageError for a text that has none of the five forms.
 
     The forms are: a position of the changelog; a GTID set; FILE:POSITION of the binlog; an ISO 8601 time, which is in
     UTC if it has no zone; a duration, which is counted back from `now`.
@@ -34,12 +34,12 @@ def parse_since(text: str, now: datetime) -> Since:
     except StateUnreadable as error:
         raise UsageError(f"--since: {error}") from error
     except ValueError:
-        pass
+        pass  # no position of the changelog
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC)
     except ValueError:
-        pass
+        pass  # no time
     try:
         return FilePosition.parse(text)
     except StateUnreadable:
@@ -65,7 +65,7 @@ def position_after(table: TableId, since: Since, log: StoredChangelog, name: str
                     f"{table}: position {since} is of a changelog that has ended, the spool or the copy was begun anew;"
                     " read the changelog from its beginning, into an empty table"
                 )
-            read_to = replace(since, log=held.name)
+            read_to = replace(since, log=held.name)  # the name in the spool, which has no suffix for a restart
         case FilePosition():
             read_to = ReadTo(since.place(held.opened.epoch))
         case GtidSet() | datetime():

@@ -1,4 +1,7 @@
-"""Status: the state of each table, from the properties of its copy. Status needs no Spark; the source may be away."""
+"""Status: the state of each table, from the properties of its copy.
+
+Status needs no Spark. If the source does not answer, status shows what the lake knows.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,19 +35,22 @@ from lakeingest.state.stopped import Stopped, read_stopped
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's state. `rows` and `position` are those of the published copy; before the first publish, of staged rows.
+    """A table's state.
+
+    `rows` and `position` are those of the published copy; before the first publish, those of the staged rows.
 
     `shown` is the state that readers see, with its times; None if nothing is published, or if this state cannot be
-    read. `staged` is the position of staged rows that no reader sees yet; None if there are no such rows. `lag_bytes`
-    is the length of the binlog between `position` and the source's written position; None if unknown. `gate` is the
-    result of the last gate. `stopped` is why the last run failed for this table; None if it did not fail.
+    read. `staged` is the position of staged rows that are newer than `shown`; None if there are no such rows.
+    `lag_bytes` is the length of the binlog between `position` and the source's written position; None if unknown.
+    `gate` is the result of the last gate; None if no gate has run. `stopped` is why the last run failed for this table;
+    None if the run did not fail for this table.
 
     `binlog_seconds` is how long the source will still keep the binlog that the next run needs for this table. It is 0
     if the source has deleted this binlog (`binlog_gone`), None if the source keeps it for ever, or if nobody knows.
 
     `included` is False for a table that has a copy, but that tables.include and exclude no longer choose. `in_source`
-    is whether the source has the table; None if the source was not asked. `hidden`: the source may have the table, but
-    the user of the pipeline has no right to read it.
+    is whether the source has the table; None if the source was not asked. `hidden`: the user of the pipeline has no
+    right to read the table. Then `in_source` is False, although the source may have the table.
 
     `nulled` is the number of values that are NULL only because the user chose so. `cascades` is the number of foreign
     keys whose changes are missing in the copy because the user chose so. `keeps_deleted`: `rows` includes rows that are
@@ -148,6 +154,7 @@ class Statuses(Report, tuple[TableStatus, ...]):  # noqa: SLOT001 - a tuple with
         ]
         notes += [f"{table.table}: {table.rolled_back}" for table in self if table.rolled_back is not None]
         notes += [f"{table.table}: {table.paused}" for table in self if table.paused is not None]
+        # a signal for several tables is one note
         notes += dict.fromkeys(str(signal) for table in self for signal in table.signals)
         notes += [
             f"{table.table}: no longer included; {table.target} is not changed, and the spool holds nothing of it"
@@ -196,19 +203,24 @@ def status(config: Config, tables: Sequence[str] = (), *, offline: bool = False)
     """The states of the given tables; without names, of all included tables and of all that this pipeline has copied.
 
     With `offline`, the source is not asked. If the source does not answer, the states come from the lake alone, and
-    `source_error` of the result is the reason. If the lake has no copy either, this error is raised.
+    `source_error` of the result is the source's error. If the lake has no copy, the source's error is raised.
     """
-    target, source = open_target(config), _SourceState() if offline else _ask_source(config)
+    target = open_target(config)
+    source = _SourceState() if offline else _ask_source(config)
     all_copies = copied(target, config.target)
-    included = config.tables.select(all_copies)
-    excluded_copies = {table for table in all_copies if table not in included and has_reports(state_of(config), table)}
-    with_copy = [table for table in included if _may_be_ours(target, table)]
+    included_copies = config.tables.select(all_copies)
+    # copies that are no longer included: the reports of their gates show that this pipeline has made them
+    excluded_copies = {
+        table for table in all_copies if table not in included_copies and has_reports(state_of(config), table)
+    }
+    with_copy = [table for table in included_copies if _may_be_ours(target, table)]
     if source.error is not None and not with_copy:
         raise source.error
     all_tables = sorted(
         {*with_copy, *source.tables, *(table for table in excluded_copies if _may_be_ours(target, table))}
     )
-    signals, spool = Signals.read(config, source.retention), None if source.retention is None else _load_spool(config)
+    signals = Signals.read(config, source.retention)
+    spool = None if source.retention is None else _load_spool(config)  # needed only for the retention
     statuses = Statuses(
         replace(
             in_lake,
@@ -239,7 +251,7 @@ def _failed_gate(stopped: Stopped | None) -> dict[str, Any] | None:
 
 
 def _may_be_ours(target: Tables, table: TableId) -> bool:
-    """False if the lake's table of this name was not made by lakeingest. Otherwise True, also if there is no table."""
+    """True, also if the lake has no table of this name; False only if lakeingest did not make the lake's table."""
     return not isinstance(copies(target, [table]).refused.get(table), NotOurTable)
 
 
@@ -248,8 +260,8 @@ class _SourceState:
     """What the source says: the included tables, the written position, and the size in bytes of each binlog file.
 
     If the source did not answer, only `error` is set. If the source was not asked, no field is set.
-    `cascades` is the number of foreign keys of each table whose changes are missing in the copy. `hidden` are tables
-    that the user has no right to read.
+    `cascades` has, for each table, the number of foreign keys whose changes are missing in the copy. `hidden` are
+    tables that the user has no right to read.
     """
 
     error: LakeIngestError | None = None
@@ -300,7 +312,7 @@ def _table_status(
     position, rows = (progress.position, progress.rows) if shown is None else (shown.position, shown.rows)
     if staged.visible:
         state = "published"
-    elif progress.gap:
+    elif progress.gap:  # changes are lost, so all rows are read again and compared
         state = "comparing"
     elif staged.published is not None and not progress.splits.complete:
         state = "copying again"

@@ -38,10 +38,11 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job that can be sent. `variables` maps each variable of the job to the secret with its value, or to None.
+    """A job that can be sent.
 
-    `pending` is a file that exists from before the request is sent until its answer has come. If it is left over, a
-    request may have been sent whose answer was lost.
+    `variables` maps each variable of the job to the secret that has its value; to None if no secret is configured for
+    the variable. `pending` is a file that is written before the request is sent, and removed when the answer has come.
+    If this file is left over, an earlier request may have been sent, and its answer lost.
     """
 
     service: Service
@@ -100,10 +101,10 @@ def submit(path: Path, key: str, overrides: Sequence[str] = ()) -> Submission:
     for number, name in enumerate(archive.dependencies_names(pins), 1):
         uris[f"dependencies{number}"] = f"{service.bucket}/{name}"
     # in the job's archive, the files of source.tls are beside pipeline.yml, under other names
-    job_overrides = [*overrides, *(f"source.tls.{key}={_name_in_job(key)}" for key in config.source.tls.files)]
+    job_overrides = [*overrides, *(f"source.tls.{name}={_name_in_job(name)}" for name in config.source.tls.files)]
     job = Job(
         config.name,
-        "",
+        "",  # the token, which is set below, because it depends on the other values
         uris["job"].replace(".tar.gz", ".py"),
         ("run", "-c", "job/pipeline.yml", *(word for override in job_overrides for word in ("--set", override))),
         uris,
@@ -140,9 +141,10 @@ def _checked_service(config: Config, key: str, path: Path) -> Service:
 
 
 def _request_token(pending: Path, job: Job) -> str:
-    """The token of the request, by which a service starts a job only once. Normally it is new.
+    """The token of the request, by which a service starts a job only once.
 
-    If an earlier request for the same job may have been sent, and its answer was lost, its token is used once more.
+    Normally the token is new. If the file `pending` is left over from a request for the same job, the answer to that
+    request was lost, and the job may have been started. Then the token of that request is used once more.
     """
     try:
         earlier = json.loads(pending.read_text())
@@ -197,7 +199,7 @@ def _assert_submittable(config: Config) -> None:
 
 
 def _name_in_job(key: str) -> str:
-    """The name in a job of the file that the key `key` of source.tls names."""
+    """The name that a file of source.tls has in the job. `key` is the key that names the file in pipeline.yml."""
     return f"source.tls.{key}.pem"
 
 
@@ -216,7 +218,7 @@ def _tls_files(config: Config) -> dict[str, bytes]:
 
 
 def _secret_values(config: Config) -> Iterator[tuple[str, str]]:
-    """The values of pipeline.yml that are secrets or that may be, each as its key and its value."""
+    """The values of pipeline.yml that are secrets, or that may be secrets. Yields the key and the value of each."""
     yield "source.password", config.source.password.get_secret_value()
     catalog, storage = config.target.catalog, config.target.storage
     if catalog.password:

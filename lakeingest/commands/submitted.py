@@ -16,7 +16,8 @@ from lakeingest.files.stored import Stored
 from lakeingest.state import last_run
 
 Say = Callable[[str], None]
-_OWN_EXIT_CODES = {2, 3, 70, 75, 130}  # lakeingest's own exit codes; other programs rarely use these
+# Exit codes of lakeingest that other programs rarely use. Any other code may be that of Spark or of the service.
+_OWN_EXIT_CODES = {2, 3, 70, 75, 130}
 _PATIENCE_SECONDS = 900.0  # `follow` gives up if the service has not told a job's state for so long
 _LOG_SECONDS = 30.0  # the time from one reading of a job's log to the next
 
@@ -51,18 +52,18 @@ def send(submission: Submission, say: Say) -> str:
     except OSError as error:
         raise OperatorNeeded(f"{submission.pending} cannot be written: {error.strerror}") from error
     # Step 3: start the job. The answer is the job's id. After it the token is not needed any more.
-    run = service.start(submission.request)
+    job_id = service.start(submission.request)
     submission.pending.unlink(missing_ok=True)
-    return run
+    return job_id
 
 
-def follow(submission: Submission, run: str, say: Say, every_seconds: float = 10.0) -> Outcome:
+def follow(submission: Submission, job_id: str, say: Say, every_seconds: float = 10.0) -> Outcome:
     """Wait until the job has ended. Each change of the job's state goes to `say`, the log of its driver to stderr."""
     service, printed, last_word = submission.service, 0, ""
     answered_at = logged_at = time.monotonic()
     while True:
         try:
-            state = service.state(run)
+            state = service.state(job_id)
             answered_at = time.monotonic()
         except Retryable:
             if time.monotonic() - answered_at > _PATIENCE_SECONDS:
@@ -71,22 +72,22 @@ def follow(submission: Submission, run: str, say: Say, every_seconds: float = 10
             continue
         if state.word != last_word:
             last_word = state.word
-            say(f"job {run}: {last_word.lower()}")
+            say(f"job {job_id}: {last_word.lower()}")
         if state.ended or time.monotonic() - logged_at > _LOG_SECONDS:
             logged_at = time.monotonic()
-            printed = _print_log(submission, run, printed, say)
+            printed = _print_log(submission, job_id, printed, say)
         if state.ended:
-            return _outcome(submission, run, state)
+            return _outcome(submission, job_id, state)
         time.sleep(every_seconds)
 
 
-def _print_log(submission: Submission, run: str, printed: int, say: Say) -> int:
+def _print_log(submission: Submission, job_id: str, printed: int, say: Say) -> int:
     """Print the job's log after the first `printed` characters. Returns how many characters are printed now.
 
     If the log cannot be read, nothing of it is printed.
     """
     try:
-        text = submission.service.log(run)
+        text = submission.service.log(job_id)
     except (Retryable, OperatorNeeded) as error:
         say(f"the log cannot be read: {error}")
         return printed
@@ -94,7 +95,7 @@ def _print_log(submission: Submission, run: str, printed: int, say: Say) -> int:
     return max(printed, len(text))
 
 
-def _outcome(submission: Submission, run: str, state: State) -> Outcome:
+def _outcome(submission: Submission, job_id: str, state: State) -> Outcome:
     """The outcome that the job has recorded in the state folder; if there is none, what the service reports.
 
     A recorded exit code of 0 counts only if the service agrees that the job has succeeded.
@@ -104,15 +105,16 @@ def _outcome(submission: Submission, run: str, state: State) -> Outcome:
     except (Retryable, StorageFailed):  # perhaps only the role of the job has the right to read the state folder
         recorded = None
     if recorded is not None and (recorded["exit"] or state.succeeded):
-        return Outcome(run, recorded["exit"], recorded["error"])
+        return Outcome(job_id, recorded["exit"], recorded["error"])
     if state.succeeded:
-        return Outcome(run, 0, None)
+        return Outcome(job_id, 0, None)
+    # the words of the services for a job that somebody has ended
     if "CANCEL" in state.word or state.word == "INTERRUPTED":
-        return Outcome(run, Retryable.exit_code, f"the job was ended before its end: {state.word.lower()}")
+        return Outcome(job_id, Retryable.exit_code, f"the job was ended before its end: {state.word.lower()}")
     why = f"the job has {state.word.lower()}: {state.reason or 'the service gives no reason'}"
     match = re.search(r"(?i)exit ?code:? (\d+)", state.reason)
     code = int(match[1]) if match and int(match[1]) in _OWN_EXIT_CODES else OperatorNeeded.exit_code
-    return Outcome(run, code, " ".join(why.split()))
+    return Outcome(job_id, code, " ".join(why.split()))
 
 
 def _state_folder(submission: Submission) -> Stored:

@@ -1,8 +1,9 @@
 """The rows of a table that is not published yet, for readers of the changelog.
 
 These are the rows of the staged splits, merged with the spooled changes that each split still needs. So all rows are as
-of one place: the end of the spool. A split whose rows have changes from after this place is left out. If only the
-server can order the keys, there are no rows until all chunks are read.
+of one place: the end of the spool, or the place before the first DDL that the copy has still to follow. A split whose
+rows have changes from after this place is left out. If only the server can order the keys, there are no rows until all
+chunks are read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,8 +39,9 @@ def unpublished_rows(
     ddl_ahead = halts(spool, schema.table, progress.needed_from)
     end = ddl_ahead[0].before.place if ddl_ahead else spool.position.place
     if not splits.all or not (splits.ordered or splits.complete):
-        return end, iter(())
+        return end, iter(())  # no chunk is read; or only the server can order the keys, and some chunks are not read
     all_marks = marks_of(splits, log_of(spool), max(progress.covered_from, spool.start))
+    # `floor`: the place up to which the split's rows may contain changes
     marks = [
         (split.range, mark) for split, mark in zip(splits.all, all_marks, strict=True) if max(split.floor, mark) <= end
     ]
@@ -60,6 +62,7 @@ def _needed_changes(spool: Spool, schema: TableSchema, marks: Sequence[Mark], en
     if not files:
         return []
     last_changes = collapsed(files, schema.key, marks, end, Slice())
+    # the last changes are in the order of their files: split them where the next file begins
     numbers, starts = np.unique(last_changes.files, return_index=True)
     parts = np.split(last_changes.rows, starts[1:])
     return [take(files[number], rows, end, deleted=True) for number, rows in zip(numbers, parts, strict=False)]

@@ -90,7 +90,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
         return [f"{table}: not compared: {error.line}" for table, error in self.refused.items()]
 
     def raise_refused(self) -> None:
-        """Raise the most serious error of the tables that could not be compared. Its `result` is this value."""
+        """Raise the most serious error of the refused tables. The `result` of the error is this object."""
         if self.refused:
             error = most_serious(self.refused.values())
             error.result = self
@@ -109,7 +109,7 @@ class Verifications(Report, tuple[TableVerification, ...]):  # noqa: SLOT001 - a
     )
 
     def cells(self) -> Iterator[Sequence[object]]:
-        """A row for each table. The keys that differ are in its `differences`."""
+        """A row for each table. `TableVerification.differences` has the keys that differ."""
         for verified in self:
             rows = verified.source.rows, verified.target.rows
             keys = len(verified.differences), len(verified.repaired)
@@ -131,9 +131,9 @@ def verify(config: Config, tables: Sequence[str] = (), spark: "SparkSession | No
 def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSession | None" = None) -> Verifications:
     """Compare the published rows of the given tables with the rows of the source; without names, of all tables.
 
-    Rows of the copy that are marked as deleted are left out. A table is `refused` if its current definition is not
-    published, or if the source has changed the table since its published position. Errors that concern all tables are
-    raised.
+    Rows of the copy that are marked as deleted are left out. A table that cannot be compared is in `refused` with its
+    error: for example, a table whose current definition is not published, or a table that has changed since its
+    published position. Errors that concern all tables are raised.
     """
 
     def open_spark() -> "SparkSession":
@@ -149,6 +149,7 @@ def compare_tables(config: Config, tables: Sequence[str] = (), spark: "SparkSess
             with _collect_refusal(config.source, refused, table):
                 schema = source.schema(table, config.tables.of(table).choices)
                 prepared[table] = schema, _published_state(config, target, schema)
+        # A change of a parent table can change rows of these tables outside the binlog, so parents are watched, too.
         with_cascades = [table for table in prepared if config.tables.of(table).cascades == "read"]
         keys = source.unlogged_keys(with_cascades, are_logged=True).keys
     # Step 2: compare each table over its own connection.
@@ -181,7 +182,7 @@ def _collect_refusal(source: Source, refused: dict[TableId, LakeIngestError], ta
 def _published_state(config: Config, target: Tables, schema: TableSchema) -> Staged:
     """The last commit of a table, which readers see.
 
-    Raises an error if readers do not see the last commit, or if it has another definition than the source.
+    Raises an error if readers do not see the last commit, or if the last commit has another definition than the source.
     """
     staged = target.inspect(schema.table)
     if staged is None or staged.published is None or staged.progress.position is None:
@@ -205,6 +206,7 @@ def _verify_table(
     staged: Staged,
     parents: Sequence[TableSchema],
 ) -> TableVerification:
+    """Compare one table. `parents` are the tables whose changes can change rows of the table by foreign keys."""
     began = time.monotonic()
     position = staged.progress.position
     assert position is not None  # noqa: S101 - it is published
@@ -221,7 +223,7 @@ def _verify_table(
 def _assert_unchanged(
     source: BinlogSource, position: Position, schema: TableSchema, parents: Sequence[TableSchema]
 ) -> None:
-    """Raise SourceMoved if the binlog after the position has changes of the table or its parents by foreign keys.
+    """Raise SourceMoved if the binlog after the position has changes of the table, or of one of its `parents`.
 
     Raises BinlogGone if the source no longer has the binlog at this position.
     """

@@ -1,4 +1,4 @@
-"""pipeline.yml as frozen values: the single source of truth for the source, the catalog and the state."""
+"""pipeline.yml as frozen values. No other file says where the source, the catalog and the state are."""
 
 from lakeingest.config.catalogs import CATALOG, Catalog
 from lakeingest.config.formats import FORMATS

@@ -55,8 +55,8 @@ def credentials() -> dict[str, str]:
     import boto3
 
     with translate_errors("AWS credentials"):
-        credentials = boto3.Session().get_credentials()
-        keys = None if credentials is None else credentials.get_frozen_credentials()
+        session_credentials = boto3.Session().get_credentials()
+        keys = None if session_credentials is None else session_credentials.get_frozen_credentials()
     names = {"access_key_id": "access_key", "secret_access_key": "secret_key", "session_token": "token"}
     return {name: value for name, boto_name in names.items() if (value := getattr(keys, boto_name, None))}
 
@@ -69,7 +69,7 @@ def translate_errors(doing: str, key: str | None = None) -> Iterator[None]:
 
     Raises:
         Retryable: the service does not answer, throttles or fails.
-        OperatorNeeded: there are no credentials, they have no right to do this, or the request failed otherwise.
+        OperatorNeeded: there are no credentials, the caller has no right to do this, or the request failed otherwise.
         ConfigError: the service does not know the name in `key`; the message has the key.
 
     """

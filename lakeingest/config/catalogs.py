@@ -89,7 +89,7 @@ class Catalog(Frozen):
     def proof_warning(self) -> str | None:
         """A warning if the catalog's server need not prove who it is.
 
-        None if it must prove it, if it is on this machine, or if only the job will know the URI.
+        None if the server must prove it, if the server is on this machine, or if only the job will know the URI.
         """
         if is_reference(self.address):
             return None

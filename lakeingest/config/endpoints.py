@@ -36,6 +36,7 @@ def assert_endpoint(name: str, url: str) -> None:
 def _is_endpoint(url: str) -> bool:
     try:
         parts = urlsplit(url)
+        # the port is read, because that raises an error for a wrong port; the comparison is always True
         return (parts.port or 1) > 0 and "@" not in parts.netloc and bool(parts.hostname)
     except ValueError:  # a wrong port, or a wrong address in brackets
         return False

@@ -24,7 +24,7 @@ class Format:
 
     `stores`: the URI schemes of the object stores that can hold tables of the format.
     `catalogs`: the types of catalogs that the format can use, the default first.
-    `cluster_catalogs`: the same for a Spark on a cluster.
+    `cluster_catalogs`: the types of catalogs that the format can use if Spark runs on a cluster.
     `by_line`: the Maven coordinates of the format's jar, by the line of Spark (such as 3.5).
     `extension`: the class of the format's Spark extension.
     `jars`: the Maven coordinates of all jars that a session needs.

@@ -1,4 +1,4 @@
-"""pipeline.yml as frozen values. Only this file says where the source, the catalog and the state are.
+"""pipeline.yml as frozen values. No other file says where the source, the catalog and the state are.
 
 A documented key that this version does not have yet is refused, never ignored.
 """
@@ -365,7 +365,7 @@ def _is_not_built(detail: Any) -> bool:
 
 
 def _has_variable(detail: Any) -> bool:
-    """Whether the refused value has an unread variable in it."""
+    """Whether the refused value has an unread variable in it; False if the mistake is a missing or an unknown key."""
     return detail["type"] not in {"missing", "extra_forbidden"} and _VARIABLE.search(str(detail["input"])) is not None
 
 

@@ -1,4 +1,4 @@
-"""The key `location`: a pattern for the folder of a new copy. It is a folder in the warehouse, or a whole URI."""
+"""The key `location`: the pattern for the folder of a new copy. It is a path in the warehouse, or a whole URI."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ from lakeingest.config.place import Place
 from lakeingest.core.schema import TableId
 
 _FIELD = re.compile(r"\{(\w*)\}")
-_UNSAFE = re.compile(r"[^\w$-]", re.ASCII)  # in a URI, some client (PyIceberg, Spark, DuckDB) changes this character
+_UNSAFE = re.compile(r"[^\w$-]", re.ASCII)  # characters that PyIceberg, Spark or DuckDB change in a URI
 _DIGITS = 8  # the digits of the digest at the end of a name in which characters were replaced
 
 

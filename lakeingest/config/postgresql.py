@@ -75,7 +75,7 @@ class PostgreSql:
 
     @property
     def proof_warning(self) -> str | None:
-        """A warning if the server need not prove who it is; None if it must prove it, or if it is on this machine."""
+        """A warning if the server need not prove who it is; None if it must, or if the server is on this machine."""
         if self.mode in _PROVING or is_loopback(self.url.host or ""):
             return None
         return (

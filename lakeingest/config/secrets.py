@@ -59,9 +59,9 @@ def _with_values(doc: Any, path: tuple[str, ...], doc_key: str, value: Callable[
     if not isinstance(doc, Mapping):
         return doc
     first, rest = path[0], path[1:]
-    inside = {key for key in doc if first in {"*", key}}
+    matching_keys = {key for key in doc if first in {"*", key}}
     return {
-        key: _with_values(item, rest, f"{doc_key}.{key}".lstrip("."), value) if key in inside else item
+        key: _with_values(item, rest, f"{doc_key}.{key}".lstrip("."), value) if key in matching_keys else item
         for key, item in doc.items()
     }
 

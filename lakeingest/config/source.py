@@ -69,8 +69,9 @@ class Tls(Frozen):
     def text(self, name: str) -> str | None:
         """The text of the file that the key `name` names; None if the key is not set.
 
-        Raises OSError if the file cannot be read. The text is stored in this value, and pickled with it. So a task on
-        another machine, where the file does not exist, has the text that the driver has read.
+        The text is stored in this object, and pickled with the object. So a task on another machine, where the file
+        does not exist, has the text that the driver has read. Raises OSError if the file cannot be read, and if no
+        earlier call has read it.
         """
         if name in self.files:
             try:

@@ -31,7 +31,8 @@ REFUSED = {  # by a regular expression for names of properties: why users cannot
     PLACES: "all files of a copy are in its own folder; target.location says where that is",
     r"encryption\..*": "encrypted tables are not built yet",
 }
-USABLE_VALUES = {  # by a regular expression for names of properties: one for the values that all writers understand
+# By a regular expression for names of properties: a regular expression for the values that all writers understand
+USABLE_VALUES = {
     r"write\.parquet\.compression-codec": r"zstd|gzip|snappy|lz4|brotli|uncompressed",
     r"write\.parquet\.compression-level": r"[1-9]",
     r"write\.parquet\.dict-size-bytes": r"[1-9]\d{0,8}",
@@ -44,7 +45,7 @@ USABLE_VALUES = {  # by a regular expression for names of properties: one for th
 
 
 def is_usable(name: str, value: str) -> bool:
-    """Whether the writers of lakeingest understand this value. Any value is usable of a property not listed here."""
+    """Whether the writers of lakeingest understand this value; True for properties that USABLE_VALUES does not list."""
     values = next((values for names, values in USABLE_VALUES.items() if re.fullmatch(names, name)), None)
     return values is None or re.fullmatch(values, value) is not None
 

@@ -94,6 +94,7 @@ class Target(Frozen):
 
     def source_of(self, namespace: str, name: str) -> TableId | None:
         """The source's table whose copy has this namespace and name; None if no copy can have them."""
+        # NUL separates namespace and name, because both may have dots. If a field comes twice, both texts are the same.
         pattern = re.escape(self.table.replace(".", "\0", 1))
         for field in ("database", "table"):
             group = re.escape("{" + field + "}")

@@ -55,7 +55,8 @@ APT::Update::Error-Mode "any";
 def assert_runs(flavor: Flavor, command: list[str]) -> None:
     """Raise OperatorNeeded if the command does not run a server of this flavor and of a supported version.
 
-    The program's name says too little, because MariaDB's program is sometimes named `mysqld`.
+    The message begins with a verb, so that callers can put the name of the program before it. The program is asked,
+    because its name is not enough: MariaDB's program is sometimes named `mysqld`.
     """
     try:
         answer = subprocess.run(
@@ -82,7 +83,7 @@ def assert_runs(flavor: Flavor, command: list[str]) -> None:
 
 
 def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -> list[str]:
-    """The command that runs the server in the cache. If the cache has none, one process fills it while others wait.
+    """The command that runs the server in the cache. If the cache has none, one process fills the cache, others wait.
 
     The cache is in the user's cache folder, or under `folder` if the user's cache folder is not writable.
     """
@@ -92,7 +93,7 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
     for place in places:
         if is_private(place) and _is_usable(flavor, place):
             return _command_in(flavor, place)
-    # Step 2: fill the first cache that can be written, if no other process has filled it while this process waited.
+    # Step 2: fill the first cache that can be written, unless another process filled it while this process waited.
     reasons = []
     for place in places:
         try:
@@ -102,7 +103,7 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
                     _install(flavor, place, say)
             return _command_in(flavor, place)
         except OperatorNeeded as error:
-            if is_private(place.parent):
+            if is_private(place.parent):  # this cache can be used, so it was the installation that failed
                 raise
             reasons.append(str(error))
         except OSError as error:
@@ -140,7 +141,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _command_in(flavor: Flavor, root: Path) -> list[str]:
-    """The command that runs the server unpacked in `root`. Raises OperatorNeeded if none is unpacked there."""
+    """The command that runs the server unpacked in `root`. Raises OperatorNeeded if no server is there."""
     usr = root / "usr"
     program = str(usr / "sbin" / flavor.program)
     loaders = sorted(loader for top in (root, usr) for loader in top.glob("lib/*/ld-linux*.so.*"))
@@ -197,7 +198,7 @@ def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -
             return _download_from(flavor, apt, work, say)
         except OperatorNeeded as reason:
             reasons.append(str(reason))
-    raise OperatorNeeded(reasons[0])
+    raise OperatorNeeded(reasons[0])  # of the archive that is most likely Debian's, because it was tried first
 
 
 def _private_apt(work: Path, source: str) -> list[str]:

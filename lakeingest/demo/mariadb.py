@@ -1,4 +1,4 @@
-"""The system tables of a new MariaDB server. Statements from its package create them; MySQL needs no statements."""
+"""The system tables of a new MariaDB server. SQL files of the server create them; MySQL needs no such files."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -39,7 +39,8 @@ LEAST_CHUNK_ROWS = 200
 class Tally:
     """Numbers about the run, counted from its events. `began` and `copied_at` are seconds of the monotonic clock.
 
-    `tables_left` are the tables whose copies are not complete yet.
+    `applied` is the number of change rows that merges have applied, `dropped` the number of change rows that merges
+    have left out because the chunks contain them. `tables_left` are the tables whose copies are not complete yet.
     """
 
     began: float = 0.0

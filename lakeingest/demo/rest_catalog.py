@@ -20,10 +20,8 @@ from lakeingest.spark.jars import digest
 from lakeingest.spark.session import java_home
 
 _SECONDS, _START_SECONDS = 900, 60.0
-_ICEBERG, _FIXTURES = (
-    "1.12.0",
-    "1.11.0",
-)  # the test fixtures of Iceberg contain the reference server; later versions have none
+_ICEBERG = "1.12.0"
+_FIXTURES = "1.11.0"  # the last version of Iceberg whose test fixtures contain the reference server
 _MODULES = (
     ("org.apache.iceberg", "iceberg-core", _ICEBERG),
     ("org.apache.iceberg", "iceberg-aws", _ICEBERG),
@@ -50,8 +48,8 @@ def local_rest_catalog(
 ) -> Iterator[str]:
     """Run a REST catalog within the block, on `port` or any free port, and give its URI.
 
-    The catalog is stored in `folder`. Its tables are there, too, or with `store` in this object store. Raises
-    OperatorNeeded if the jars cannot be fetched, or if the server does not start.
+    The catalog is stored in `folder`, its tables in the object store `store`, or without `store` in `folder`, too.
+    Raises OperatorNeeded if the jars cannot be fetched, or if the server does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jars = _jar_folder(folder, say)
@@ -91,7 +89,7 @@ def _java() -> str:
 def _jar_folder(folder: Path, say: Callable[[str], None]) -> Path:
     """The folder in the cache with the jars of the REST server. If it is missing, the jars are fetched.
 
-    They are fetched into another folder, which gets this name at the end. So a folder of this name is always complete.
+    The jars are fetched into a partial folder, which is renamed at the end. So the returned folder is always complete.
     """
     [cache, *_] = caches(folder)
     assert_private(cache)

@@ -73,9 +73,9 @@ def local_s3(folder: Path, say: Callable[[str], None] = lambda _: None, port: in
 def _metadata_options(objects: Path) -> list[str]:
     """The options of versitygw that say where it stores the metadata of objects.
 
-    By default it stores them in extended attributes of the files. This is better, because an object and its ETag change
-    together, so that only one of two conditional puts succeeds. If the file system has no extended attributes, an
-    option names a folder for the metadata.
+    Without options, versitygw stores the metadata in extended attributes of the objects' files. That is better: an
+    object and its ETag change together, so that only one of two conditional puts succeeds. If the file system has no
+    extended attributes, an option names a folder for the metadata.
     """
     try:
         os.setxattr(objects, "user.lakeingest", b"1")

@@ -83,7 +83,9 @@ def local_server(
     *,
     in_container: bool = False,
 ) -> Iterator[LocalServer]:
-    """A new server with a binlog, and with its data under `folder`. At the end of the block both are removed.
+    """A new server with a binlog, and with its data under `folder`.
+
+    At the end of the block the server is ended, and its data is removed.
 
     `program` is the path of a server to run. With `in_container`, the flavor's container image is run. Without either,
     the three origins are tried. `prepared` is a folder for callers that start many servers, which saves time: the first

@@ -23,8 +23,8 @@ Change = tuple[str, tuple[object, ...]]
 class Workload:
     """Writers in separate threads. At the end of the context they are ended.
 
-    Together they make `changes` row changes. They wait whenever they have made the share of changes that is allowed so
-    far (`allow`), so that the changes are spread over the whole time of the copy.
+    Together the writers make `changes` row changes, spread over the whole time of the copy: `allow` says how many of
+    them are allowed so far. When these are made, the writers wait.
     """
 
     def __init__(self, server: LocalServer, size: Sizes, changes: int, seed: int) -> None:
@@ -91,10 +91,10 @@ class Workload:
                 raise
             connection.rollback()
             return
-        commits = chance.random() >= _ROLLED_BACK
-        (connection.commit if commits else connection.rollback)()
+        is_committed = chance.random() >= _ROLLED_BACK
+        (connection.commit if is_committed else connection.rollback)()
         with self._lock:
-            if commits:
+            if is_committed:
                 self.made += rows
             else:
                 self.rolled_back += 1
