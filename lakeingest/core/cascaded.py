@@ -116,7 +116,7 @@ class Cascaded:
         compared = [key for key in keys[table] if copies.comparable(key)]
         uncompared = [key for key in keys[table] if key not in compared]
         if any(_may_touch(key, start, stop, keys, copies) for key in uncompared):
-            current.since, current.has_unknown = stop, True
+            current.since, current.has_unknown = stop, True  # no change before `stop` counts as known
         else:
             affected = self._affected(table, start, compared, keys, copies)
             if any(key.parent == table for key in compared):  # then unknown changes of the table are causes, too

@@ -67,7 +67,7 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
     factor = (maximum - minimum + 1) / max(rows, 1)
     if factor > EVEN_FACTOR:
         return None
-    return round(max(1, factor) * chunk_rows)  # more rows than keys: the estimate is wrong
+    return round(max(1, factor) * chunk_rows)  # a factor below 1 means more rows than keys: the estimate is wrong
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
@@ -79,7 +79,7 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
     keys = maximum - start + 1
     if not step < keys <= step * count:
         return step
-    rounds = -(-keys // (step * at_once))
+    rounds = -(-keys // (step * at_once))  # how many chunks each executor reads, one after the other
     return -(-keys // (rounds * at_once))
 
 

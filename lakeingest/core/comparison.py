@@ -12,10 +12,10 @@ from lakeingest.core.cascades import ForeignKey
 from lakeingest.core.schema import INTEGERS, NULL_DATES, Column, Kind, TableSchema
 
 UNLIKE = "?"  # in `ForeignKey.types`: the columns of child and parent have two types, or one is generated
-# In these charsets and every collation, texts of one class are equal by `=`: tests/mysql/test_text_classes.py
+# In each collation of these charsets, texts of one class are equal by `=`: tests/mysql/test_text_classes.py
 CHARSETS = frozenset({"ascii", "latin1", "utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"})
 TEXTS = frozenset({"char", "varchar"})
-_ALIKE = INTEGERS | {
+_WITH_ONE_FORM = INTEGERS | {  # kinds of which each value has one form in the lake
     *(Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME),
     *(Kind.UUID, Kind.ADDRESS, Kind.BOOLEAN, Kind.BINARY),
 }
@@ -58,7 +58,7 @@ def _can_be_compared(child: Column, parent: Column, type_: str) -> bool:
         return collation.partition("_")[0] in CHARSETS
     if type_ == UNLIKE or not (_is_exact(child) and _is_exact(parent)):
         return False
-    return child.kind in _ALIKE and (child.kind is parent.kind or {child.kind, parent.kind} <= INTEGERS)
+    return child.kind in _WITH_ONE_FORM and (child.kind is parent.kind or {child.kind, parent.kind} <= INTEGERS)
 
 
 def _is_exact(column: Column) -> bool:

@@ -62,8 +62,8 @@ class KeyRange:
             return True
         if not (self.ordered and other.ordered):
             return False
-        above = self.lower is None or (other.lower is not None and other.lower >= self.lower)
-        return above and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
+        begins_within = self.lower is None or (other.lower is not None and other.lower >= self.lower)
+        return begins_within and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
 
     def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
         """Three parts of this range: its keys before `by`, in `by`, and after `by`; None for a part without keys.
@@ -134,7 +134,7 @@ def _compared(column: str, operator: str, value: int | str) -> str:
     member = _LITERAL.fullmatch(str(value))
     if member is None or member["number"] is None:
         return f"{column} {operator} {value}"
-    # for an ENUM or SET, MySQL uses the index only if the condition lists equal numbers
+    # an ENUM or SET: MySQL uses the index for a list of its numbers, but not for an operator such as `<`
     number, last = int(member["number"]), int(member["last"])
     numbers = {
         "<": range(number),

@@ -68,7 +68,8 @@ def trim_spool(run: OpenRun) -> None:
     start of the spool, the later segments keep only rows that some table needs, and are joined.
     """
     edges, spool = run.edges, run.binlog.spool
-    # the noted positions of quiet tables must be durable first: from their last commits on, they need more of the spool
+    # first make the noted positions of quiet tables durable: if a crash lost them, the tables would continue from their
+    # last commits, and would need changes that the spool forgets here
     edges.quiet.keep(edges.lease)
     watched = [
         Watched(table.id, table.needed_from, table.copy_places, still=table.failure is not None or table.paused)

@@ -35,11 +35,11 @@ class Joined:
 
 
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
-    """Let the spool watch the `joining` tables, given with their current definitions, from a place on for each.
+    """Let the spool watch the `joining` tables, each from a place on. `joining` has their current definitions.
 
     The place is the position of the spool. But without GTIDs, a low watermark is the start of the source's current
-    binlog file. Then the place is the start of the file of the spool's position or, if the table has had DDL in that
-    file, the end of its last DDL, because the DDL has waited for all earlier changes of the table.
+    binlog file. Then the place is the start of the file of the spool's position. If the table has had DDL in that file,
+    the place is the end of its last DDL, because the DDL has waited for all earlier changes of the table.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
@@ -72,7 +72,7 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 
 
 def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Do what `cover_lows` does, for the changes of the table alone; return the place for these.
+    """Do what `cover_lows` does for the table alone. Returns the place after which the spool has its changes.
 
     The place is found as in `watched_from`. If the spool watches the table only from a later place on, the spool is
     extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run beside changes of the table.
@@ -82,7 +82,7 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
         return position.place
     start = position.start_of_file
     searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))
-    if not in_same_file(searched_to, start.at):
+    if not in_same_file(searched_to, start.at):  # the source has begun another file since the last search
         searched_to = covered_at = start.at
     rest = Segment.after(replace(start, at=searched_to, history=None), position.at)
     covered_at = source.last_ddl(rest, {table.id: table.schema}).get(table.id, covered_at)

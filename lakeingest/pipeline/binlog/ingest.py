@@ -89,7 +89,8 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
         unwatch(edges, binlog.tables[table], error)
     if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):
         know_foreign_keys(edges, binlog)
-    rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
+    files = [entry for manifest in manifests for entry in manifest.tables.values() if entry is not None]
+    rows = sum(count for _, count in files)
     transactions = binlog.spool.count_transactions(manifests)
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
 

@@ -65,7 +65,7 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
         return False
     for tried in range(TRIES):
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
-            merge_over_halts(edges, binlog, table)
+            merge_over_halts(edges, binlog, table)  # rows are read by the definition after the last DDL
         missing = _missing_changes(edges, binlog, table)
         if missing is None:
             is_being_compared = table.progress.gap and _has_current_keys(table)

@@ -53,9 +53,9 @@ class Copies:
         return classes_of(self.edges, key, values)
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
-        """Whether the spool has a delete, or a possible change of referenced values, to which the foreign key reacts.
+        """Whether the spool has a change of the parent after `after`, up to `upto`, to which the foreign key reacts.
 
-        It is a change of a parent row after `after`, up to `upto`.
+        That is a delete, or an update that may have changed a referenced value.
         """
         self._watched_run(key.parent)
         # None: every update counts, because the copies do not show which updates change a referenced value

@@ -68,12 +68,13 @@ class Planner:
     def next_wave(self, lower: Key | None) -> list[Chunk]:
         """The chunks of the next wave, from the key `lower` on; None: from the start of the range.
 
-        If they reach the end of the range, the last chunk has the upper bound of the range. The first wave has one
-        chunk for each executor, because nothing is measured yet; later waves have more.
+        If the chunks reach the end of the range, the last chunk has the upper bound of the range. A first wave of
+        chunks whose size is not fixed has one chunk for each executor, because nothing is measured yet; other waves
+        have more.
         """
-        is_first = lower in {None, self._keys.lower} and not self._fixed
+        is_unmeasured = lower in {None, self._keys.lower} and not self._fixed
         lower = self._keys.lower if lower is None else lower
-        count = self._at_once if is_first else CHUNKS_PER_SLOT * self._at_once
+        count = self._at_once if is_unmeasured else CHUNKS_PER_SLOT * self._at_once
         cuts = self._even_cuts()
         if cuts is None:
             boundaries, last = self._boundaries_of_server(lower, count)

@@ -38,7 +38,8 @@ def join(run: OpenRun) -> None:
     begins a new file.
     """
     edges, binlog = run.edges, run.binlog
-    # Step 1: spool to the written position: so each start is after the CREATE, and after unreplayable changes before it
+    # Step 1: spool to the written position: then each table's start is after its CREATE, and after all earlier changes,
+    # some of which may be unreplayable
     if any(
         binlog.schemas or table.copy is not None or edges.source.has_low_at_file_start(binlog.spool.position)
         for table in _joining(run)

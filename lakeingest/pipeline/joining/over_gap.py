@@ -86,13 +86,14 @@ def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> b
 def go_on_over_gap(
     edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
 ) -> None:
-    """Commit the copy's rows with the position of the spool's end, lifted if their columns are others now.
+    """Commit the copy's rows with the position of the spool's end. If their columns have changed, lift them first.
 
     `new` is the progress that an empty copy would have at that position.
     """
     position, fingerprint, since = binlog.spool.position, new.fingerprint, new.covered_from
     progress = table.progress.over_gap(position, fingerprint, since, signals=signals, cascades=new.cascades)
-    if lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names:
+    are_columns_changed = lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names
+    if are_columns_changed:
         commit_lift(edges, table, lift, progress)
         return
     commit_progress(edges, table, progress)

@@ -56,7 +56,7 @@ def _recopy(run: OpenRun, table: TableRun) -> bool:
         if why := start_over(run, table, over_gap=True):
             fail(run.edges, table, why)
             return False
-        if table.failure is None:
+        if table.failure is None:  # the table has joined: remove its stored failure. Else it has stopped again
             clear_failure(run.edges, table)
     table.count_recopies(recopies)
     return True

@@ -34,7 +34,7 @@ MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEve
 
 
 def hindrance(table: TableRun, *, whole: bool) -> str:
-    """The reason why a signal does not start the copy of a stopped table over; '' if the signal does.
+    """The reason why a signal cannot start the copy of a stopped table over; '' if it can.
 
     `whole`: the signal is for all rows of the table.
     """

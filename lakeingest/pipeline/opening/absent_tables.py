@@ -1,6 +1,6 @@
 """Copied tables that the pipeline does not update any more, and why not.
 
-The table is hidden from the user, it is gone, or the configuration does not include it any more. A server does not list
+Such a table is hidden from the user, is gone, or is not included by the configuration any more. A server does not list
 tables on which the user has no right, and denies access to such a table even if the table does not exist. So a table
 that is not listed, but to which access is not denied, was dropped or renamed.
 """
@@ -47,8 +47,8 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
         held = copies(target, sorted(names.difference(included_now)))
     except LakeIngestError:  # the catalog's error is reported by the preflight
         return Known(tuple(included_now))
-    unusable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
-    ours = [*held.staged, *unusable]
+    unloadable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
+    ours = [*held.staged, *unloadable]
     included = config.tables.select(ours)
     hidden = frozenset(table for table in included if source.is_hidden(table))
     left = {table: GONE if table in included else EXCLUDED for table in sorted(ours) if table not in hidden}

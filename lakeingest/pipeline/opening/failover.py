@@ -1,4 +1,4 @@
-"""Failing over: the source is another server now. Copies continue after their last transactions in its binlog.
+"""Failing over: the source is another server now. Each copy continues after its last transaction, in the new binlog.
 
 Places of the old server are never compared with places of the new one: a new spool begins, and each copy gets a commit
 with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has. The old
@@ -138,7 +138,8 @@ class _Moving:
             return None
         # Step 2: the spool's positions from the start of the copy on, as far as this server has them
         positions = [spool.opened, *(after for *_, after in spool.parts())]
-        positions = positions[bisect_right(positions, progress.covered_from, key=attrgetter("place")) - 1 :]
+        count_to_start = bisect_right(positions, progress.covered_from, key=attrgetter("place"))
+        positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
         staged = self._committed.inspect(table)
         if staged is None or positions[0].place > progress.covered_from or not self._holds(table, positions[0]):
             return None

@@ -63,9 +63,10 @@ class ReadAgain:
     """The task of one executor: read the rows of a chunk in one read view, and write them to patches.
 
     Listed keys that have no row in the view are written to a patch, too.
-    `copy` reads the rows of the copy that have the chunk's keys. Rows that are the same in the copy are not written.
-    They need no patch, because the copy has every change from before the request, and the next merges take later
-    changes from the binlog. If `copy` is None, all rows are written.
+
+    `copy`: readers of the rows of the copy that have the chunk's keys. Rows that are the same in the copy are not
+    written. They need no patch, because the copy has every change from before the request, and the next merges take
+    later changes from the binlog. If `copy` is None, all rows are written.
     """
 
     source: Source
@@ -83,8 +84,8 @@ class ReadAgain:
         """Read and write the rows. When this returns, the patches are durable, and nothing refers to them yet."""
         began = time.monotonic()
         with of_table():
-            chunk = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_rows(*chunk, cap=self.cap, settled=self.settled))
+            what = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_rows(*what, cap=self.cap, settled=self.settled))
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
         names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:

@@ -20,7 +20,10 @@ AGAIN_SECONDS = 300.0  # between two tries of a table that cannot be copied
 
 
 class Discovery:
-    """Looks for new tables from time to time, and for tables that are hidden now. A run for named tables takes none."""
+    """Looks for new tables from time to time, and for tables that are hidden now.
+
+    A run that is for named tables does not take new tables.
+    """
 
     def __init__(self, run: OpenRun) -> None:
         self._run = run

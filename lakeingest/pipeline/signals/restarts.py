@@ -28,11 +28,11 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
             continue
         if not has_begun(table, whole.number):
             if hindrance(table, whole=True):
-                continue
+                continue  # `serving` notes the reason on the signal
             if why := start_over(run, table, over_gap=whole.scope is not None and whole.scope.gap):
                 note_on(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
                 continue
-            if name not in run.failures:
+            if name not in run.failures:  # the new copy has begun, and has not stopped
                 move(run, whole.number, Event.BEGIN)
                 moved = True
                 continue
