@@ -96,7 +96,8 @@ class Cascaded:
     def changes(self, table: TableId, keys: ForeignKeys, copies: Copies) -> set[RowChange]:
         """All changes that foreign keys may have made to the table's rows, up to the end of the log.
 
-        They begin at the latest at the `start` of the copy's `Standing`. Raises SpoolGap if some of them are not known.
+        These are the changes after the `start` of the copy's `Standing`, and maybe earlier changes. Raises SpoolGap if
+        some of them are not known.
         """
         current = self._known_to_end(table, keys, copies)
         if current.has_unknown:

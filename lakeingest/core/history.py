@@ -38,7 +38,7 @@ class History:
 
     `began` is the second (since 1970) in which the server began the position's file, from the header of its
     FORMAT_DESCRIPTION event. `event` is None at the start of a file. `last` is the last transaction that was read
-    before the position, in its file or in an earlier file.
+    before the position, in the position's file or in an earlier file.
     """
 
     began: int | None = None

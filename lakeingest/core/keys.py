@@ -101,10 +101,12 @@ EVERY_KEY = KeyRange()
 
 
 def _lesser(upper: Key | None, other: Key) -> Key:
+    """The lesser of two upper bounds. If `upper` is None, there is no bound but `other`."""
     return other if upper is None else min(upper, other)
 
 
 def _greater(lower: Key | None, other: Key) -> Key:
+    """The greater of two lower bounds. If `lower` is None, there is no bound but `other`."""
     return other if lower is None else max(lower, other)
 
 

@@ -19,7 +19,7 @@ _COMPARED = {"source_type.members", "default", "charset", "collation", "generati
 
 
 class NotLiftable(ValueError):
-    """The rows of the copy cannot be brought to the definition after the DDL without the source."""
+    """Without the source, the rows of the copy cannot be brought to the definition after the DDL."""
 
 
 class Unexplained(NotLiftable):

@@ -200,10 +200,10 @@ class GtidSet:
 
     def __post_init__(self) -> None:
         last: GtidOrigin | None = None
-        for source, intervals in self.members:
-            if last is not None and source <= last:
+        for origin, intervals in self.members:
+            if last is not None and origin <= last:
                 raise ValueError("the sources of a GTID set are sorted and distinct")
-            last, end = source, -1
+            last, end = origin, -1
             if not intervals:
                 raise ValueError("a source without transactions is left out")
             for low, high in intervals:
@@ -214,16 +214,16 @@ class GtidSet:
     @classmethod
     def of(cls, intervals: Mapping[GtidOrigin, Iterable[tuple[int, int]]]) -> Self:
         """The set of the given closed intervals. They are in any order, and may touch or overlap."""
-        members = ((source, _normal(ranges)) for source, ranges in sorted(intervals.items()))
-        return cls(tuple((source, ranges) for source, ranges in members if ranges))
+        members = ((origin, _normal(ranges)) for origin, ranges in sorted(intervals.items()))
+        return cls(tuple((origin, ranges) for origin, ranges in members if ranges))
 
     @classmethod
     def of_gtids(cls, gtids: Iterable[Gtid]) -> Self:
         """The set of these GTIDs."""
-        by_source: dict[GtidOrigin, list[tuple[int, int]]] = {}
+        by_origin: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for gtid in gtids:
-            by_source.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, gtid.number))
-        return cls.of(by_source)
+            by_origin.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, gtid.number))
+        return cls.of(by_origin)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -271,8 +271,8 @@ class GtidSet:
     def __or__(self, other: Self) -> Self:
         """The GTIDs of either set."""
         merged: dict[GtidOrigin, list[tuple[int, int]]] = {}
-        for source, intervals in (*self.members, *other.members):
-            merged.setdefault(source, []).extend(intervals)
+        for origin, intervals in (*self.members, *other.members):
+            merged.setdefault(origin, []).extend(intervals)
         return type(self).of(merged)
 
     def __and__(self, other: Self) -> Self:
@@ -282,7 +282,7 @@ class GtidSet:
     def __sub__(self, other: Self) -> Self:
         """The GTIDs of this set that are not in the other."""
         theirs = dict(other.members)
-        return type(self).of({source: _minus(ours, theirs.get(source, ())) for source, ours in self.members})
+        return type(self).of({origin: _minus(ours, theirs.get(origin, ())) for origin, ours in self.members})
 
 
 def _normal(ranges: Iterable[tuple[int, int]]) -> Intervals:

@@ -144,9 +144,9 @@ class Progress:
 
         The files of the patches are durable, and no staged row has changed. Without patches, all rows were the same.
         `since`: the read views contain all changes up to this place, and the spool has the changes after it.
-        `signals`: the signals of the re-snapshot. `last`: no requested row is left to read: the signals are answered.
-        `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that they are
-        done. `nulled` and `read_to`: as in `wave_committed`.
+        `signals`: the signals of the re-snapshot. `last`: no requested row is left to read, so that the signals are
+        answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that
+        they are done. `nulled` and `read_to`: as in `wave_committed`.
         """
         fields = self._fields_of(Reread(tuple(signals), up_to), last=last, done=done)
         if not patches:

@@ -114,26 +114,26 @@ def _extend(
     groups = {at: [table for table in schemas if starts[table] == at] for at in {start.at, *starts.values()}}
     stopped = dict[TableId, LakeIngestError]()
 
-    def read(begins: Position, stop: FilePosition, at: FilePosition) -> Manifest:
-        """Decode the binlog from `begins`, or from `at` if that is later, to `stop`: the tables whose start is `at`."""
+    def read(lower: Position, upper: FilePosition, at: FilePosition) -> Manifest:
+        """Decode the tables whose start is `at`, from `lower`, or from `at` if that is later, up to `upper`."""
         tables = {table: schemas[table] for table in groups[at] if table not in stopped}
-        segment = Segment.after(begins, stop)
-        if is_before(begins.at, at):
+        segment = Segment.after(lower, upper)
+        if is_before(lower.at, at):
             segment = replace(segment, start=at, history=None)
-        decoded = SpoolSegment(source.settings, segment, tables, spool.folder, stop.pos).run()
+        decoded = SpoolSegment(source.settings, segment, tables, spool.folder, upper.pos).run()
         stopped.update(decoded.stopped)
         return decoded.manifest
 
-    # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first one
-    begins, early = start, [at for at in groups if is_before(at, opened.at)]
+    # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first segment
+    spooled_from, early = start, [at for at in groups if is_before(at, opened.at)]
     if any(groups[at] for at in early):
-        begins = opened
+        spooled_from = opened
         parts = [read(start, opened.at, at) for at in sorted(early, key=lambda at: at.pos)]
         spool.reach_back(start, reduce(_with_tables_of, parts))
-    # Step 2: add the rows of these tables to the segments that the spool has had
+    # Step 2: add the rows of these tables to the segments that the spool had before
     for at, tables in groups.items():
-        if tables and begins.at != position.at:
-            spool.widen(read(begins, position.at, at))
+        if tables and spooled_from.at != position.at:
+            spool.widen(read(spooled_from, position.at, at))
     return {table: _with_way_out(table, error, start.at) for table, error in stopped.items()}
 
 

@@ -96,7 +96,7 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
 
 
 def _without_tables(manifest: Manifest, tables: Collection[TableId]) -> Manifest:
-    """The manifest without the rows of these tables: the definition that decoded them is not in force there."""
+    """The manifest without the rows of these tables, which were decoded by definitions that were no longer in force."""
     files = {table: file for table, file in manifest.tables.items() if table not in tables}
     nulled = {table: count for table, count in manifest.nulled.items() if table not in tables}
     return replace(manifest, tables=files, nulled=nulled)

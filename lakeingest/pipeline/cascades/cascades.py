@@ -14,8 +14,8 @@ by its new key and by the values that it got, because the chunks of a copy may h
 view may contain changes after S, but not all up to the next S: the next search finds those that it does not contain.
 
 A parent may itself be changed by foreign keys: `core.cascaded` keeps the changes of the parent in memory, for its
-children. These changes are lost if a run is killed before it has used them, if both tables are copied for the first
-time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
+children. These changes are not known if a run is killed before it has used them, if both tables are copied for the
+first time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
 source (`core.progress`, `gap`). All rows are also compared if a parent changed and its key values cannot be compared
 here (`core.comparison`).
 """
@@ -183,7 +183,7 @@ def _view_may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> 
 
 
 def _rotation_needed(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
-    """The error if only a read after the source has begun its next binlog file certainly contains the changes."""
+    """The error if a read may lack the changes until the source has begun its next binlog file."""
     return SplitUnstable(
         f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
         f" its rows since the binlog file {binlog.spool.position.at.file} began: without GTIDs, a read certainly"

@@ -1,4 +1,4 @@
-"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, after which a copy can continue.
+"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, from which a run can continue.
 
 Together with a wave's chunks, the executors read the binlog that was written since the last wave, before the source
 purges binlog that the copy still needs.

@@ -78,7 +78,7 @@ def lift_over_gap(
 def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> bool:
     """Whether an incomplete copy has at least half of the source's estimated rows, and the order of its keys is known.
 
-    Otherwise it costs less to copy the table again.
+    If it has fewer rows, it costs less to copy the table again.
     """
     return schema.ordered and 0 < source.estimated_rows(schema) <= 2 * staged.progress.rows
 

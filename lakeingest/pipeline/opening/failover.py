@@ -1,4 +1,4 @@
-"""Failing over: the source is another server now. Each copy continues after its last transaction, in the new binlog.
+"""Failing over: the source is another server now. In its binlog, each copy continues after the copy's last transaction.
 
 Places of the old server are never compared with places of the new one: a new spool begins, and each copy gets a commit
 with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has. The old

@@ -1,4 +1,4 @@
-"""Resuming: how a run continues from the stored state. `lakeingest check` asks this too, so nothing is changed here.
+"""Resuming: how a run continues from the stored state. Nothing is changed here: `lakeingest check` only wants to know.
 
 The facts are gathered here, from the spool and from the source. `core.resuming` decides.
 """
@@ -31,8 +31,8 @@ from lakeingest.state.signals import SignalFolder
 class Resumption:
     """How a run continues.
 
-    `spool`: the stored spool, if the run continues it. If it is None, a new spool begins at the position `begins`; if
-    `begins` is None too, at the current position.
+    `spool`: the stored spool, if the run continues it. If `spool` is None, a new spool begins at the position `begins`,
+    or, if `begins` is None, at the current position.
     `again`: tables that are copied again, because their copies are incomplete and cannot be continued. Readers see no
     rows of such a copy, or, if it was started over, the old rows.
     `failed`: tables whose copies cannot be continued, with the reasons; the other tables can go on without them.

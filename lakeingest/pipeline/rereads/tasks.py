@@ -28,7 +28,7 @@ _NUMBER = "_lakeingest_number"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The rows that one task reads again: each meets one of the conditions, and has its key within the range.
+    """The rows that one task reads again: each row meets one of the `conditions`, and its key is in the range `within`.
 
     `listed`: the keys of these rows, if they were chosen by a list of keys; else empty.
     """
@@ -43,8 +43,8 @@ class Patched:
     """Patches that one task has written, all from one read view.
 
     `written`: the number of rows of the view in these patches. `gone`: the keys of the copy that have no row in the
-    view; None if the rows were not compared with the copy. `to_mark`: listed keys; if one of them has no row in the
-    view, its row stays in the copy, marked as deleted.
+    view; None if the rows were not compared with the copy. `to_mark`: listed keys of a copy that keeps deleted rows: if
+    a key has no row in the view, the copy's row of this key is marked as deleted.
     """
 
     names: tuple[str, ...]

@@ -33,7 +33,7 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
         SourceAway, CatalogAway, StorageAway, SparkLost: the service is away for longer than all pauses. SparkLost is
             raised at once if the session is borrowed.
         BinlogGone: the source no longer has the binlog after the spool.
-        SourceReplaced: another server answers in the place of the source.
+        SourceReplaced: another server answers instead of the source.
 
     """
     edges = run.edges

@@ -120,7 +120,7 @@ class TableRun:
 
     @property
     def has_cascades(self) -> bool:
-        """Whether the staged rows have all changes by foreign keys up to their position, or there are none to read."""
+        """True if the staged rows have all changes by foreign keys up to their position, or if none are looked for."""
         cascades, position = self.progress.cascades, self.progress.position
         if self.options.cascades != "read" or (cascades is None and not self.cascade_keys):
             return True
