@@ -73,7 +73,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """New values that the change at `place` gave to a foreign key's columns. Maybe no chunk has the rows with them."""
+    """New values that the change at `place` gave to a foreign key's columns. Maybe no chunk has a row with them."""
 
     place: Place
     key: ForeignKey

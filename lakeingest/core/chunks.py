@@ -84,7 +84,7 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
-    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether they reach the end.
+    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and True if there are no more.
 
     The caller reads `maximum` again for every wave. So rows that were added meanwhile do not make the last chunk long.
     """

@@ -13,7 +13,7 @@ from typing import Any, Self
 class Committed:
     """A transaction: the file and the byte at which it begins, its GTID (None without GTIDs), and its commit time.
 
-    `committed_at` is in µs since 1970, by the server that committed the transaction first
+    `committed_at` is in µs since 1970, by the clock of the server that committed the transaction first
     (`original_commit_timestamp`). GTID and time are the same on every server of the history. MariaDB stores only whole
     seconds.
     """

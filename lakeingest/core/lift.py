@@ -35,8 +35,8 @@ class Lift:
     afterwards, so it is enough that the copy can store them.
 
     Raises NotLiftable if the step changes the key, how rows are mapped, or a column from which a generated column is
-    computed. Raises it also if the type of a column may not hold every old value, or if nobody knows the values of old
-    rows in a new column.
+    computed. Raises it also if it is not certain that the new type of a column holds every old value, or if nobody
+    knows the values of old rows in a new column.
     """
 
     before: TableSchema

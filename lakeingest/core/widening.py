@@ -110,7 +110,7 @@ def _default(_before: Column, after: Column) -> bool:
 
 
 def _charset(before: Column, after: Column) -> bool:
-    """The charset must stay: another charset may not have a character, and only a strict session fails then."""
+    """The charset must stay: another charset may lack a character, and then only a strict session refuses the DDL."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
     return before.charset == after.charset and bool(after.charset or not is_text)
 

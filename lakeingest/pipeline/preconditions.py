@@ -54,7 +54,7 @@ def require(
     *,
     spark: bool,
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
-    """Check all preconditions of a run. `spark`: the run has to start a session of Spark.
+    """Check all preconditions of a run. `spark`: True if the run itself has to start a session of Spark.
 
     Returns the definitions of the tables that the run watches: the `chosen` tables and all tables with a copy. Returns
     also, for each chosen table that cannot be copied, the reason.

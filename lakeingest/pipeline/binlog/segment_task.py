@@ -78,7 +78,7 @@ class SpoolSegment:
 
 
 class _Reading:
-    """How far a segment has been read: the rest of it, and the tables that are still watched in the rest."""
+    """How far a segment has been read: the rest of the segment, and the tables that are still watched in the rest."""
 
     def __init__(self, task: SpoolSegment) -> None:
         self._task, self._rest = task, task.segment

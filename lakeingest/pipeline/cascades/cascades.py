@@ -14,8 +14,8 @@ by its new key and by the values that it got, because the chunks of a copy may h
 view may contain changes after S, but not all up to the next S: the next search finds those that it does not contain.
 
 A parent may itself be changed by foreign keys: `core.cascaded` keeps the changes of the parent in memory, for its
-children. These changes are not known if a run is killed before it has used them, if both tables are copied for the
-first time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
+children. They are not known if a run was killed before it had used them, if both tables are copied for the first time,
+or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
 source (`core.progress`, `gap`). All rows are also compared if a parent changed and its key values cannot be compared
 here (`core.comparison`).
 """

@@ -58,7 +58,7 @@ class Copies:
         That is a delete, or an update that may have changed a referenced value.
         """
         self._watched_run(key.parent)
-        # None: every update counts, because the copies do not show which updates change a referenced value
+        # None: every update counts, because the stored values do not show which updates change a referenced value
         names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
         deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
         files = self.binlog.spool.files(key.parent, after, upto)

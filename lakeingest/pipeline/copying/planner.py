@@ -109,7 +109,7 @@ class Planner:
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
     def _boundaries_of_server(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
-        """Up to `count` boundaries after `lower`, which the server computes; and whether they reach the end."""
+        """Up to `count` boundaries after `lower`, which the server computes; and True if there are no more."""
         boundaries: list[Key] = []
         for _ in range(count):
             following = self._source.next_boundary(self._schema, lower, self._chunk_rows, self._keys.upper)

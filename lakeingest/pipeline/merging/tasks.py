@@ -24,7 +24,8 @@ class Replaced:
     """The result of a slice.
 
     `written`: the files that remove old rows. `new`: the numbers of the new rows in files of the spool. `reread`: the
-    numbers of the patch rows that have no later change, deletes included. `read` and `applied` count change rows.
+    numbers of the patch rows that have no later change, including those that delete a key. `read` and `applied` are
+    numbers of change rows.
     """
 
     written: Written

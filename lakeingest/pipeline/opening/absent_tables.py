@@ -25,8 +25,8 @@ GONE = "is no longer in the source; its copy stays as it is: drop the copy, if n
 class Known:
     """The tables of a pipeline.
 
-    `tables`: the tables that the pipeline copies. `hidden`: those of them that the user has no right to read. `left`:
-    other tables with a copy, each with the reason why the copy is not updated.
+    `tables`: the tables that the pipeline copies. `hidden`: the tables among `tables` that the user has no right to
+    read. `left`: other tables with a copy, each with the reason why the copy is not updated.
     """
 
     tables: tuple[TableId, ...]

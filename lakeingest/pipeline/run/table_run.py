@@ -189,7 +189,7 @@ class TableRun:
         self.watch = after(self.watch, Turn.REFUSED)
 
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
-        """The spool has DDL to which the rows are not lifted yet. `definition`: that of the rows; None: no new one."""
+        """The spool has DDL to which the rows are not lifted yet. `definition`: that of the rows; None: as before."""
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
 

@@ -77,7 +77,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
 
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
-    """Use the staged state that the lake has, which may be older than DDL over which this run has lifted the rows.
+    """Use the staged state that the lake has. This run may have lifted the rows over DDL after that state.
 
     Raises SchemaChanged if the definition of the loaded rows is not stored any more.
     """
