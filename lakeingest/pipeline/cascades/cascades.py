@@ -63,7 +63,7 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """
     if table.options.cascades != "read" or not (table.cascade_keys or table.progress.cascades):
         return False
-    for tried in range(TRIES):
+    for reads in range(TRIES):
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
             merge_over_halts(edges, binlog, table)  # rows are read by the definition after the last DDL
         missing = _missing_changes(edges, binlog, table)
@@ -71,11 +71,11 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
             is_being_compared = table.progress.gap and _has_current_keys(table)
             if not is_being_compared:
                 _begin_comparison(edges, binlog, table)
-            return bool(tried)
+            return reads > 0
         touched, moved = missing
         if not touched and not moved:
             table.record_cascades(binlog.spool.position.place)
-            return bool(tried)
+            return reads > 0
         _read_again(edges, binlog, table, touched, moved)
         # the read views may contain changes after the spool's end, but not all of them: spool these, and look again
         spool_to_now(edges, binlog)

@@ -57,7 +57,7 @@ def lift_over_gap(
     """The lift of a copy's rows to the current definition, in which they are compared; None: copy all rows again.
 
     None if the copy has no rows, if patches wait for a merge, if nobody knows the definition of the rows, or if a
-    column became one that does not hold every old value. Also None if only the server knows the order of the keys,
+    column's new definition does not hold every old value. Also None if only the server knows the order of the keys,
     because then no range of keys can be compared; but a copy that keeps deleted rows is compared even then.
     """
     progress = staged.progress

@@ -124,7 +124,7 @@ class _Moving:
             staged = self._committed.inspect(progress.table)
             if staged is None or staged.progress.position in {None, progress.position}:
                 raise
-            return self.moved(staged.progress)
+            return self.moved(staged.progress)  # the diverged position was only noted
 
     def moved_chunks(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
         """The progress of an incomplete copy on this server, and the staging commit that has its chunks.
@@ -192,6 +192,7 @@ def commit_failover(
 
     No row changes, but an incomplete copy may go back to an earlier commit.
     """
+    # complete copies, and the incomplete copies that have chunks on the new server; other copies are made again
     continued = {
         name: progress
         for name, progress in moved.items()

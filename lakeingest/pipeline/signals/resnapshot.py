@@ -133,6 +133,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
     def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
         """The tasks that read these chunks."""
         edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
+        # no limit of bytes if chunks cannot be made smaller
         cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
         at, settled = self._binlog.spool.position, settled_position(edges, self._binlog)
         source, schema, signal = edges.source.settings, table.schema, self.request.number
