@@ -104,7 +104,7 @@ def family(table: TableId, keys: ForeignKeys) -> tuple[ForeignKey, ...]:
 def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path: tuple[TableId, ...]) -> None:
     """Add the foreign keys of the table and of all its ancestors to `collected`.
 
-    `path`: the tables below this one, through which the search came here.
+    `path`: the tables below this one, through which the search came to this table.
     """
     if table in path:
         ring = ", ".join(map(str, path[path.index(table) :]))

@@ -1,7 +1,7 @@
 """The history of a binlog distinguishes it from another binlog with the same file names, lengths and GTIDs.
 
 A server whose binlog was reset, or that was restored from a backup, writes other transactions under the same names. A
-saved position says which history it belongs to. Before the binlog is read from the position on, this is proven.
+saved position says which history it belongs to. The binlog is read from the position on only if it has that history.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class History:
     last: Committed | None = None
 
     def after(self, earlier: "History | None") -> Self:
-        """The same history; if it has no last transaction, with the last transaction of the `earlier` history."""
+        """The same history. If its last transaction is not known, it gets that of the `earlier` history."""
         return self if self.last or earlier is None else replace(self, last=earlier.last)
 
     def to_json(self) -> dict[str, Any]:

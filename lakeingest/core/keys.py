@@ -44,7 +44,7 @@ class KeyRange:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of the bounds is known here: all their parts are integers."""
+        """Whether the order of the bounds is known without the server: all their parts are integers."""
         return not any(isinstance(part, str) for bound in (self.lower, self.upper) for part in bound or ())
 
     def __contains__(self, key: Key) -> bool:
@@ -57,7 +57,7 @@ class KeyRange:
         return self.upper is not None and self.upper == following.lower
 
     def covers(self, other: Self) -> bool:
-        """True if it is known here that every key of the other range is in this range."""
+        """True if it is known, without asking the server, that every key of the other range is in this range."""
         if self in {other, KeyRange()}:
             return True
         if not (self.ordered and other.ordered):

@@ -148,7 +148,7 @@ def _is_kept(column: Column, value: object) -> bool:
 
 
 def _implicit(column: Column) -> object:
-    """The value of old rows in a new NOT NULL column without a default; None if the value is not known here.
+    """The value of old rows in a new NOT NULL column without a default; None if only the server knows it.
 
     Source: MySQL manual, "Data Type Default Values".
     """

@@ -249,8 +249,8 @@ class Progress:
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
         """A merge to `position` is on staging.
 
-        `inserted`, `deleted`: the numbers of keys that it inserted and deleted. `nulled`: the number of values that it
-        made NULL.
+        `inserted`, `deleted`: the numbers of keys that the merge inserted and deleted. `nulled`: the number of values
+        that it made NULL.
         """
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")

@@ -59,7 +59,7 @@ class Split:
 class Splits:
     """The finished splits of a table, in key order: they tile the keys from the least key up to `copied_up_to`.
 
-    If only the server knows the order of keys, all splits are joined to one split, because it is not known here which
+    If only the server knows the order of keys, all splits are joined to one split, because nobody else can tell which
     of several splits has a key. The low of this split is the least low. So a merge may apply changes again that a chunk
     has seen already; the last row of a key stays the same. The split can be merged only once it has every key of the
     table: otherwise the merge would apply changes of keys that a later chunk brings.
@@ -105,7 +105,7 @@ class Splits:
 
     @property
     def ordered(self) -> bool:
-        """Whether it is known here which split has a key: the server is not needed for the order of keys."""
+        """Whether it is known, without asking the server, which split has a key."""
         return all(split.range.ordered for split in self.all)
 
     def lift(self, planned: Self, stop: Place) -> Self:

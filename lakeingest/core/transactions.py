@@ -22,7 +22,7 @@ class LoggedSegment:
 
 
 class TransactionLog:
-    """The transactions of a spool's segments, in binlog order. `before`: those that were executed before the spool.
+    """The transactions of a spool's segments, in binlog order. `before`: all transactions before the first segment.
 
     The memory does not grow with the number of transactions. A segment is read only if a low ends within it, as a
     stream, and only up to that end.

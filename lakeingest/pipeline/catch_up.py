@@ -1,4 +1,4 @@
-"""Catching up: the binlog is spooled up to the written position, then tables are merged and published as of its end."""
+"""Catching up: spool the binlog up to the written position, then merge and publish the tables as of that position."""
 
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved

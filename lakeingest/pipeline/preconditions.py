@@ -147,7 +147,7 @@ def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What the preconditions of some tables are checked on: the server, the lake, and the copies in the lake (`held`).
+    """What is needed to check the preconditions of some tables: the server, the lake, and its copies (`held`).
 
     `replica`: the checked conditions on a replica, which are the same for all tables.
     """

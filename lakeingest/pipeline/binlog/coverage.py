@@ -138,10 +138,7 @@ def _extend(
 
 
 def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -> LakeIngestError:
-    """The error, with a way out in its message.
-
-    The table's changes are read only because they are in the source's current binlog file.
-    """
+    """The error, with a way out in its message: when the source begins another file, the change need not be read."""
     longer = copy(error)
     longer.args = (
         f"{table}: FLUSH BINARY LOGS on the source, then run the same command again: without GTIDs its changes are read"

@@ -91,7 +91,8 @@ def _has_current_keys(table: TableRun) -> bool:
 def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
     """The changes by foreign keys that neither the copy nor its patches have; None if they are not known.
 
-    They are changes of known rows, and the values that moves gave to columns of the table's key.
+    The first list has changes of known rows. The second list has the moves that gave values to columns of the table's
+    key.
     """
     cascades = table.progress.cascades
     if cascades is None or not _has_current_keys(table):
@@ -114,7 +115,7 @@ def remove_merged_patches(edges: Edges, table: TableRun) -> None:
 
 
 def _forget_unneeded(binlog: BinlogRun, table: TableRun) -> None:
-    """Forget the changes of the table, kept in `binlog.cascaded`, that neither the table nor a child of it needs."""
+    """Remove from `binlog.cascaded` the changes of the table that neither the table nor a child of it needs."""
     children = [key.table for keys in binlog.foreign_keys.values() for key in keys if key.parent == table.id]
     starts = []
     for run in (binlog.tables.get(user) for user in {table.id, *children}):

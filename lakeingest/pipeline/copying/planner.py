@@ -62,7 +62,7 @@ class Planner:
 
     @property
     def by_arithmetic(self) -> bool:
-        """True if the boundaries of the next wave are computed here; False if the server is asked for each of them."""
+        """True if arithmetic gives the boundaries of the next wave; False if the server is asked for each boundary."""
         return self._even_cuts() is not None
 
     def next_wave(self, lower: Key | None) -> list[Chunk]:

@@ -37,8 +37,8 @@ class Known:
 def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:
     """The included tables that the source lists, and the copied tables that it does not list.
 
-    `listed`: the list of the source; None: ask the source. The state folder says which tables have a copy or, if the
-    folder was lost, the names in the catalog.
+    `listed`: the tables that the source lists; None: ask the source. The state folder tells which tables have a copy.
+    If the folder was lost, the names in the catalog tell it.
     """
     included_now = config.tables.select(source.tables() if listed is None else listed)
     target = open_target(config)

@@ -50,7 +50,7 @@ class Failover:
 
 
 def is_successor(source: BinlogSource, progress: Collection[Progress], spool: Spool | None) -> bool:
-    """Whether the source, which is another server now, has the history from which a copy or the spool was made."""
+    """Whether the source, which is another server now, has the history of a copy or of the spool."""
     positions = [copy.position for copy in progress if copy.position is not None]
     positions += [] if spool is None else [spool.position]
     server = source.here(FIRST_EPOCH)

@@ -121,8 +121,8 @@ def _report_findings(source: BinlogSource, loaded: Mapping[TableId, Staged | Non
 def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
     """The tables whose copies must begin again because of their definition.
 
-    The rows of the copy have another definition than the one by which the table is read, or the copy is incomplete and
-    DDL has changed the table.
+    The rows of such a copy do not have the definition by which the table is read, or the copy is incomplete and DDL has
+    changed the table.
     """
     copies = {table: staged for table, staged in loaded.staged.items() if staged}
     differing = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}

@@ -122,7 +122,7 @@ class FindAbsent:
 
 @dataclass(frozen=True, slots=True)
 class FindPresent:
-    """The task of one executor: find the rows of a part of the copy that have these keys and are not deleted rows."""
+    """The task of one executor: find rows with these keys in a part of the copy, without rows marked as deleted."""
 
     reader: RowReader
     keys: pa.Table

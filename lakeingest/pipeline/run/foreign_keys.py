@@ -46,7 +46,7 @@ def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
 
 
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The tables, sorted so that each comes after its parents by foreign keys. Otherwise their order is kept."""
+    """The tables, sorted so that each comes after its parents by foreign keys. Tables of one depth keep their order."""
     return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
 
 

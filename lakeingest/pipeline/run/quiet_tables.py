@@ -23,7 +23,7 @@ from lakeingest.state.quiet import read_quiet, store_quiet
 
 @dataclass(slots=True)
 class QuietTables:
-    """The noted positions of quiet tables. A run notes later positions while it works."""
+    """The positions of quiet tables that the state folder has, and later positions that the run notes."""
 
     state: File
     _known: dict[TableId, Quiet]

@@ -88,7 +88,7 @@ def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
 
 
 def give_up_reads(run: OpenRun) -> None:
-    """Give up all background reads for signals. The next read of a re-snapshot begins after the committed rows."""
+    """Give up all background reads for signals. Rows that are committed already are not read once more."""
     for table in run.tables.values():
         table.cancel_reading()
     run.signals.begun.clear()
