@@ -96,7 +96,8 @@ class Cascaded:
     def changes(self, table: TableId, keys: ForeignKeys, copies: Copies) -> set[RowChange]:
         """All changes that foreign keys may have made to the table's rows, up to the end of the log.
 
-        They begin at the latest at the `start` of the copy's `Standing`. Raises SpoolGap if some of them are not known.
+        These are the changes after the `start` of the copy's `Standing`, and maybe earlier changes. Raises SpoolGap if
+        some of them are not known.
         """
         current = self._known_to_end(table, keys, copies)
         if current.has_unknown:
@@ -116,7 +117,7 @@ class Cascaded:
         compared = [key for key in keys[table] if copies.comparable(key)]
         uncompared = [key for key in keys[table] if key not in compared]
         if any(_may_touch(key, start, stop, keys, copies) for key in uncompared):
-            current.since, current.has_unknown = stop, True
+            current.since, current.has_unknown = stop, True  # no change before `stop` counts as known
         else:
             affected = self._affected(table, start, compared, keys, copies)
             if any(key.parent == table for key in compared):  # then unknown changes of the table are causes, too

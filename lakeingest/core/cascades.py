@@ -1,11 +1,11 @@
 """Changes by foreign keys that the source does not log: which rows of a table they may have touched.
 
-ON DELETE or ON UPDATE with CASCADE or SET NULL changes the child rows that refer to the old values of a parent row. The
-change of the parent row is known: it is in the log, or the same search in the parent's table found it. A child row is
-touched only if one of its versions refers to these old values: the version in the copy, a later version in the log, or
-a version that an earlier change by a foreign key left. The search may find rows that were not touched, but it misses no
-row that was touched. Only the source knows the new values of the rows, so the rows are read again
-(`pipeline.cascades`).
+ON DELETE or ON UPDATE with CASCADE or SET NULL changes the child rows that refer to the old values of a parent row.
+This module searches for these child rows. The search begins with the changes of the parent: those in the log, and
+those that foreign keys made, which a search for the parent's own rows has found before. A child row is touched only if
+one of its versions refers to the old values: the version in the copy, a later version in the log, or a version that an
+earlier change by a foreign key left. The search may find rows that were not touched, but it misses no row that was
+touched. Only the source knows the new values of the rows, so the rows are read again (`pipeline.cascades`).
 
 The server may take different values for equal, such as `a` and `A`. `Classes` tells which values these are.
 """
@@ -73,7 +73,7 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """New values of a foreign key's columns, given by the change at `place`. The rows with them may be in no chunk."""
+    """New values that the change at `place` gave to a foreign key's columns. Maybe no chunk has a row with them."""
 
     place: Place
     key: ForeignKey
@@ -81,8 +81,8 @@ class Move:
 
 
 ForeignKeys = Mapping[TableId, Sequence[ForeignKey]]
-# For values of a foreign key's columns, without NULL: the class of each. Values that the server may find equal have
-# equal classes
+# A function from values of a foreign key's columns, without NULL, to the class of each. Values that the server may take
+# for equal have equal classes
 Classes = Callable[[ForeignKey, Collection[Row]], Mapping[Row, Row]]
 
 
@@ -104,7 +104,7 @@ def family(table: TableId, keys: ForeignKeys) -> tuple[ForeignKey, ...]:
 def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path: tuple[TableId, ...]) -> None:
     """Add the foreign keys of the table and of all its ancestors to `collected`.
 
-    `path`: the tables below this one, through which the search came here.
+    `path`: the tables below this one, through which the search came to this table.
     """
     if table in path:
         ring = ", ".join(map(str, path[path.index(table) :]))
@@ -130,7 +130,7 @@ def depth(table: TableId, keys: ForeignKeys) -> int:
 
 
 def signature(keys: Iterable[ForeignKey]) -> str:
-    """A text that is the same for the same foreign keys, in any order; '' for none."""
+    """A text that is the same for the same foreign keys, in any order; '' if there are none."""
     texts = [
         f"{key.table} {key.columns} {key.parent} {key.referenced} {key.on_delete} {key.on_update}"
         + (f" {key.types}" if key.types else "")
@@ -172,6 +172,7 @@ class Affected:
 
     def __init__(self, table: TableId, columns: Sequence[str], keys: Sequence[ForeignKey], classes: Classes) -> None:
         self._table, self._columns, self._keys, self._classes = table, tuple(columns), tuple(keys), classes
+        # by the class of the old values: the place of each change, and the new values
         self._effects: dict[ForeignKey, dict[Row, set[tuple[Place, Row | None]]]] = {key: {} for key in keys}
         self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}  # by values
         self._asked: dict[ForeignKey, set[Row]] = {key: set() for key in keys}
@@ -215,9 +216,9 @@ class Affected:
             if key.parent != parent:
                 continue
             effects = [(change.place, key.effect(columns, change)) for change in parent_changes]
-            moves = [(place, *effect) for place, effect in effects if effect is not None]
-            classes = self._classes_with(key, (old for _, old, _ in moves))
-            for place, old, new in moves:
+            touching = [(place, *effect) for place, effect in effects if effect is not None]
+            classes = self._classes_with(key, (old for _, old, _ in touching))
+            for place, old, new in touching:
                 self._effects[key].setdefault(classes[old], set()).add((place, new))
 
     def _classes_with(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:

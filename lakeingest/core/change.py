@@ -54,7 +54,7 @@ ORIGIN = (KIND, *ORDER, COMMITTED_AT, GTID)
 
 REREAD = 2**63 - 1  # the ordinal of a row that was read again: it takes effect after every change up to its low
 
-DELETED = "_lakeingest_deleted"  # the only such column of a collapsed change: True if the change deletes its key
+DELETED = "_lakeingest_deleted"  # the only added column of a collapsed change: True if the change deletes its key
 
 # Columns that a copy may have beside the source's, with DELETED and COMMITTED_AT
 OP, POSITION = "_lakeingest_op", "_lakeingest_position"

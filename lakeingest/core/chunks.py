@@ -14,7 +14,7 @@ from lakeingest.core.keys import Key, KeyRange
 from lakeingest.core.schema import TableId
 
 EVEN_FACTOR = 2  # the most keys per row for arithmetic: a chunk has at most this many times the wanted rows
-TARGET_SECONDS = 2.0  # of a chunk's read view, which holds a metadata lock and delays purge: well under 5
+TARGET_SECONDS = 2.0  # of a chunk's read view: well under 5 s, because the view holds a metadata lock and delays purge
 TARGET_BYTES = 32 << 20  # of a chunk's Arrow columns; packets and Python objects need memory too
 SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server ends it
 BYTES_MAX = 4 * TARGET_BYTES  # of a chunk: at more, the executor gives it up; estimates may be wrong, and rows differ
@@ -67,7 +67,7 @@ def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | N
     factor = (maximum - minimum + 1) / max(rows, 1)
     if factor > EVEN_FACTOR:
         return None
-    return round(max(1, factor) * chunk_rows)  # more rows than keys: the estimate is wrong
+    return round(max(1, factor) * chunk_rows)  # a factor below 1 means more rows than keys: the estimate is wrong
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
@@ -79,12 +79,12 @@ def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int)
     keys = maximum - start + 1
     if not step < keys <= step * count:
         return step
-    rounds = -(-keys // (step * at_once))
+    rounds = -(-keys // (step * at_once))  # how many chunks each executor reads, one after the other
     return -(-keys // (rounds * at_once))
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
-    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and whether they reach the end.
+    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and True if there are no more.
 
     The caller reads `maximum` again for every wave. So rows that were added meanwhile do not make the last chunk long.
     """

@@ -1,9 +1,9 @@
 """How far values of a foreign key can be compared outside the server, as InnoDB compares them in a foreign key.
 
-InnoDB compares bytes, and texts by their collation. Values of a type are compared here if each value has exactly one
-text or number in the lake, and no two values have the same text or number. The server tells which texts are equal
-(`mysql.text_classes`). Values of other types are not compared: if a change of the parent may have an effect, all rows
-of the child are compared with the source.
+InnoDB compares bytes, and texts by their collation. Values of a type can be compared outside the server if each value
+has exactly one text or number in the lake, and no two values have the same text or number. The server tells which texts
+are equal (`mysql.text_classes`). Values of other types are not compared: if a change of the parent may have an effect,
+all rows of the child are compared with the source.
 """
 
 import enum
@@ -12,17 +12,17 @@ from lakeingest.core.cascades import ForeignKey
 from lakeingest.core.schema import INTEGERS, NULL_DATES, Column, Kind, TableSchema
 
 UNLIKE = "?"  # in `ForeignKey.types`: the columns of child and parent have two types, or one is generated
-# In these charsets and every collation, texts of one class are equal by `=`: tests/mysql/test_text_classes.py
+# In each collation of these charsets, texts of one class are equal by `=`: tests/mysql/test_text_classes.py
 CHARSETS = frozenset({"ascii", "latin1", "utf8", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf16le", "utf32"})
 TEXTS = frozenset({"char", "varchar"})
-_ALIKE = INTEGERS | {
+_WITH_ONE_FORM = INTEGERS | {  # kinds of which each value has one form in the lake
     *(Kind.DECIMAL, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME),
     *(Kind.UUID, Kind.ADDRESS, Kind.BOOLEAN, Kind.BINARY),
 }
 
 
 class Comparison(enum.Enum):
-    """How far the values of a foreign key's columns can be compared here."""
+    """How far the values of a foreign key's columns can be compared outside the server."""
 
     VALUES = "values"  # it is known which values may be equal
     CHANGES = "changes"  # it is only known whether a change gave the parent's row other values
@@ -30,7 +30,7 @@ class Comparison(enum.Enum):
 
 
 def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comparison:
-    """How far a foreign key's values can be compared here, by the definitions of both copies."""
+    """How far a foreign key's values can be compared outside the server, by the definitions of both copies."""
     if not (set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)):
         return Comparison.NOTHING
     columns, referenced = map(child.column, key.columns), [parent.column(name) for name in key.referenced]
@@ -53,12 +53,12 @@ def collations(key: ForeignKey) -> dict[str, str]:
 
 
 def _can_be_compared(child: Column, parent: Column, type_: str) -> bool:
-    """Whether it is known here which values of the two columns the server may take for equal."""
+    """Whether it is known outside the server which values of the two columns it may take for equal."""
     if collation := collation_of(type_):
         return collation.partition("_")[0] in CHARSETS
     if type_ == UNLIKE or not (_is_exact(child) and _is_exact(parent)):
         return False
-    return child.kind in _ALIKE and (child.kind is parent.kind or {child.kind, parent.kind} <= INTEGERS)
+    return child.kind in _WITH_ONE_FORM and (child.kind is parent.kind or {child.kind, parent.kind} <= INTEGERS)
 
 
 def _is_exact(column: Column) -> bool:

@@ -13,8 +13,8 @@ class Standing:
     """How far a complete copy is, and how long ago the run worked on it.
 
     `unseen`: readers do not see the copy yet. `behind`: the spool ends after the position of the copy. `has_changes`:
-    the spool has changes of the table to merge, or DDL over which to lift its rows; for an unseen copy this is not
-    found out. `needs_commit`: if the table is quiet, its new position must be committed, and not only noted.
+    the spool has changes of the table to merge, or DDL over which to lift its rows; always False for an unseen copy.
+    `needs_commit`: if the table is quiet, its new position must be committed, and not only noted.
     """
 
     table: TableId

@@ -49,12 +49,13 @@ class Found:
 
 
 def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
-    """The epoch of this server: the last known epoch or, if another server has that one, the next epoch.
+    """The epoch of this server: the last known epoch or, if another server has that epoch, the next epoch.
 
     `known`: the servers and epochs in everything that the pipeline has stored.
     """
     last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
-    return last if {server for server, epoch in known if epoch == last} <= {server_uuid} else last + 1
+    servers = {server for server, epoch in known if epoch == last}
+    return last if servers <= {server_uuid} else last + 1
 
 
 def is_related(position: Position, executed: GtidSet | None) -> bool:
@@ -76,8 +77,8 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid
     """Where the last transaction of the position ends, among `transactions` of a binlog.
 
     `before`: the GTIDs of all transactions before these. Raises SourceDiverged if the binlog does not have the last
-    transaction, or has another transaction with its GTID. Raises it also if the position does not name its last
-    transaction, because an earlier version saved it.
+    transaction, or has another transaction with that GTID. A position of an earlier version may not name its last
+    transaction: then SourceDiverged is raised, too.
     """
     copied = position.gtids or GtidSet()
     last = None if position.history is None else position.history.last
@@ -115,7 +116,7 @@ def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) 
             raise SourceDiverged(f"the source has {gtid} out of order, or in another domain than {sought}")
         if gtid == sought:
             if transaction.committed_at > last.committed_at:
-                break
+                break  # it is another transaction with the same GTID
             return Found(transaction.end, GtidSet())
         previous = gtid.number
     raise SourceDiverged(f"the source does not show that {sought} is the transaction that is copied")

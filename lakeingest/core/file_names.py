@@ -50,8 +50,9 @@ def file_name(name: str) -> str:
     if len(encoded) <= MOST_BYTES:
         return encoded
     beginning = encoded[: MOST_BYTES - _DIGEST - 1]
-    whole = beginning if "%" not in beginning[-2:] else beginning[: beginning.rindex("%")]
-    return f"{whole}{_CUT}{hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]}"
+    if "%" in beginning[-2:]:  # the cut was within a percent code, as in `%2`
+        beginning = beginning[: beginning.rindex("%")]
+    return f"{beginning}{_CUT}{hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]}"
 
 
 def is_cut(name: str) -> bool:

@@ -41,8 +41,9 @@ def may_change_later(expression: str, types: Mapping[str, str], own: str) -> boo
     `expression`: the column's expression, as information_schema prints it. `types`: the types of the table's columns,
     by their names in lower case.
     """
-    text = expression.replace("\\'", "'")  # MySQL prints the quotes of a literal so
+    text = expression.replace("\\'", "'")  # MySQL prints a backslash before the quotes of a literal
     tokens = list(_TOKEN.finditer(text))
+    # an empty text is not known, and another backslash is not understood here: both are in doubt
     is_free = text and "\\" not in text and all(_is_free(token, types) for token in tokens)
     return not is_free or _shows_a_number(tokens, types, own)
 

@@ -1,7 +1,7 @@
 """The history of a binlog distinguishes it from another binlog with the same file names, lengths and GTIDs.
 
 A server whose binlog was reset, or that was restored from a backup, writes other transactions under the same names. A
-saved position says which history it belongs to. Before the binlog is read from the position on, this is proven.
+saved position says which history it belongs to. The binlog is read from the position on only if it has that history.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any, Self
 class Committed:
     """A transaction: the file and the byte at which it begins, its GTID (None without GTIDs), and its commit time.
 
-    `committed_at` is in µs since 1970, by the server that committed the transaction first
+    `committed_at` is in µs since 1970, by the clock of the server that committed the transaction first
     (`original_commit_timestamp`). GTID and time are the same on every server of the history. MariaDB stores only whole
     seconds.
     """
@@ -38,7 +38,7 @@ class History:
 
     `began` is the second (since 1970) in which the server began the position's file, from the header of its
     FORMAT_DESCRIPTION event. `event` is None at the start of a file. `last` is the last transaction that was read
-    before the position, in its file or in an earlier file.
+    before the position, in the position's file or in an earlier file.
     """
 
     began: int | None = None
@@ -46,7 +46,7 @@ class History:
     last: Committed | None = None
 
     def after(self, earlier: "History | None") -> Self:
-        """The same history; if it has no last transaction, with the last transaction of the `earlier` history."""
+        """The same history. If its last transaction is not known, it gets that of the `earlier` history."""
         return self if self.last or earlier is None else replace(self, last=earlier.last)
 
     def to_json(self) -> dict[str, Any]:

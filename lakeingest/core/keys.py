@@ -44,7 +44,7 @@ class KeyRange:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of the bounds is known here: all their parts are integers."""
+        """Whether the order of the bounds is known without the server: all their parts are integers."""
         return not any(isinstance(part, str) for bound in (self.lower, self.upper) for part in bound or ())
 
     def __contains__(self, key: Key) -> bool:
@@ -57,13 +57,13 @@ class KeyRange:
         return self.upper is not None and self.upper == following.lower
 
     def covers(self, other: Self) -> bool:
-        """True if it is known here that every key of the other range is in this range."""
+        """True if it is known, without asking the server, that every key of the other range is in this range."""
         if self in {other, KeyRange()}:
             return True
         if not (self.ordered and other.ordered):
             return False
-        above = self.lower is None or (other.lower is not None and other.lower >= self.lower)
-        return above and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
+        begins_within = self.lower is None or (other.lower is not None and other.lower >= self.lower)
+        return begins_within and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
 
     def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
         """Three parts of this range: its keys before `by`, in `by`, and after `by`; None for a part without keys.
@@ -101,10 +101,12 @@ EVERY_KEY = KeyRange()
 
 
 def _lesser(upper: Key | None, other: Key) -> Key:
+    """The lesser of two upper bounds. If `upper` is None, there is no bound but `other`."""
     return other if upper is None else min(upper, other)
 
 
 def _greater(lower: Key | None, other: Key) -> Key:
+    """The greater of two lower bounds. If `lower` is None, there is no bound but `other`."""
     return other if lower is None else max(lower, other)
 
 
@@ -134,7 +136,7 @@ def _compared(column: str, operator: str, value: int | str) -> str:
     member = _LITERAL.fullmatch(str(value))
     if member is None or member["number"] is None:
         return f"{column} {operator} {value}"
-    # for an ENUM or SET, MySQL uses the index only if the condition lists equal numbers
+    # an ENUM or SET: MySQL uses the index for a list of its numbers, but not for an operator such as `<`
     number, last = int(member["number"]), int(member["last"])
     numbers = {
         "<": range(number),

@@ -1,6 +1,6 @@
 """Lifts: how the rows of a table become rows of its next definition, column by column, whatever the columns are called.
 
-A lift never looks at rows. The definitions, and the changes that the statement made, tell whether the lift keeps every
+A lift never looks at rows. The two definitions, and the changes in the DDL statement, tell whether the lift keeps every
 value exactly. If that is not known, the lift is refused.
 """
 
@@ -19,7 +19,7 @@ _COMPARED = {"source_type.members", "default", "charset", "collation", "generati
 
 
 class NotLiftable(ValueError):
-    """The rows of the copy cannot be brought to the definition after the DDL without the source."""
+    """Without the source, the rows of the copy cannot be brought to the definition after the DDL."""
 
 
 class Unexplained(NotLiftable):
@@ -34,8 +34,9 @@ class Lift:
     `after` that the statement defined; None: maybe all of them. `is_guess`: the rows are compared with the source
     afterwards, so it is enough that the copy can store them.
 
-    Raises NotLiftable if the step changes the key, gives a column a type that may not hold every old value, or changes
-    a column from which a generated column is computed; also if nobody knows the values of old rows in a new column.
+    Raises NotLiftable if the step changes the key, how rows are mapped, or a column from which a generated column is
+    computed. Raises it also if it is not certain that the new type of a column holds every old value, or if nobody
+    knows the values of old rows in a new column.
     """
 
     before: TableSchema
@@ -85,7 +86,8 @@ class Lift:
         # the order of keys decides which split has a row
         if column.name in self.after.key:
             lost += [*unheld(column, old)]
-            lost += ["collation"] if old.collation != column.collation or (column.charset and not old.collation) else []
+            is_unknown = bool(column.charset) and not old.collation
+            lost += ["collation"] if is_unknown or old.collation != column.collation else []
         return [name for name in dict.fromkeys(lost) if not (self.is_guess and name in _COMPARED)]
 
     def _assert_computed_from_none_of(self, changed: set[str]) -> None:
@@ -146,7 +148,7 @@ def _is_kept(column: Column, value: object) -> bool:
 
 
 def _implicit(column: Column) -> object:
-    """The value of old rows in a new NOT NULL column without a default; None if the value is not known here.
+    """The value of old rows in a new NOT NULL column without a default; None if only the server knows it.
 
     Source: MySQL manual, "Data Type Default Values".
     """

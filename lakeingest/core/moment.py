@@ -27,7 +27,7 @@ class Moment:
         return asdict(self)
 
     def is_ahead_of(self, now: "Moment") -> bool:
-        """Whether the wall clock was ahead at this moment, which was before `now`: its age is unknown then."""
+        """Whether the wall clock was ahead at this moment, which was before `now`. Then the moment's age is unknown."""
         return self.boot != now.boot and self.wall > now.wall
 
     def seconds_since(self, earlier: "Moment") -> float:

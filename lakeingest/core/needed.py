@@ -10,9 +10,10 @@ def needed_by(staged: Progress, visible: Progress | None, reads: Iterable[Place]
     """The place up to which the spool is allowed to forget the table's changes.
 
     `visible`: the progress that readers see, because staging may be built again on the commit that readers see.
-    `reads`: for each read that runs or is not committed yet, the end of the spool before its first low watermark. The
-    segments also have the changes of the table's parents, which are needed after the place up to which the copy has the
-    changes by foreign keys.
+    `reads`: for each read that runs or is not committed yet, the end of the spool before its first low watermark.
+
+    The spool forgets whole segments, with the changes of all tables. So it also keeps what the table needs of its
+    parents: their changes after the place up to which the copy has the changes by foreign keys.
     """
     states = [staged] if visible is None else [staged, visible]
     cascades_to = [progress.cascades.to for progress in states if progress.cascades is not None]

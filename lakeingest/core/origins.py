@@ -14,7 +14,7 @@ Origins = Mapping[str, str | None]  # for each column its name in the older defi
 
 
 def origins(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> Origins:
-    """The origins of the columns of `now` in `before`. `alterations`: those between the two, the oldest first.
+    """The origins of the columns of `now` in `before`. `alterations`: from `before` to `now`, the oldest first.
 
     If two columns seem to come from one column, some DDL is unknown: then all columns are matched by name.
     """

@@ -8,8 +8,8 @@ splits have one stop, so the staged rows are the source's table as of that stop.
 
 A patch leads back to COPIED from every later phase. The merge that takes in the patch makes the table LEVEL again, so
 the table can be published before the re-snapshot has come to its end. If rows were read again and all are the same, a
-table in a phase after COPIED is LEVEL then. One step leads back to COPYING: the copy is started over, and nothing
-is published before all rows are read again.
+COPIED table stays COPIED, and a table in a later phase becomes LEVEL. One step leads back to COPYING: the copy is
+started over, and nothing is published before all rows are read again.
 
 A quiet table stays in its phase, because it has no change up to its later position. A table whose rows were lifted to
 the source's next definition is LEVEL, because the gates have not checked it with that definition. A table whose

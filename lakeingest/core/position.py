@@ -18,7 +18,7 @@ _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _FILE = re.compile(r"(?P<base>.+)\.(?P<number>\d+)")
 
 FILE_START = 4  # a binlog file begins with four bytes that name its format
-FIRST_EPOCH = 1  # of a pipeline; it grows when the server, or the history of its binlog, changes
+FIRST_EPOCH = 1  # of a pipeline; another server, or another history of the binlog, has the next epoch
 
 GtidOrigin = tuple[str, str]  # (server uuid, tag); the tag is '' for a GTID without a tag
 Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between any two
@@ -191,7 +191,7 @@ class DomainGtid:
 
 @dataclass(frozen=True, slots=True)
 class GtidSet:
-    """A set of GTIDs. Gaps between numbers stay, because a closed gap would lose a transaction.
+    """A set of GTIDs. Gaps between numbers stay: if a gap were closed, its transactions would never be copied.
 
     Text form and tags: MySQL manual, "GTID Sets".
     """
@@ -200,30 +200,30 @@ class GtidSet:
 
     def __post_init__(self) -> None:
         last: GtidOrigin | None = None
-        for source, intervals in self.members:
-            if last is not None and source <= last:
+        for origin, intervals in self.members:
+            if last is not None and origin <= last:
                 raise ValueError("the sources of a GTID set are sorted and distinct")
-            last, end = source, -1
+            last, end = origin, -1
             if not intervals:
                 raise ValueError("a source without transactions is left out")
             for low, high in intervals:
                 if low <= end or low < 1 or high < low:
                     raise ValueError(f"intervals are ascending and apart: {intervals}")
-                end = high + 1
+                end = high + 1  # an interval that begins here would touch this interval
 
     @classmethod
     def of(cls, intervals: Mapping[GtidOrigin, Iterable[tuple[int, int]]]) -> Self:
-        """The set of the given closed intervals, in any order, touching or overlapping."""
-        members = ((source, _normal(ranges)) for source, ranges in sorted(intervals.items()))
-        return cls(tuple((source, ranges) for source, ranges in members if ranges))
+        """The set of the given closed intervals. They are in any order, and may touch or overlap."""
+        members = ((origin, _normal(ranges)) for origin, ranges in sorted(intervals.items()))
+        return cls(tuple((origin, ranges) for origin, ranges in members if ranges))
 
     @classmethod
     def of_gtids(cls, gtids: Iterable[Gtid]) -> Self:
         """The set of these GTIDs."""
-        by_source: dict[GtidOrigin, list[tuple[int, int]]] = {}
+        by_origin: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for gtid in gtids:
-            by_source.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, gtid.number))
-        return cls.of(by_source)
+            by_origin.setdefault((gtid.uuid, gtid.tag), []).append((gtid.number, gtid.number))
+        return cls.of(by_origin)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -241,7 +241,7 @@ class GtidSet:
                 low, dash, high = part.partition("-")
                 if not low.isdecimal() or int(low) < 1 or (dash and not high.isdecimal()):
                     raise StateUnreadable(f"not a GTID set: {text!r}")
-                if int(high or low) >= int(low):
+                if int(high or low) >= int(low):  # an interval that ends before it begins is empty
                     intervals.setdefault((uuid, tag), []).append((int(low), int(high or low)))
         return cls.of(intervals)
 
@@ -271,8 +271,8 @@ class GtidSet:
     def __or__(self, other: Self) -> Self:
         """The GTIDs of either set."""
         merged: dict[GtidOrigin, list[tuple[int, int]]] = {}
-        for source, intervals in (*self.members, *other.members):
-            merged.setdefault(source, []).extend(intervals)
+        for origin, intervals in (*self.members, *other.members):
+            merged.setdefault(origin, []).extend(intervals)
         return type(self).of(merged)
 
     def __and__(self, other: Self) -> Self:
@@ -282,7 +282,7 @@ class GtidSet:
     def __sub__(self, other: Self) -> Self:
         """The GTIDs of this set that are not in the other."""
         theirs = dict(other.members)
-        return type(self).of({source: _minus(ours, theirs.get(source, ())) for source, ours in self.members})
+        return type(self).of({origin: _minus(ours, theirs.get(origin, ())) for origin, ours in self.members})
 
 
 def _normal(ranges: Iterable[tuple[int, int]]) -> Intervals:
@@ -329,7 +329,7 @@ class Position:
 
     @property
     def start_of_file(self) -> Self:
-        """The start of the position's file, as a position. This is right only without GTIDs, because they stay."""
+        """The start of the position's file, as a position. Wrong if there are GTIDs, because `gtids` stays the same."""
         history = None if self.history is None else History(self.history.began)
         return replace(self, at=self.at.start_of_file, history=history)
 
@@ -337,7 +337,8 @@ class Position:
         """The position after one more segment, given the segment's stop and GTIDs, and the history at the stop."""
         united = None if self.gtids is None else self.gtids | gtids
         at_stop = (history or History()).after(self.history)
-        return replace(self, at=stop, gtids=united, history=None if at_stop == History() else at_stop)
+        is_unknown = at_stop == History()  # no part of it is known
+        return replace(self, at=stop, gtids=united, history=None if is_unknown else at_stop)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -356,7 +357,7 @@ class Position:
             raise StateUnreadable(f"not a saved position: {doc!r}") from error
 
 
-Low = GtidSet | Place  # a low watermark: executed GTIDs; without GTIDs, the start of the file that was current then
+Low = GtidSet | Place  # a low watermark: executed GTIDs; without GTIDs, the start of the binlog file of that moment
 
 
 def low_to_json(low: Low) -> dict[str, str]:

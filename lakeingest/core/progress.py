@@ -21,6 +21,8 @@ Read = TypeVar("Read", Split, Patch)
 class Progress:
     """Everything that a table's next step depends on. Every staging commit stores all of it, never only a difference.
 
+    Each method that is named after a step, such as `created` or `merged`, returns the progress after that step.
+
     `covered_from`: the place after which the spool has the table's changes. All read views of the table's chunks
     contain the changes before it, so a low watermark that is a place is never before `covered_from`.
     `rows`: the number of rows that staging must have after the commits so far.
@@ -29,12 +31,12 @@ class Progress:
     `read_to`: the greatest high watermark of the chunks, with its history of the binlog; None if it was not noted.
 
     `patches`: rows that were read again and wait for the next merge.
-    `reread_since`: a place that is contained in the low watermarks of all rows that were read again; None once a merge
-    has brought the table to LEVEL.
+    `reread_since`: the low watermarks of all rows that were read again contain the changes up to this place; None once
+    a merge has brought the table to LEVEL.
     `reread`: the re-snapshot that runs; None if none runs.
     `answered`: the signals whose rows are all on staging. These signals are done once readers see this progress.
-    `uncounted`: rows were read again, so `rows` may be wrong: lost or doubled rows of the target were replaced. The
-    gates count the rows.
+    `uncounted`: `rows` may be wrong, because rows that were read again may have replaced lost or doubled rows of the
+    target. The gates count the rows.
     `gap`: changes from before `position` are missing in the rows, and nobody knows which. Readers do not see the rows
     until a re-snapshot of all rows has closed the gap.
     `restarts`: how often the copy was started over, or went on over a gap.
@@ -105,10 +107,10 @@ class Progress:
         nulled: int = 0,
         read_to: Position | None = None,
     ) -> Self:
-        """One more wave is on staging: these splits.
+        """One more wave is on staging. `wave`: its splits.
 
-        `rows`: the number of their rows. `nulled`: the number of values in them that were made NULL. `read_to`: the
-        greatest high watermark of the wave.
+        `rows`: the number of rows of the wave. `nulled`: the number of values in these rows that were made NULL.
+        `read_to`: the greatest high watermark of the wave.
         """
         splits = self.splits.finish(_with_low_from(split, self.covered_from) for split in wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
@@ -122,6 +124,7 @@ class Progress:
         )
         if not splits.complete:
             return following
+        # the last wave of a copy that was started over answers the signals that asked for it
         answered = united(self.answered, self.reread.signals if self.reread else (), ())
         return replace(following, reread=None, answered=answered)
 
@@ -141,9 +144,9 @@ class Progress:
 
         The files of the patches are durable, and no staged row has changed. Without patches, all rows were the same.
         `since`: the read views contain all changes up to this place, and the spool has the changes after it.
-        `signals`: the signals that the re-snapshot answers once its `last` rows are read. `up_to`: the key before which
-        all requested rows are read. `done`: signals whose documents say that they are done. `nulled` and `read_to`: as
-        in `wave_committed`.
+        `signals`: the signals of the re-snapshot. `last`: no requested row is left to read, so that the signals are
+        answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that
+        they are done. `nulled` and `read_to`: as in `wave_committed`.
         """
         fields = self._fields_of(Reread(tuple(signals), up_to), last=last, done=done)
         if not patches:
@@ -155,7 +158,7 @@ class Progress:
     ) -> Self:
         """The rows that foreign keys may have changed were read again: from now on `cascades` is `read`.
 
-        The read views contain every transaction up to the place in `read`. A re-snapshot that runs goes on.
+        The read views contain every transaction up to the place in `read`. A running re-snapshot is not affected.
         """
         return self._patched(patches, since, nulled, read_to, cascades=read)
 
@@ -184,7 +187,10 @@ class Progress:
         )
 
     def _fields_of(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
-        """The fields that a step of a re-snapshot changes: its progress, the answered signals, and the gap."""
+        """The fields that a step of a re-snapshot changes: its progress, the answered signals, and the gap.
+
+        A re-snapshot without signals is noted only if it closes a gap.
+        """
         return {
             "reread": reread if (reread.signals or self.gap) and not last else None,
             "answered": united(self.answered, reread.signals if last else (), done),
@@ -241,28 +247,32 @@ class Progress:
         )
 
     def merged(self, plan: MergePlan, position: Position, inserted: int, deleted: int, nulled: int = 0) -> Self:
-        """A merge to `position` is on staging. It inserted and deleted so many keys, and made `nulled` values NULL."""
+        """A merge to `position` is on staging.
+
+        `inserted`, `deleted`: the numbers of keys that the merge inserted and deleted. `nulled`: the number of values
+        that it made NULL.
+        """
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")
-        splits, merged = self.splits.lift(plan.splits, plan.stop), {patch for patch, _ in plan.patches}
-        if not merged <= set(self.patches):
+        splits, merged_patches = self.splits.lift(plan.splits, plan.stop), {patch for patch, _ in plan.patches}
+        if not merged_patches <= set(self.patches):
             raise ValueError(f"{self.table}: the merge was planned on other patches")
-        patches = tuple(patch for patch in self.patches if patch not in merged)
-        step = Step.PARTIAL_MERGE if patches or splits.stop is None else Step.MERGE
+        patches = tuple(patch for patch in self.patches if patch not in merged_patches)
+        is_level = not patches and splits.stop is not None
         return self._after(
-            step,
+            Step.MERGE if is_level else Step.PARTIAL_MERGE,
             splits=splits,
             position=position,
             rows=self.rows + inserted - deleted,
             nulled=self.nulled + nulled,
             patches=patches,
-            reread_since=None if step is Step.MERGE else self.reread_since,
+            reread_since=None if is_level else self.reread_since,
         )
 
     def unchanged(self, position: Position) -> Self:
         """The table had no change up to this later position, not even by foreign keys.
 
-        The next commit will store this progress. Raises ValueError if the position is not later, or of another server.
+        The next commit will store this progress. Raises ValueError if the position is of another server, or not later.
         """
         later = self._at_later_position(Step.QUIET, position, self.fingerprint)
         return replace(later, cascades=self.cascades and replace(self.cascades, to=position.place))
@@ -271,7 +281,7 @@ class Progress:
         """The rows have the table's next definition. `position` is the end of the DDL that made this definition.
 
         The rows were merged up to the start of that DDL, because a merge never crosses DDL. Raises ValueError if the
-        position is not later, or of another server.
+        position is of another server, or not later.
         """
         return self._at_later_position(Step.LIFT, position, fingerprint)
 
@@ -282,13 +292,13 @@ class Progress:
     def moved(self, position: Position) -> Self:
         """The same rows after a failover. On the new server, `position` has the same transactions as the old position.
 
-        Patches are dropped, because their watermarks are places of the old server; then the signals that are not done
-        are served again. Raises ValueError if a split is not at the old position.
+        Patches are dropped, because their watermarks are places of the old server. If there were patches, the signals
+        that are not done are served again. Raises ValueError if a split is not at the old position.
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
         reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
-        cascades = None
+        cascades = None  # an earlier place of the old server is not known on the new server
         if self.cascades is not None and self.cascades.to == self.position.place:
             cascades = replace(self.cascades, to=position.place)
         return self._after(
@@ -307,7 +317,10 @@ class Progress:
         )
 
     def is_proven(self, place: Place) -> bool:
-        """Whether all chunks of an incomplete or unmerged copy saw nothing after this place; else False."""
+        """True if the copy has chunks, is not merged to one stop, and no chunk saw a transaction after this place.
+
+        False for any other copy, and for a place of another epoch.
+        """
         is_partial = bool(self.splits.all) and self.splits.stop is None
         return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)
 
@@ -334,7 +347,7 @@ class Progress:
         )
 
     def _at_later_position(self, step: Step, position: Position, fingerprint: str) -> Self:
-        """The same rows at a later position. Raises ValueError if the position is not later, or of another server."""
+        """The same rows at a later position. Raises ValueError if the position is of another server, or not later."""
         following, old = self._after(step, fingerprint=fingerprint), self.position
         if old is None or (position.server_uuid, position.epoch) != (old.server_uuid, old.epoch):
             raise ValueError(f"{self.table}: {position.at} and {old and old.at} are of two servers")
@@ -354,7 +367,7 @@ class Progress:
 
 
 def _with_low_from(read: Read, place: Place) -> Read:
-    """The split or patch, with a low that is not before `place`, because its read view contains all changes up to it.
+    """The split or patch, with a low that is `place` or later: its read view contains all changes up to `place`.
 
     A low that is a GTID set stays.
     """

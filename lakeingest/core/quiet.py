@@ -26,11 +26,12 @@ class Quiet:
     since: int
 
     def needs_commit(self, table: TableId, now: int, retention: int | None) -> bool:
-        """Whether the position is to be committed now: between a quarter and a half of the retention after `since`.
+        """Whether the position is to be committed now, because a quarter to a half of the retention has passed.
 
-        `retention`: how long the source keeps its binlog, in seconds; None if it keeps all of it. The exact time
-        depends on the table's name, so that many tables are not committed at once. If `since` is in the future, the
-        clock was ahead, and the age of the note is unknown: then the position is committed now.
+        `retention`: how long the source keeps its binlog, in seconds; None if it keeps all of it. The time counts from
+        `since`, and the exact share depends on the table's name, so that many tables are not committed at once. If
+        `since` is in the future, the clock was ahead, and the age of the note is unknown: then the position is
+        committed now.
         """
         share = (1 + zlib.crc32(str(table).encode()) / 2**32) / 4
         return now < self.since or now - self.since >= share * (retention or RETENTION_SECONDS)

@@ -1,8 +1,8 @@
 """How far a reader of the changelog has read: one string, which sorts as the lines of the changelog do.
 
 `000001.0000000007.00000000000000001234.0000000003-1f0c83aa`: the place of a transaction, the number of a change row in
-the transaction, and the name of the stored changelog that has the place. In the place of the number, a row of a copy
-has `rows`, the last row of a copy has `rows.end`, and a reread row has `rows.reread` and a number.
+the transaction, and the name of the stored changelog that has the place. Instead of the number, a row of a copy has
+`rows`, the last row of a copy has `rows.end`, and a reread row has `rows.reread` and a number.
 """
 
 import re
@@ -37,7 +37,7 @@ class ReadTo:
 
     @property
     def order(self) -> tuple[Place, int, int]:
-        """The order in which a reader reaches positions of one changelog."""
+        """Sorts in the order of reading: for each place its change rows, then rows of a copy, then reread rows."""
         if self.reread is not None:
             return self.place, 2, self.reread
         return (self.place, 1, 0) if self.ordinal is None else (self.place, 0, self.ordinal)

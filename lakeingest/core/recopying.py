@@ -1,4 +1,4 @@
-"""Whether a run copies a table once more, after it met DDL that the copy cannot follow."""
+"""Whether a run copies a table once more, after DDL that the table's copy cannot follow."""
 
 import enum
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from lakeingest.errors import DAMAGED, StateUnreadable
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Rows of one read view, and keys that have no row in the view. Files under `name` have them until they are merged.
+    """Rows of one read view, and keys that have no row in the view. Files under `name` hold both until the next merge.
 
     The patch has a `+I` for each row of the view, and a `-D` for each requested key that has no row in the view. If
     keys are listed, these are the requested keys. For a range or a predicate, the requested keys are those in the view

@@ -1,4 +1,4 @@
-"""How a run continues the copies that it finds: with the stored spool or a new spool, and which copies it cannot.
+"""How a run continues the copies that it finds: with the stored or a new spool, and which copies cannot be continued.
 
 All copies were made from the source's server, in its current epoch. For each answer, the source has to read its binlog.
 So the decision asks a question only when it needs the answer. The same question must always have the same answer.
@@ -22,7 +22,7 @@ class Answers(Protocol):
         """The error if the source no longer has the binlog after the position, or has another history."""
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
-        """The error if the binlog has another history at the position. Asked if the spool cannot confirm it."""
+        """The error if the binlog has another history at the position. This is asked if the spool cannot confirm it."""
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
         """The error if a change of the table between `since` and the end of the spool cannot be replayed."""
@@ -46,10 +46,10 @@ class Stored:
 class Continued:
     """How the copies are continued.
 
-    `keeps_spool`: the stored spool goes on. Otherwise a new spool begins at the position `begins`; if that is None, at
-    the current position. `again`: tables whose incomplete copies cannot be continued, so the tables are copied again.
-    `failed`: tables whose complete copies cannot be continued, each with its error; the other tables go on without
-    them.
+    `keeps_spool`: if True, the stored spool goes on; if False, a new spool begins at the position `begins`, or, if
+    `begins` is None, at the current position. `again`: tables whose incomplete copies cannot be continued, so the
+    tables are copied again. `failed`: tables whose complete copies cannot be continued, each with its error; the other
+    tables go on without them.
     """
 
     keeps_spool: bool
@@ -82,13 +82,14 @@ def resume(
         for table, progress in copied.items()
         if table not in lost_copies and progress.position is not None
     }
-    # if no copy has a chunk yet, none needs the stored spool
+    # a copy without a chunk does not need the stored spool
     needs_spool = unknown or any(progress.splits.all for progress in copied.values())
+    # the spool is of use if it covers a copy; if all copies are unknown, it may cover one of them
     if spool is not None and needs_spool and (spool.covers or not copied):
         lost = answers.binlog_gone(spool.position)
         if lost is None:
             return _with_spool(copied, spool, answers, asked)
-        # the lost end of the binlog may have been spooled after the last merges: then a copy can go on without it
+        # maybe the source has lost only transactions after a copy's position: then a new spool begins at that position
         if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
             raise lost
     failed = _errors_of_lost(positions, answers) | _lost_rereads(copied, None, answers)
@@ -134,7 +135,7 @@ def _with_spool(
         return Continued(keeps_spool=True, begins=None, again=tuple(again), failed=failed)
     needed = [progress.position or spool.opened for table, progress in copied.items() if table not in {*failed, *again}]
     if any(progress.splits.stop is None for progress in covered.values()):
-        needed.append(spool.opened)
+        needed.append(spool.opened)  # an incomplete copy needs the changes from its start on
     return Continued(keeps_spool=False, begins=_first(needed), again=tuple(again), failed=failed)
 
 

@@ -40,7 +40,7 @@ class TableId:
 
 
 class Kind(enum.StrEnum):
-    """The kind of a column's values, whatever type MySQL names. `rows` and each lake's `types` say how it is stored."""
+    """The kind of a column's values, shared by several types of MySQL. Each lake's `types` say how a kind is stored."""
 
     INT32 = "int32"  # tinyint … int, and unsigned up to mediumint
     INT64 = "int64"  # int unsigned, bigint
@@ -60,7 +60,7 @@ class Kind(enum.StrEnum):
     BOOLEAN = "boolean"  # bit(1)
     BINARY = "binary"  # also bit(n), and a geometry as WKB
     VECTOR = "vector"  # floats
-    # where the user chose so
+    # only if the user chose so
     MOMENT = "moment"  # a date, datetime or timestamp as MySQL's own text
     MICROS = "micros"  # a time in microseconds
 
@@ -79,7 +79,7 @@ _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 
 
 NULL_DATES = "null dates"  # zero and partial dates are NULL
-EWKB = "ewkb"  # a geometry keeps its SRID, as PostGIS has it
+EWKB = "ewkb"  # a geometry keeps its SRID, in the form of PostGIS
 
 
 PRIMARY = "PRIMARY"  # the index of a primary key
@@ -89,10 +89,10 @@ PRIMARY = "PRIMARY"  # the index of a primary key
 class Choices:
     """The user's choices for a table: a key that is not an index, and forms of types that are not the default.
 
-    `zero_dates` (zero and partial dates): error | null (counted) | string. `tinyint1`: int | boolean. `time`: text |
-    micros. `geometry`: wkb | ewkb. `virtual` (generated columns that are not stored) and `generated` (all generated
-    columns): keep | skip. `deletes`: hard | soft (deleted rows stay, and are marked). `metadata`: op, position and
-    committed_at, in any order.
+    `zero_dates` (zero and partial dates): error | null (and the NULLs are counted) | string. `tinyint1`: int | boolean.
+    `time`: text | micros. `geometry`: wkb | ewkb. `virtual` (generated columns that are not stored) and `generated`
+    (all generated columns): keep | skip. `deletes`: hard | soft (deleted rows stay, and are marked). `metadata`: the
+    chosen metadata columns, of op, position and committed_at, in any order.
     """
 
     key: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class Column:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members of an ENUM or a SET; empty for another type. The server may show them with other texts."""
+        """The members of an ENUM or a SET; empty for another type. Their texts may be wrong (`has_true_members`)."""
         return self.source_type.members
 
     @property
@@ -178,7 +178,7 @@ class Column:
         return self.charset in _SHOWN or not any("?" in member for member in self.members)
 
 
-LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are kept with the table's definition
+LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are in the `layout` of its table
 UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
@@ -256,7 +256,7 @@ class TableSchema:
         return not {*self.stored} <= {*self.names, *self.skipped}
 
     def reads_as(self, other: Self) -> bool:
-        """Whether a row without column names is read the same way by both definitions, as far as their layouts tell."""
+        """Whether both definitions read a row without column names in the same way. Unknown parts count as equal."""
         if self.fingerprint != other.fingerprint:
             return False
         (ours, our_charsets, *_), (theirs, their_charsets, *_) = self.layout, other.layout
@@ -271,8 +271,8 @@ class TableSchema:
         The definitions in `known` must have the same fingerprint. If there are none, the whole layout is unknown.
         """
         columns = []
-        for place, column in enumerate(self.columns):
-            same_column = [schema.columns[place] for schema in known]
+        for number, column in enumerate(self.columns):
+            same_column = [schema.columns[number] for schema in known]
             agreed: dict[str, Any] = {
                 name: _agreed(getattr(version, name) for version in same_column) for name in LAID_OUT
             }

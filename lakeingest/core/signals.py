@@ -76,8 +76,8 @@ class IllegalEvent(ValueError):
 class Scope:
     """The rows of a table to read again: all keys of a range, listed keys, or the rows for which a condition holds.
 
-    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for a whole
-    table: a stopped copy goes on over a gap, so that rows that are still right are not written again.
+    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for the
+    whole table: a stopped copy keeps its rows, and after a comparison with the source only wrong rows are written.
     """
 
     range: KeyRange | None = None
@@ -103,7 +103,7 @@ class Scope:
         return self.range == KeyRange()
 
     def covers(self, other: Self) -> bool:
-        """True if it is known here that this scope has all rows of the other."""
+        """True if it is known, without asking the server, that this scope has all rows of the other."""
         if self.whole or self == other:
             return True
         if self.keys is not None:
@@ -146,9 +146,9 @@ def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
 class Signal:
     """One signal: who asked for what, when, and how far it has come.
 
-    A re-snapshot has one table and a scope, an approval one table and the name of its `ddl`, a rollback one table. In
-    other signals, no table means all tables, including tables that join later. `cancels`: the number of the signal that
-    a `cancel` cancels. `why`: the reason of a failed signal; None for any other signal.
+    A re-snapshot has one table and a `scope`. An approval has one table and, in `ddl`, the name of the approved DDL. A
+    rollback has one table. In other signals, no table means all tables, including tables that join later. `cancels`:
+    the number of the signal that a `cancel` cancels. `why`: the reason of a failed signal; None for any other signal.
     """
 
     number: int
@@ -228,11 +228,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The re-snapshot that a table runs next. It answers all its `signals`; the first signal has the `scope`.
+    """The re-snapshot that a table runs next. It answers all `signals`; its `scope` is that of the first signal.
 
     A re-snapshot that closes a gap may have no signal. `up_to`: the key before which all rows are read already; None if
     no rows are read. The caller gets the request before it reads the first row, and keeps this request until the last
-    row is read, because rows do not answer a signal that came after they were read.
+    row is read: a signal that comes meanwhile is not answered by rows that were read before it came.
     """
 
     signals: tuple[int, ...]
@@ -290,22 +290,19 @@ def agenda(
     ordered, copied = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
     # Step 1: cancelled signals. A cancel comes too late once all rows are read, and cannot be cancelled itself
     cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
-    targets = {signal.number: signal.cancels for signal in cancels}
     staged_answers = {number for progress in staged.values() for number in progress.answered}
-    published = {number for progress in visible.values() for number in progress.answered}
-    answered = staged_answers | published
-    cancelled = {
-        signal.number
-        for signal in ordered
-        if signal.state in OPEN and signal.number in targets.values() and signal.number not in answered | set(targets)
-    }
+    published_answers = {number for progress in visible.values() for number in progress.answered}
+    answered = staged_answers | published_answers
+    not_cancellable = answered | {signal.number for signal in cancels}
+    to_cancel = {signal.cancels for signal in cancels} - not_cancellable
+    cancelled = {signal.number for signal in ordered if signal.state in OPEN and signal.number in to_cancel}
     # Step 2: the requests of the other signals
     valid = [signal for signal in ordered if signal.number not in cancelled]
     resnapshots = [signal for signal in valid if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
     failed = {
         signal.number: f"{signal.tables[0]} is not copied"
         for signal in resnapshots
-        if signal.tables[0] not in copied and signal.number not in published
+        if signal.tables[0] not in copied and signal.number not in published_answers
     }
     instant = {signal.number for signal in valid if signal.action in _INSTANT and signal.state in OPEN}
     paused = frozenset(table for table in copied if _is_paused(valid, table))
@@ -322,14 +319,14 @@ def agenda(
         if table not in paused and any(signal.scope is not None and signal.scope.whole for signal in unread):
             whole.add(table)
         if progress is None or not progress.splits.complete or not (unread or progress.gap):
-            continue
+            continue  # an incomplete copy is read to its end first, or nothing asks for a re-snapshot
         request = (_gap_request if progress.gap else _next_request)(unread, progress.reread)
         superseded |= dict.fromkeys(request.signals[1:], request.number)
         if table not in paused:
             following[table] = request
     return Agenda(
         cancelled=tuple(sorted(cancelled)),
-        finished=tuple(sorted(instant | {signal.number for signal in resnapshots if signal.number in published})),
+        finished=tuple(sorted(instant | ({signal.number for signal in resnapshots} & published_answers))),
         failed=failed,
         paused=paused,
         next=following,
@@ -359,12 +356,12 @@ def _approved_ddl(signals: Iterable[Signal], table: TableId) -> frozenset[str]:
 
 def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
     """Whether the last valid `pause` or `resume` of the table is a `pause`."""
-    turns = [
+    decisions = [
         signal.action
         for signal in signals
         if signal.action in {Action.PAUSE, Action.RESUME} and signal.state not in _VOID and signal.concerns(table)
     ]
-    return bool(turns) and turns[-1] is Action.PAUSE
+    return bool(decisions) and decisions[-1] is Action.PAUSE
 
 
 def _gap_request(unread: Sequence[Signal], running: Reread | None) -> Request:
@@ -376,11 +373,11 @@ def _gap_request(unread: Sequence[Signal], running: Reread | None) -> Request:
 
 
 def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
-    """The running re-snapshot of a table, with all signals that it answers; if none runs, the first requested one.
+    """The running re-snapshot of a table; if none runs, one for the first signal and the signals that its scope covers.
 
     A re-snapshot that has begun answers no later signal, because some of its rows may have been read before that
     signal. If the signal that gave the scope is cancelled, a new re-snapshot begins for the other signals, because
-    their scopes are others.
+    they may have other scopes.
     """
     scopes = {signal.number: signal.scope for signal in unread if signal.scope is not None}
     if running is not None and running.signals[0] in scopes:
@@ -392,5 +389,5 @@ def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
     first = next((signal for signal in unread if signal.state is State.RUNNING), unread[0])
     pending = [signal.number for signal in unread if signal is not first and signal.state is State.PENDING]
     scope = scopes[first.number]
-    also = [number for number in pending if first.state is State.PENDING and scope.covers(scopes[number])]
-    return Request((first.number, *also), scope)
+    covered = [number for number in pending if first.state is State.PENDING and scope.covers(scopes[number])]
+    return Request((first.number, *covered), scope)

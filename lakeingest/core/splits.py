@@ -22,15 +22,15 @@ class Split:
     merged_at: Place | None = None
 
     def __post_init__(self) -> None:
-        read = self.low is not None and self.high is not None
-        if read == (self.merged_at is not None) or (self.low is None) != (self.high is None):
+        is_read = self.low is not None and self.high is not None
+        if is_read == (self.merged_at is not None) or (self.low is None) != (self.high is None):
             raise ValueError(f"a split is read or merged: {self}")
         if isinstance(self.low, Place) and self.high is not None and self.high < self.low:
             raise ValueError(f"a window ends before it begins: {self}")
 
     @property
     def floor(self) -> Place:
-        """The least stop that is allowed for a merge of this split, whose rows may contain changes up to this place."""
+        """The least stop that is allowed for a merge of this split: its rows may contain changes up to this place."""
         floor = self.high if self.merged_at is None else self.merged_at
         assert floor is not None  # noqa: S101 - held by __post_init__
         return floor
@@ -57,9 +57,9 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The finished splits of a table, in key order: they tile the keys from the least one up to `copied_up_to`.
+    """The finished splits of a table, in key order: they tile the keys from the least key up to `copied_up_to`.
 
-    If only the server knows the order of keys, all splits are joined to one split, because it is not known here which
+    If only the server knows the order of keys, all splits are joined to one split, because nobody else can tell which
     of several splits has a key. The low of this split is the least low. So a merge may apply changes again that a chunk
     has seen already; the last row of a key stays the same. The split can be merged only once it has every key of the
     table: otherwise the merge would apply changes of keys that a later chunk brings.
@@ -105,7 +105,7 @@ class Splits:
 
     @property
     def ordered(self) -> bool:
-        """Whether it is known here which split has a key: the server is not needed for the order of keys."""
+        """Whether it is known, without asking the server, which split has a key."""
         return all(split.range.ordered for split in self.all)
 
     def lift(self, planned: Self, stop: Place) -> Self:

@@ -22,7 +22,7 @@ class LoggedSegment:
 
 
 class TransactionLog:
-    """The transactions of a spool's segments, in binlog order. `before`: those that were executed before the spool.
+    """The transactions of a spool's segments, in binlog order. `before`: all transactions before the first segment.
 
     The memory does not grow with the number of transactions. A segment is read only if a low ends within it, as a
     stream, and only up to that end.
@@ -42,10 +42,10 @@ class TransactionLog:
         With binlog_order_commits=ON, the transactions in a low are all transactions of the binlog up to a place.
 
         Raises:
-            StateUnreadable: a low does not contain a transaction before one that it contains. The server did not keep
+            StateUnreadable: a low contains a transaction, but not all transactions before it. The server did not keep
                 the order of commits, so that places would lose or repeat rows.
-            SpoolGap: a low does not contain a transaction at or before `covered_from`, and the spool does not have its
-                changes.
+            SpoolGap: a low does not contain a transaction at or before `covered_from`, and the spool does not have the
+                changes of that transaction.
 
         """
         places: dict[Low, Place] = {}
@@ -88,7 +88,7 @@ def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) ->
     """
     places: dict[Low, Place] = {}
     outside = {low: segment.gtids - low for low, _ in endings}
-    needed = max(count for _, count in endings) + 1
+    needed = max(count for _, count in endings) + 1  # the last is the first transaction outside of the greatest low
     seen = 0
     for gtid, place in islice(segment.read(), needed):
         for low, count in endings:

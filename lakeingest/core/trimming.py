@@ -13,8 +13,8 @@ class Watched:
     """A table whose changes are in the spool.
 
     `needed`: the place after which the table needs its changes; None if it is not known. `copy_places`: the places of
-    the copy: that of its staged rows, and that which readers see. `still`: the table has stopped or is paused, maybe
-    for weeks.
+    the copy: that of its staged rows, and that which readers see. `still`: True if the table has stopped or is paused,
+    so that it may need old changes for weeks.
     """
 
     table: TableId

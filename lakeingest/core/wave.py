@@ -52,10 +52,10 @@ class MergePlan:
         return any(key in keys and mark < place for keys, mark in self.marks) and place <= self.stop
 
     def patched(self, rows: Mapping[str, Iterable[ChangeRow]]) -> list[ChangeRow]:
-        """The rows of all patches, each with its place in the order of changes. `rows`: by name, a patch's rows.
+        """The rows of all patches, each with its place in the order of changes. `rows`: by the patch's name, its rows.
 
-        `collapse` takes all these rows, without `should_apply`. Raises KeyError if `rows` does not have a patch, which
-        is lost then.
+        `collapse` takes all these rows, without `should_apply`. Raises KeyError if `rows` does not have a patch: its
+        file is lost.
         """
         return [replace(row, place=low, ordinal=REREAD) for patch, low in self.patches for row in rows[patch.name]]
 
@@ -94,13 +94,13 @@ def plan_merge(
     """
     if not splits.all:
         raise ValueError("nothing to merge: no split is finished")
-    if not splits.ordered:
+    if not splits.ordered:  # a complete copy of such keys has one split without bounds, which counts as ordered
         raise ValueError("a merge before the last chunk, of keys whose order only the server knows")
     if patches and not splits.complete:
         raise ValueError("a patch before the last chunk, which would bring its rows once more")
-    late = max([*(split.floor for split in splits.all), *(patch.high for patch in patches)])
-    if stop < late:
-        raise ValueError(f"a merge to {stop} would end before {late}, which a split has already seen")
+    least_stop = max([*(split.floor for split in splits.all), *(patch.high for patch in patches)])
+    if stop < least_stop:
+        raise ValueError(f"a merge to {stop} would end before {least_stop}, which a split has already seen")
     places = log.places({patch.low for patch in patches}, covered_from)
     marks: Iterable[Mark] = zip((split.range for split in splits.all), marks_of(splits, log, covered_from), strict=True)
     for patch in patches:

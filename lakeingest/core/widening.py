@@ -13,7 +13,7 @@ _BYTES: Mapping[str, int] = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int":
 # The types of each family in the order of their length; declared lengths are compared only for the first type
 _TEXTS = ("varchar", "text", "mediumtext", "longtext")
 _BLOBS = ("varbinary", "blob", "mediumblob", "longblob")
-_DATED = frozenset({Kind.DATETIME, Kind.TIMESTAMP})  # stored with all digits of a second; TIME is text with its own
+_DATED = frozenset({Kind.DATETIME, Kind.TIMESTAMP})  # stored with six digits of a second, whatever the column has
 _IN_CHARSET = frozenset({"char", "enum", "set", "tinytext", *_TEXTS})
 
 Rule = Callable[[Column, Column], bool]
@@ -89,7 +89,7 @@ def _unsigned(before: Column, after: Column) -> bool:
 
 
 def _size(before: Column, after: Column) -> bool:
-    """A VARCHAR or VARBINARY is allowed to grow. For other types another rule judges the size, or it must stay."""
+    """A VARCHAR or VARBINARY is allowed to grow. For other types the size must stay, unless another rule judges it."""
     old, new = before.source_type, after.source_type
     if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
@@ -110,7 +110,7 @@ def _default(_before: Column, after: Column) -> bool:
 
 
 def _charset(before: Column, after: Column) -> bool:
-    """The charset must stay: another charset may not have a character, and only a strict session fails then."""
+    """The charset must stay: another charset may lack a character, and then only a strict session refuses the DDL."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
     return before.charset == after.charset and bool(after.charset or not is_text)
 

@@ -1,4 +1,4 @@
-"""Catching up: the binlog is spooled up to the written position, then tables are merged and published as of its end."""
+"""Catching up: spool the binlog up to the written position, then merge and publish the tables as of that position."""
 
 from lakeingest.core.trimming import Watched, trim
 from lakeingest.errors import MainMoved
@@ -20,7 +20,7 @@ PUBLISH_TRIES = 5  # for a table that someone compacts at the same time
 
 
 def catch_up(run: OpenRun) -> None:
-    """Spool to the written position, publish every table that has not stopped as of that position, trim the spool."""
+    """Spool to the written position; publish, as of that position, every table that can go on; trim the spool."""
     # Step 1: spool to the written position
     spool_to_now(run.edges, run.binlog)
     # Step 2: before anything is published, stop the tables whose changes or DDL the spool may lack
@@ -64,11 +64,12 @@ def merge_and_publish(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 def trim_spool(run: OpenRun) -> None:
     """Remove from the spool the changes that no watched table needs.
 
-    Watched tables that have stopped, or that the run is not for, need changes, too. If such a table holds back the
-    start of the spool, the later segments keep only rows that some table needs, and are joined.
+    A watched table needs changes even if it has stopped, or if the run is for other tables. If such a table holds back
+    the start of the spool, the later segments keep only rows that some table needs, and are joined.
     """
     edges, spool = run.edges, run.binlog.spool
-    # the noted positions of quiet tables must be durable first: from their last commits on, they need more of the spool
+    # first make the noted positions of quiet tables durable: if a crash lost them, the tables would continue from their
+    # last commits, and would need changes that the spool forgets here
     edges.quiet.keep(edges.lease)
     watched = [
         Watched(table.id, table.needed_from, table.copy_places, still=table.failure is not None or table.paused)

@@ -28,7 +28,7 @@ class ClockWrong:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A copy of the table's missing chunks begins. The server estimates that the table has so many rows."""
+    """The run begins to copy the table's missing chunks. The server estimates that the table has so many rows."""
 
     table: TableId
     estimated_rows: int

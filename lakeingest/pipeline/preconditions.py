@@ -54,7 +54,7 @@ def require(
     *,
     spark: bool,
 ) -> tuple[dict[TableId, TableSchema], dict[TableId, PreflightFailed]]:
-    """Check all preconditions of a run. `spark`: the run has to start a session of Spark.
+    """Check all preconditions of a run. `spark`: True if the run itself has to start a session of Spark.
 
     Returns the definitions of the tables that the run watches: the `chosen` tables and all tables with a copy. Returns
     also, for each chosen table that cannot be copied, the reason.
@@ -92,8 +92,8 @@ def require(
 class Joinable:
     """What the preconditions say about new tables.
 
-    `schemas`: the definitions of the tables that can be copied. `refused`: the reasons why other tables cannot.
-    `copied`: the tables of which the lake already has a copy.
+    `schemas`: the definitions of the tables that can be copied. `refused`: for each other table, why it cannot be
+    copied. `copied`: the tables of which the lake already has a copy.
     """
 
     schemas: Mapping[TableId, TableSchema]
@@ -131,7 +131,11 @@ def _is_unmet_by_server(server: conditions.Server) -> bool:
 
 
 def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict[TableId, PreflightFailed]:
-    """The tables that do not meet a condition, each with all its reasons. Only tables in `copied` may have a copy."""
+    """The tables that do not meet a condition, each with all its reasons.
+
+    `copied`: the tables whose copies are continued. Any other table is also refused if the lake has an unusable table
+    under its name.
+    """
     refused = {}
     for table in preflight.server.tables:
         is_taken = table in preflight.held.refused and table not in copied
@@ -143,7 +147,7 @@ def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What the preconditions of some tables are checked on: the server, the lake, and the copies in the lake (`held`).
+    """What is needed to check the preconditions of some tables: the server, the lake, and its copies (`held`).
 
     `replica`: the checked conditions on a replica, which are the same for all tables.
     """
@@ -217,15 +221,18 @@ def lake_of(held: Copies, refused: Iterable[TableId]) -> list[Checked]:
 
 
 def folders(config: Config, size: int = 0) -> Iterator[Checked]:
-    """The conditions that the folders a run writes to are writable, and have room for about `size` bytes."""
-    places: list[tuple[str, File]] = [("state folder", state_of(config))]
+    """The conditions on the folders to which a run writes: they are writable and private, and have free space.
+
+    Less free space than LEAST_FREE is fatal. Less than `size` bytes is a warning.
+    """
+    local_folders: list[tuple[str, File]] = [("state folder", state_of(config))]
     if config.target.warehouse.scheme is None:
-        places.append(("warehouse", at(config.target.warehouse, config.target.storage)))
+        local_folders.append(("warehouse", at(config.target.warehouse, config.target.storage)))
     else:
         # a REST catalog may lend credentials for the tables alone
         yield Checked("warehouse", unwritable_store(config), fatal=config.target.catalog.type != "rest")
     yield Checked("privacy of the state folder", privacy_finding(state_of(config)), fatal=False)
-    for name, folder in places:
+    for name, folder in local_folders:
         yield Checked(name, write_finding(name, folder))
         full = space_finding(folder, LEAST_FREE)
         yield Checked(f"room in the {name}", full or space_finding(folder, size), fatal=full is not None)

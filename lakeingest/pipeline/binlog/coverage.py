@@ -35,11 +35,11 @@ class Joined:
 
 
 def watched_from(source: BinlogSource, spool: Spool, joining: Mapping[TableId, TableSchema]) -> Joined:
-    """Let the spool watch the `joining` tables, given with their current definitions, from a place on for each.
+    """Let the spool watch the `joining` tables, each from a place on. `joining` has their current definitions.
 
     The place is the position of the spool. But without GTIDs, a low watermark is the start of the source's current
-    binlog file. Then the place is the start of the file of the spool's position or, if the table has had DDL in that
-    file, the end of its last DDL, because the DDL has waited for all earlier changes of the table.
+    binlog file. Then the place is the start of the file of the spool's position. If the table has had DDL in that file,
+    the place is the end of its last DDL, because the DDL has waited for all earlier changes of the table.
     """
     position, start = spool.position, spool.position.start_of_file
     if not joining or position == start or not source.has_low_at_file_start(position):
@@ -72,7 +72,7 @@ def cover_lows(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
 
 
 def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Place:
-    """Do what `cover_lows` does, for the changes of the table alone; return the place for these.
+    """Do what `cover_lows` does for the table alone. Returns the place after which the spool has its changes.
 
     The place is found as in `watched_from`. If the spool watches the table only from a later place on, the spool is
     extended back to the place. Raises SplitUnstable if DDL in the binlog file may have run beside changes of the table.
@@ -82,7 +82,7 @@ def _cover_own_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> Plac
         return position.place
     start = position.start_of_file
     searched_to, covered_at = binlog.searched.get(table.id, (start.at, start.at))
-    if not in_same_file(searched_to, start.at):
+    if not in_same_file(searched_to, start.at):  # the source has begun another file since the last search
         searched_to = covered_at = start.at
     rest = Segment.after(replace(start, at=searched_to, history=None), position.at)
     covered_at = source.last_ddl(rest, {table.id: table.schema}).get(table.id, covered_at)
@@ -114,34 +114,31 @@ def _extend(
     groups = {at: [table for table in schemas if starts[table] == at] for at in {start.at, *starts.values()}}
     stopped = dict[TableId, LakeIngestError]()
 
-    def read(begins: Position, stop: FilePosition, at: FilePosition) -> Manifest:
-        """Decode the binlog from `begins`, or from `at` if that is later, to `stop`: the tables whose start is `at`."""
+    def read(lower: Position, upper: FilePosition, at: FilePosition) -> Manifest:
+        """Decode the tables whose start is `at`, from `lower`, or from `at` if that is later, up to `upper`."""
         tables = {table: schemas[table] for table in groups[at] if table not in stopped}
-        segment = Segment.after(begins, stop)
-        if is_before(begins.at, at):
+        segment = Segment.after(lower, upper)
+        if is_before(lower.at, at):
             segment = replace(segment, start=at, history=None)
-        decoded = SpoolSegment(source.settings, segment, tables, spool.folder, stop.pos).run()
+        decoded = SpoolSegment(source.settings, segment, tables, spool.folder, upper.pos).run()
         stopped.update(decoded.stopped)
         return decoded.manifest
 
-    # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first one
-    begins, early = start, [at for at in groups if is_before(at, opened.at)]
+    # Step 1: if the spool begins in this file, after the start of some table, put a segment before its first segment
+    spooled_from, early = start, [at for at in groups if is_before(at, opened.at)]
     if any(groups[at] for at in early):
-        begins = opened
+        spooled_from = opened
         parts = [read(start, opened.at, at) for at in sorted(early, key=lambda at: at.pos)]
         spool.reach_back(start, reduce(_with_tables_of, parts))
-    # Step 2: add the rows of these tables to the segments that the spool has had
+    # Step 2: add the rows of these tables to the segments that the spool had before
     for at, tables in groups.items():
-        if tables and begins.at != position.at:
-            spool.widen(read(begins, position.at, at))
+        if tables and spooled_from.at != position.at:
+            spool.widen(read(spooled_from, position.at, at))
     return {table: _with_way_out(table, error, start.at) for table, error in stopped.items()}
 
 
 def _with_way_out(table: TableId, error: LakeIngestError, start: FilePosition) -> LakeIngestError:
-    """The error, with a way out in its message.
-
-    The table's changes are read only because they are in the source's current binlog file.
-    """
+    """The error, with a way out in its message: when the source begins another file, the change need not be read."""
     longer = copy(error)
     longer.args = (
         f"{table}: FLUSH BINARY LOGS on the source, then run the same command again: without GTIDs its changes are read"

@@ -89,13 +89,14 @@ def append_segments(edges: Edges, binlog: BinlogRun, decoded: Sequence[Decoded],
         unwatch(edges, binlog.tables[table], error)
     if binlog.logs_cascades and any(manifest.lacks_cascades for manifest in manifests):
         know_foreign_keys(edges, binlog)
-    rows = sum(entry[1] for manifest in manifests for entry in manifest.tables.values() if entry)
+    files = [entry for manifest in manifests for entry in manifest.tables.values() if entry is not None]
+    rows = sum(count for _, count in files)
     transactions = binlog.spool.count_transactions(manifests)
     edges.observe(Spooled(str(binlog.spool.position.at), transactions, rows, seconds))
 
 
 def _without_tables(manifest: Manifest, tables: Collection[TableId]) -> Manifest:
-    """The manifest without the rows of these tables: the definition that decoded them is not in force there."""
+    """The manifest without the rows of these tables, which were decoded by definitions that were no longer in force."""
     files = {table: file for table, file in manifest.tables.items() if table not in tables}
     nulled = {table: count for table, count in manifest.nulled.items() if table not in tables}
     return replace(manifest, tables=files, nulled=nulled)

@@ -78,7 +78,7 @@ class SpoolSegment:
 
 
 class _Reading:
-    """How far a segment has been read: the rest of it, and the tables that are still watched in the rest."""
+    """How far a segment has been read: the rest of the segment, and the tables that are still watched in the rest."""
 
     def __init__(self, task: SpoolSegment) -> None:
         self._task, self._rest = task, task.segment
@@ -132,7 +132,7 @@ class _Reading:
     def _stop_tables(self, tables: Collection[TableId], error: LakeIngestError) -> None:
         """Read no more rows of these tables.
 
-        If the error is no DDL, followed tables wait, because their later DDL must still be met.
+        If the error is no DDL, followed tables wait, because the segment must still be cut at their later DDL.
         """
         is_ddl = isinstance(error, UnsupportedEvent) and error.alterations is not None
         for table in tables:

@@ -14,8 +14,8 @@ by its new key and by the values that it got, because the chunks of a copy may h
 view may contain changes after S, but not all up to the next S: the next search finds those that it does not contain.
 
 A parent may itself be changed by foreign keys: `core.cascaded` keeps the changes of the parent in memory, for its
-children. These changes are lost if a run is killed before it has used them, if both tables are copied for the first
-time, or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
+children. They are not known if a run was killed before it had used them, if both tables are copied for the first time,
+or if a row refers to its own table. If changes may have been lost, all rows of the child are compared with the
 source (`core.progress`, `gap`). All rows are also compared if a parent changed and its key values cannot be compared
 here (`core.comparison`).
 """
@@ -63,19 +63,19 @@ def read_cascades(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
     """
     if table.options.cascades != "read" or not (table.cascade_keys or table.progress.cascades):
         return False
-    for tried in range(TRIES):
+    for reads in range(TRIES):
         if halts(binlog.spool, table.id, table.progress.needed_from) or table.watch is Watch.AT_DDL:
-            merge_over_halts(edges, binlog, table)
+            merge_over_halts(edges, binlog, table)  # rows are read by the definition after the last DDL
         missing = _missing_changes(edges, binlog, table)
         if missing is None:
             is_being_compared = table.progress.gap and _has_current_keys(table)
             if not is_being_compared:
                 _begin_comparison(edges, binlog, table)
-            return bool(tried)
+            return reads > 0
         touched, moved = missing
         if not touched and not moved:
             table.record_cascades(binlog.spool.position.place)
-            return bool(tried)
+            return reads > 0
         _read_again(edges, binlog, table, touched, moved)
         # the read views may contain changes after the spool's end, but not all of them: spool these, and look again
         spool_to_now(edges, binlog)
@@ -91,7 +91,8 @@ def _has_current_keys(table: TableRun) -> bool:
 def _missing_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> tuple[list[RowChange], list[Move]] | None:
     """The changes by foreign keys that neither the copy nor its patches have; None if they are not known.
 
-    They are changes of known rows, and the values that moves gave to columns of the table's key.
+    The first list has changes of known rows. The second list has the moves that gave values to columns of the table's
+    key.
     """
     cascades = table.progress.cascades
     if cascades is None or not _has_current_keys(table):
@@ -114,7 +115,7 @@ def remove_merged_patches(edges: Edges, table: TableRun) -> None:
 
 
 def _forget_unneeded(binlog: BinlogRun, table: TableRun) -> None:
-    """Forget the changes of the table, kept in `binlog.cascaded`, that neither the table nor a child of it needs."""
+    """Remove from `binlog.cascaded` the changes of the table that neither the table nor a child of it needs."""
     children = [key.table for keys in binlog.foreign_keys.values() for key in keys if key.parent == table.id]
     starts = []
     for run in (binlog.tables.get(user) for user in {table.id, *children}):
@@ -183,7 +184,7 @@ def _view_may_lack_changes(edges: Edges, binlog: BinlogRun, table: TableRun) -> 
 
 
 def _rotation_needed(binlog: BinlogRun, table: TableRun) -> SplitUnstable:
-    """The error if only a read after the source has begun its next binlog file certainly contains the changes."""
+    """The error if a read may lack the changes until the source has begun its next binlog file."""
     return SplitUnstable(
         f"{table.id}: FLUSH BINARY LOGS on the source, then run the same command again: foreign keys may have changed"
         f" its rows since the binlog file {binlog.spool.position.at.file} began: without GTIDs, a read certainly"

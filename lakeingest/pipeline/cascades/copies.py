@@ -53,12 +53,12 @@ class Copies:
         return classes_of(self.edges, key, values)
 
     def may_touch(self, key: ForeignKey, after: Place, upto: Place) -> bool:
-        """Whether the spool has a delete, or a possible change of referenced values, to which the foreign key reacts.
+        """Whether the spool has a change of the parent after `after`, up to `upto`, to which the foreign key reacts.
 
-        It is a change of a parent row after `after`, up to `upto`.
+        That is a delete, or an update that may have changed a referenced value.
         """
         self._watched_run(key.parent)
-        # None: every update counts, because the copies do not show which updates change a referenced value
+        # None: every update counts, because the stored values do not show which updates change a referenced value
         names = key.referenced if self._comparison(key) is Comparison.CHANGES else None
         deletes, updates = key.on_delete is not Rule.NONE, key.on_update is not Rule.NONE
         files = self.binlog.spool.files(key.parent, after, upto)

@@ -23,10 +23,10 @@ class CopyingBeside:
         self._copy: TableCopy | None = None
 
     def step(self, tables: Iterable[TableRun]) -> bool:
-        """If executors have read a wave, commit it and begin to read the next one. True if a wave had been read.
+        """If executors have read a wave, commit it and begin to read the next wave. True if a wave was committed.
 
-        A table is copied to its end, then the first of these tables with missing chunks. An error that concerns only
-        the table stops the table.
+        One table is copied to its end; after that, the first of `tables` that has missing chunks. An error that
+        concerns only the table stops the table.
         """
         watched = (table for table in tables if table.watch is Watch.WATCHED and table.copy is not None)
         waiting = [table for table in watched if table.has_missing_chunks]
@@ -51,7 +51,7 @@ class CopyingBeside:
         self._table = self._copy = None
 
     def _advance(self, table: TableRun) -> bool:
-        """Commit the wave of the table's copy, and begin the next one. False if the wave is still being read."""
+        """Commit the wave of the table's copy, and begin the next wave. False if the wave is still being read."""
         self._copy = self._copy or TableCopy(self._edges, self._binlog, table, beside=True)
         if not self._copy.is_read:
             return False

@@ -62,18 +62,19 @@ class Planner:
 
     @property
     def by_arithmetic(self) -> bool:
-        """True if the boundaries of the next wave are computed here; False if the server is asked for each of them."""
+        """True if arithmetic gives the boundaries of the next wave; False if the server is asked for each boundary."""
         return self._even_cuts() is not None
 
     def next_wave(self, lower: Key | None) -> list[Chunk]:
         """The chunks of the next wave, from the key `lower` on; None: from the start of the range.
 
-        If they reach the end of the range, the last chunk has the upper bound of the range. The first wave has one
-        chunk for each executor, because nothing is measured yet; later waves have more.
+        If the chunks reach the end of the range, the last chunk has the upper bound of the range. A first wave of
+        chunks whose size is not fixed has one chunk for each executor, because nothing is measured yet; other waves
+        have more.
         """
-        is_first = lower in {None, self._keys.lower} and not self._fixed
+        is_unmeasured = lower in {None, self._keys.lower} and not self._fixed
         lower = self._keys.lower if lower is None else lower
-        count = self._at_once if is_first else CHUNKS_PER_SLOT * self._at_once
+        count = self._at_once if is_unmeasured else CHUNKS_PER_SLOT * self._at_once
         cuts = self._even_cuts()
         if cuts is None:
             boundaries, last = self._boundaries_of_server(lower, count)
@@ -108,7 +109,7 @@ class Planner:
         return (bounds[0], step, bounds[1]) if bounds and step else None
 
     def _boundaries_of_server(self, lower: Key | None, count: int) -> tuple[list[Key], bool]:
-        """Up to `count` boundaries after `lower`, which the server computes; and whether they reach the end."""
+        """Up to `count` boundaries after `lower`, which the server computes; and True if there are no more."""
         boundaries: list[Key] = []
         for _ in range(count):
             following = self._source.next_boundary(self._schema, lower, self._chunk_rows, self._keys.upper)

@@ -54,8 +54,8 @@ class CopyChunk:
         """Copy the chunk. If the read is tried again, rows and watermarks come from the same attempt."""
         began, profile = time.monotonic(), Profile()
         with profile.stage("chunks: read"):
-            chunk = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_chunk(*chunk, cap=self.cap, settled=self.settled))
+            what = self.source, self.schema, self.chunk, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_chunk(*what, cap=self.cap, settled=self.settled))
         cost = Cost(read.rows.num_rows, read.rows.nbytes, time.monotonic() - began)
         with profile.stage("chunks: look"):
             rows = with_read_metadata(read.rows, self.schema, read.high.place(self.epoch))

@@ -1,4 +1,4 @@
-"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, after which a copy can continue.
+"""Bootstrap: a table is copied in waves of chunks. Each wave is one commit on staging, from which a run can continue.
 
 Together with a wave's chunks, the executors read the binlog that was written since the last wave, before the source
 purges binlog that the copy still needs.
@@ -67,7 +67,7 @@ class TableCopy(WaveLoop[Chunks, Copied | Decoded]):
         self.wave = self._begin(table.progress.splits.copied_up_to)
 
     def step(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait for the wave, begin the next wave if the copy `goes_on`, and commit the first one.
+        """Wait for the wave, begin the next wave if the copy `goes_on`, and commit the wave that was read.
 
         Once the binlog has a change of the table that cannot be replayed, no wave is committed or begun.
         """
@@ -112,7 +112,7 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     After the last wave no gate runs here: the gate before the publish checks its rows.
     """
     # Step 1: merge a large backlog, before this wave is part of the splits: the spool has passed the high watermarks of
-    # the earlier waves, but not of this one
+    # the earlier waves, but maybe not those of this wave
     splits = table.progress.splits
     if splits.ordered and (_backlog(binlog.spool, table) >= MERGE_BACKLOG or len(splits.all) >= MERGE_SPLITS):
         merge(edges, binlog.spool, table)
@@ -127,9 +127,9 @@ def commit_wave(edges: Edges, binlog: BinlogRun, table: TableRun, wave: Chunks, 
     table.advance(staged, sound=sound)
     for chunk in copied:
         edges.profile.add(chunk.profile)
-    seconds, took = time.monotonic() - wave.began, tuple(chunk.cost.seconds for chunk in copied)
+    seconds, chunk_seconds = time.monotonic() - wave.began, tuple(chunk.cost.seconds for chunk in copied)
     is_last = not table.has_missing_chunks
-    edges.observe(WaveCommitted(table.id, progress.wave, len(copied), rows, seconds, is_last, took))
+    edges.observe(WaveCommitted(table.id, progress.wave, len(copied), rows, seconds, is_last, chunk_seconds))
     # Step 3: the gate, on the committed rows
     if not is_last:
         keys = wave.keys

@@ -57,7 +57,7 @@ def lift_over_gap(
     """The lift of a copy's rows to the current definition, in which they are compared; None: copy all rows again.
 
     None if the copy has no rows, if patches wait for a merge, if nobody knows the definition of the rows, or if a
-    column became one that does not hold every old value. Also None if only the server knows the order of the keys,
+    column's new definition does not hold every old value. Also None if only the server knows the order of the keys,
     because then no range of keys can be compared; but a copy that keeps deleted rows is compared even then.
     """
     progress = staged.progress
@@ -78,7 +78,7 @@ def lift_over_gap(
 def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> bool:
     """Whether an incomplete copy has at least half of the source's estimated rows, and the order of its keys is known.
 
-    Otherwise it costs less to copy the table again.
+    If it has fewer rows, it costs less to copy the table again.
     """
     return schema.ordered and 0 < source.estimated_rows(schema) <= 2 * staged.progress.rows
 
@@ -86,13 +86,14 @@ def is_worth_comparing(source: Source, staged: Staged, schema: TableSchema) -> b
 def go_on_over_gap(
     edges: Edges, binlog: BinlogRun, table: TableRun, lift: Lift, new: Progress, signals: Collection[int]
 ) -> None:
-    """Commit the copy's rows with the position of the spool's end, lifted if their columns are others now.
+    """Commit the copy's rows with the position of the spool's end. If their columns have changed, lift them first.
 
     `new` is the progress that an empty copy would have at that position.
     """
     position, fingerprint, since = binlog.spool.position, new.fingerprint, new.covered_from
     progress = table.progress.over_gap(position, fingerprint, since, signals=signals, cascades=new.cascades)
-    if lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names:
+    are_columns_changed = lift.before.fingerprint != lift.after.fingerprint or lift.origins != lift.before.names
+    if are_columns_changed:
         commit_lift(edges, table, lift, progress)
         return
     commit_progress(edges, table, progress)

@@ -50,13 +50,13 @@ def _altered(table: TableRun, until: Place | None) -> Altered:
 
 
 def _recopy(run: OpenRun, table: TableRun) -> bool:
-    """Let the table join again. False if that is not possible: the table then stops with the reason for this."""
+    """Let the table join again. False if that is not possible: then the reason is the new error of the table."""
     recopies = table.recopies + 1  # counted before `start_over`, which may reset the count
     if table.staged.published is not None or not _drop_small_copy(run, table):
         if why := start_over(run, table, over_gap=True):
             fail(run.edges, table, why)
             return False
-        if table.failure is None:
+        if table.failure is None:  # the table has joined: remove its stored failure. Else it has stopped again
             clear_failure(run.edges, table)
     table.count_recopies(recopies)
     return True

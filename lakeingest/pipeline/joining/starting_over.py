@@ -2,9 +2,9 @@
 
 A copy is started over if it cannot be continued. After DDL that the copy cannot follow, the run decides this without a
 person. If changes in the binlog are lost or cannot be replayed, a person has to ask for it. The copy begins again from
-its first chunk, or goes on `over_gap`, with its rows, which are compared. Readers see the old rows and columns until
-all rows are read and have passed the gates. If the configuration does not follow DDL, the table must still have the
-definition of its copy.
+its first chunk, or keeps its rows, which are compared with the source (`over_gap`). Readers see the old rows and
+columns until all rows are read and have passed the gates. If the configuration does not follow DDL, the table must
+still have the definition of its copy.
 """
 
 from lakeingest.errors import (
@@ -34,7 +34,7 @@ MENDED = (BinlogGone, SourceDiverged, SpoolGap, UnsupportedValue, UnsupportedEve
 
 
 def hindrance(table: TableRun, *, whole: bool) -> str:
-    """The reason why a signal does not start the copy of a stopped table over; '' if the signal does.
+    """The reason why a signal cannot start the copy of a stopped table over; '' if it can.
 
     `whole`: the signal is for all rows of the table.
     """

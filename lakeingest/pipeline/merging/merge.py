@@ -44,7 +44,7 @@ def merge(edges: Edges, spool: Spool, table: TableRun, stop: Position | None = N
     cascades = _cascades_at(table, stop.place)
     is_merged = progress.position is not None and progress.stop == stop.place
     if is_merged and (staged.visible or cascades == progress.cascades):
-        return
+        return  # a commit would change neither the rows nor what a publish needs
     # Step 1: plan the merge of the splits and patches that staging has now
     covered_from = max(progress.covered_from, spool.start)
     plan = plan_merge(progress.splits, stop.place, log_of(spool), covered_from, progress.patches)

@@ -24,7 +24,8 @@ class Replaced:
     """The result of a slice.
 
     `written`: the files that remove old rows. `new`: the numbers of the new rows in files of the spool. `reread`: the
-    numbers of the patch rows that have no later change, deletes included. `read` and `applied` count change rows.
+    numbers of the patch rows that have no later change, including those that delete a key. `read` and `applied` are
+    numbers of change rows.
     """
 
     written: Written
@@ -59,6 +60,7 @@ class ReplaceRows:
         with profile.stage("merges: collapse"):
             last = collapsed(self.files, self.key, self.marks, self.stop, self.slice, self.patches)
         changes = _without_deletes(last.changes) if self.keeps_deleted else last.changes
+        # a delete is written as a row only in a format that merges by changes
         is_written = ~changes[DELETED].to_numpy() | (self.merges_by == "changes")
         new = row_numbers(self.files, last.files[is_written], last.rows[is_written])
         is_reread = last.files < len(self.patches)
@@ -92,7 +94,8 @@ class WriteRows:
         profile = Profile()
         with profile.stage("merges: take"):
             names = [column.name for column in self.schema.metadata]
-            deleted = self.merges_by == "changes" and not self.schema.keeps_deleted  # else it is a metadata column
+            # with `keeps_deleted`, the column DELETED is among the metadata columns
+            deleted = self.merges_by == "changes" and not self.schema.keeps_deleted
             rows = pa.concat_tables(
                 take(file, numbers, self.stop, deleted=deleted, metadata=names) for file, numbers in self.rows
             )

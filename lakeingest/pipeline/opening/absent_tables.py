@@ -1,6 +1,6 @@
 """Copied tables that the pipeline does not update any more, and why not.
 
-The table is hidden from the user, it is gone, or the configuration does not include it any more. A server does not list
+Such a table is hidden from the user, is gone, or is not included by the configuration any more. A server does not list
 tables on which the user has no right, and denies access to such a table even if the table does not exist. So a table
 that is not listed, but to which access is not denied, was dropped or renamed.
 """
@@ -25,8 +25,8 @@ GONE = "is no longer in the source; its copy stays as it is: drop the copy, if n
 class Known:
     """The tables of a pipeline.
 
-    `tables`: the tables that the pipeline copies. `hidden`: those of them that the user has no right to read. `left`:
-    other tables with a copy, each with the reason why the copy is not updated.
+    `tables`: the tables that the pipeline copies. `hidden`: the tables among `tables` that the user has no right to
+    read. `left`: other tables with a copy, each with the reason why the copy is not updated.
     """
 
     tables: tuple[TableId, ...]
@@ -37,8 +37,8 @@ class Known:
 def known_tables(config: Config, source: Source, listed: Collection[TableId] | None = None) -> Known:
     """The included tables that the source lists, and the copied tables that it does not list.
 
-    `listed`: the list of the source; None: ask the source. The state folder says which tables have a copy or, if the
-    folder was lost, the names in the catalog.
+    `listed`: the tables that the source lists; None: ask the source. The state folder tells which tables have a copy.
+    If the folder was lost, the names in the catalog tell it.
     """
     included_now = config.tables.select(source.tables() if listed is None else listed)
     target = open_target(config)
@@ -47,8 +47,8 @@ def known_tables(config: Config, source: Source, listed: Collection[TableId] | N
         held = copies(target, sorted(names.difference(included_now)))
     except LakeIngestError:  # the catalog's error is reported by the preflight
         return Known(tuple(included_now))
-    unusable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
-    ours = [*held.staged, *unusable]
+    unloadable = [table for table, error in held.refused.items() if not isinstance(error, NotOurTable | NotOurCopy)]
+    ours = [*held.staged, *unloadable]
     included = config.tables.select(ours)
     hidden = frozenset(table for table in included if source.is_hidden(table))
     left = {table: GONE if table in included else EXCLUDED for table in sorted(ours) if table not in hidden}

@@ -1,4 +1,4 @@
-"""Failing over: the source is another server now. Copies continue after their last transactions in its binlog.
+"""Failing over: the source is another server now. In its binlog, each copy continues after the copy's last transaction.
 
 Places of the old server are never compared with places of the new one: a new spool begins, and each copy gets a commit
 with its position on the new server. An incomplete copy keeps each chunk whose transactions the new server has. The old
@@ -50,7 +50,7 @@ class Failover:
 
 
 def is_successor(source: BinlogSource, progress: Collection[Progress], spool: Spool | None) -> bool:
-    """Whether the source, which is another server now, has the history from which a copy or the spool was made."""
+    """Whether the source, which is another server now, has the history of a copy or of the spool."""
     positions = [copy.position for copy in progress if copy.position is not None]
     positions += [] if spool is None else [spool.position]
     server = source.here(FIRST_EPOCH)
@@ -124,7 +124,7 @@ class _Moving:
             staged = self._committed.inspect(progress.table)
             if staged is None or staged.progress.position in {None, progress.position}:
                 raise
-            return self.moved(staged.progress)
+            return self.moved(staged.progress)  # the diverged position was only noted
 
     def moved_chunks(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
         """The progress of an incomplete copy on this server, and the staging commit that has its chunks.
@@ -138,7 +138,8 @@ class _Moving:
             return None
         # Step 2: the spool's positions from the start of the copy on, as far as this server has them
         positions = [spool.opened, *(after for *_, after in spool.parts())]
-        positions = positions[bisect_right(positions, progress.covered_from, key=attrgetter("place")) - 1 :]
+        count_to_start = bisect_right(positions, progress.covered_from, key=attrgetter("place"))
+        positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
         staged = self._committed.inspect(table)
         if staged is None or positions[0].place > progress.covered_from or not self._holds(table, positions[0]):
             return None
@@ -191,6 +192,7 @@ def commit_failover(
 
     No row changes, but an incomplete copy may go back to an earlier commit.
     """
+    # complete copies, and the incomplete copies that have chunks on the new server; other copies are made again
     continued = {
         name: progress
         for name, progress in moved.items()

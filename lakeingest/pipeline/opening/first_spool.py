@@ -18,7 +18,7 @@ from lakeingest.spool.spool import Spool
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The loaded tables, and a spool that covers every mark of them.
+    """The loaded tables, and a spool that covers every mark of their splits.
 
     `again`: tables whose copies must be started over, or compared. `moved` and `back`: the copies that were made from
     another server, as in `failover.Failover`; their progress is still to be committed.
@@ -34,7 +34,7 @@ class Start:
 def open_spool(
     config: Config, source: BinlogSource, target: Tables, loaded: Loaded, asked: Collection[TableId]
 ) -> Start:
-    """Open the stored spool, or a new one, and say which of the loaded copies continue with it.
+    """Open the stored spool, or a new spool, and say which of the loaded copies continue with this spool.
 
     An incomplete copy that cannot continue is dropped and made again, or, if it is worth keeping (`is_kept`), started
     over or compared. Any other copy that cannot continue fails: the table's definition and state are taken out of the
@@ -64,7 +64,7 @@ def open_spool(
     if spool is None:
         begins = chosen.begins or _first_position(source, chosen.epoch)
         if (again or None in staged.values()) and source.has_low_at_file_start(begins):
-            begins = begins.start_of_file
+            begins = begins.start_of_file  # because the low watermarks of tables that begin are the start of the file
         spool = Spool.open(state_of(config) / "spool", begins)
     loaded = replace(loaded, schemas=schemas, staged=staged, failed=failed)
     return Start(spool, loaded, again, chosen.moved, chosen.back)
@@ -89,14 +89,14 @@ def _first_position(source: BinlogSource, epoch: int) -> Position:
 
 
 def _dated_position(source: BinlogSource) -> tuple[FilePosition, int]:
-    """The written position, and the second in which the source began its file.
+    """The written position, and the second in which the source began the file of this position.
 
-    When this returns, that second is over. So if the source is reset from now on, its new file begins in another one.
+    When this returns, that second is over. So if the source is reset later, its new file begins in a later second.
     """
     at = source.written()
     while True:
         dated, began = at, source.file_began(at.file)
         source.wait_until_over(began)
         at = source.written()
-        if in_same_file(at, dated):
+        if in_same_file(at, dated):  # otherwise the source has begun the next file during the wait
             return at, began

@@ -68,7 +68,7 @@ def is_kept(source: BinlogSource, staged: Staged | None, schema: TableSchema) ->
 
 def _may_be_compared(source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
     """Whether a first copy has enough rows to be compared; True if the table cannot be asked about now."""
-    return unless_table_fails(source, True, partial(is_worth_comparing, source, staged, schema))
+    return unless_table_fails(source, unknown=True, ask=partial(is_worth_comparing, source, staged, schema))
 
 
 def unless_table_fails(source: BinlogSource, unknown: Answer, ask: Callable[[], Answer]) -> Answer:

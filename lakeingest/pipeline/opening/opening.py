@@ -121,8 +121,8 @@ def _report_findings(source: BinlogSource, loaded: Mapping[TableId, Staged | Non
 def _copied_by_another_definition(loaded: Loaded) -> set[TableId]:
     """The tables whose copies must begin again because of their definition.
 
-    The rows of the copy have another definition than the one by which the table is read, or the copy is incomplete and
-    DDL has changed the table.
+    The rows of such a copy do not have the definition by which the table is read, or the copy is incomplete and DDL has
+    changed the table.
     """
     copies = {table: staged for table, staged in loaded.staged.items() if staged}
     differing = {table for table, staged in copies.items() if has_other_rows(staged, loaded.schemas[table])}
@@ -156,14 +156,14 @@ def _table_runs(
 
 
 def _needs_workers_soon(run: OpenRun) -> bool:
-    """Whether a table of several chunks is to be copied, or much of the binlog is unread."""
+    """Whether a table of several chunks is to be copied, or much of the binlog is not spooled yet."""
     source = run.edges.source
     to_copy = (
         table.schema
         for table in run.tables.values()
         if table.is_joining or (table.copy is not None and table.has_missing_chunks)
     )
-    rows = (unless_table_fails(source, 0, partial(source.estimated_rows, schema)) for schema in to_copy)
+    rows = (unless_table_fails(source, unknown=0, ask=partial(source.estimated_rows, schema)) for schema in to_copy)
     if any(count > FIRST_ROWS for count in rows):
         return True
     unread = bytes_between(run.binlog.spool.position.at, source.written(), source.files())

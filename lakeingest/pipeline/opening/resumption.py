@@ -1,4 +1,4 @@
-"""Resuming: how a run continues from the stored state. `lakeingest check` asks this too, so nothing is changed here.
+"""Resuming: how a run continues from the stored state. Nothing is changed here: `lakeingest check` only wants to know.
 
 The facts are gathered here, from the spool and from the source. `core.resuming` decides.
 """
@@ -31,8 +31,8 @@ from lakeingest.state.signals import SignalFolder
 class Resumption:
     """How a run continues.
 
-    `spool`: the stored spool, if the run continues it. If it is None, a new spool begins at the position `begins`; if
-    `begins` is None too, at the current position.
+    `spool`: the stored spool, if the run continues it. If `spool` is None, a new spool begins at the position `begins`,
+    or, if `begins` is None, at the current position.
     `again`: tables that are copied again, because their copies are incomplete and cannot be continued. Readers see no
     rows of such a copy, or, if it was started over, the old rows.
     `failed`: tables whose copies cannot be continued, with the reasons; the other tables can go on without them.
@@ -50,11 +50,12 @@ class Resumption:
 
 
 def owner(config: Config, source: BinlogSource, tables: Collection[TableId]) -> tuple[StateOwner, StateOwner | None]:
-    """The owner that the state folder must have and, if this server takes over from another one, the present owner.
+    """The owner that the state folder must have, and its present owner if this server takes over from another server.
 
-    Nothing is changed. A server takes over if it has the history from which the copies were made, or if nothing was
-    copied yet. Raises NotOurState if the folder belongs to another pipeline or another server. Raises BinlogGone if
-    this pipeline has copies of `tables`, and the source is a server that has no transaction in common with them.
+    The second value is None if this server does not take over. A server takes over if it has the history from which the
+    copies were made, or if nothing was copied yet. Nothing is changed. Raises NotOurState if the folder belongs to
+    another pipeline or another server. Raises BinlogGone if this pipeline has copies of `tables`, and the source is a
+    server that has no transaction in common with them.
     """
     folder, state = state_of(config), source.state()
     ours, stored = StateOwner(config.name, state.uuid), owner_of(folder)
@@ -153,7 +154,7 @@ class _Answers:
         return _binlog_gone(partial(self._source.assert_same_history, position, self._files))
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
-        """The error as in `core.resuming.Answers`. If DDL is followed, changes after the table's next DDL are none."""
+        """The error as in `core.resuming.Answers`. If DDL is followed, only changes up to the next DDL are checked."""
         assert self._spool is not None  # noqa: S101 - it is called only for tables that the spool has passed
         segment = Segment.after(since, self._spool.position.at)
         try:

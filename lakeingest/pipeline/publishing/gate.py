@@ -36,12 +36,12 @@ def gate(
     The given suites get no rows that are marked as deleted. `sound`: the rows are known to pass the definition's suite,
     so only the given suites are evaluated. Raises GateFailed with the first failures.
     """
+    began = time.monotonic()
+    key, title = table.schema.key, f"{table.id} {stage}"
 
     def evaluate(checked_rows: "DataFrame", checks: Sequence[Suite]) -> GateReport:
         return run_gate(title, checked_rows, key, checks, samples=edges.config.quality.samples)
 
-    began = time.monotonic()
-    key, title = table.schema.key, f"{table.id} {stage}"
     definition_suite = default_suite(table.schema, expected_rows)
     with edges.profile.stage("gates"):
         if sound:

@@ -18,7 +18,7 @@ def differences(rows: pa.Table, copy: pa.Table, key: Sequence[str]) -> tuple[pa.
     if their bits are equal.
     """
     in_rows, in_copy = _pairs_by_key(rows.select(list(key)), copy.select(list(key)))
-    matches = np.bincount(in_rows, minlength=rows.num_rows)
+    matches = np.bincount(in_rows, minlength=rows.num_rows)  # by row, the number of rows of the copy with its key
     is_equal = matches == 1
     for name in rows.column_names:
         if name not in key:

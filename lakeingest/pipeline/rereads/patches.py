@@ -69,9 +69,9 @@ def patches_of(edges: Edges, table: TableRun, signal: int, patched: Sequence[Pat
 
 
 def _patch_of_listed_absent(edges: Edges, table: TableRun, signal: int, part: Patched, epoch: int) -> list[Patch]:
-    """The patch that marks rows of the copy as deleted, because their listed keys have no row in the source.
+    """The patch that marks rows of the copy as deleted: those whose listed keys have no row in the source.
 
-    An empty list if there is no such row.
+    An empty list if the copy has no such row.
     """
     if not part.to_mark:
         return []

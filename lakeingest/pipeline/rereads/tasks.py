@@ -28,7 +28,7 @@ _NUMBER = "_lakeingest_number"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The rows that one task reads again: each meets one of the conditions, and has its key within the range.
+    """The rows that one task reads again: each row meets one of the `conditions`, and its key is in the range `within`.
 
     `listed`: the keys of these rows, if they were chosen by a list of keys; else empty.
     """
@@ -43,8 +43,8 @@ class Patched:
     """Patches that one task has written, all from one read view.
 
     `written`: the number of rows of the view in these patches. `gone`: the keys of the copy that have no row in the
-    view; None if the rows were not compared with the copy. `to_mark`: listed keys; if one of them has no row in the
-    view, its row stays in the copy, marked as deleted.
+    view; None if the rows were not compared with the copy. `to_mark`: listed keys of a copy that keeps deleted rows: if
+    a key has no row in the view, the copy's row of this key is marked as deleted.
     """
 
     names: tuple[str, ...]
@@ -63,9 +63,10 @@ class ReadAgain:
     """The task of one executor: read the rows of a chunk in one read view, and write them to patches.
 
     Listed keys that have no row in the view are written to a patch, too.
-    `copy` reads the rows of the copy that have the chunk's keys. Rows that are the same in the copy are not written.
-    They need no patch, because the copy has every change from before the request, and the next merges take later
-    changes from the binlog. If `copy` is None, all rows are written.
+
+    `copy`: readers of the rows of the copy that have the chunk's keys. Rows that are the same in the copy are not
+    written. They need no patch, because the copy has every change from before the request, and the next merges take
+    later changes from the binlog. If `copy` is None, all rows are written.
     """
 
     source: Source
@@ -83,9 +84,10 @@ class ReadAgain:
         """Read and write the rows. When this returns, the patches are durable, and nothing refers to them yet."""
         began = time.monotonic()
         with of_table():
-            chunk = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
-            read = read_stable(lambda: read_rows(*chunk, cap=self.cap, settled=self.settled))
+            what = self.source, self.schema, self.chunk.conditions, self.server_uuid, self.epoch
+            read = read_stable(lambda: read_rows(*what, cap=self.cap, settled=self.settled))
         rows, gone = (read.rows, None) if self.copy is None else self._differences(read.rows, self.copy)
+        # rows that were not compared always get a patch: no patch means that all rows are the same as in the copy
         names = [] if self.copy is not None and not rows.num_rows else [self.patches.write_rows(self.signal, rows)]
         if self.chunk.listed and not self.schema.keeps_deleted:
             missing = _keys_not_in(read.rows, key_table(self.schema, self.chunk.listed), self.schema.key)
@@ -121,7 +123,7 @@ class FindAbsent:
 
 @dataclass(frozen=True, slots=True)
 class FindPresent:
-    """The task of one executor: find the rows of a part of the copy that have these keys and are not deleted rows."""
+    """The task of one executor: find rows with these keys in a part of the copy, without rows marked as deleted."""
 
     reader: RowReader
     keys: pa.Table

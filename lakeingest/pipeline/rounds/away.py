@@ -26,14 +26,14 @@ def persistently(run: OpenRun, stopping: Callable[[], bool], work: Callable[[], 
     """Do `work`, and repeat it while the source, the lake or Spark is away. Returns the result of `work`.
 
     Returns None if `stopping` says so during a pause. The pauses between attempts grow, and last about a minute in all.
-    After a pause, the run connects to the source again if that was away; otherwise it loads all tables from the lake
-    again, for which Spark is started again if necessary.
+    After a pause, the run connects to the source again if the source was away. If the lake or Spark was away, the run
+    loads all tables from the lake again, and starts Spark again if necessary.
 
     Raises:
         SourceAway, CatalogAway, StorageAway, SparkLost: the service is away for longer than all pauses. SparkLost is
             raised at once if the session is borrowed.
         BinlogGone: the source no longer has the binlog after the spool.
-        SourceReplaced: another server answers in the place of the source.
+        SourceReplaced: another server answers instead of the source.
 
     """
     edges = run.edges

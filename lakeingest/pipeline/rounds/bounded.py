@@ -25,7 +25,7 @@ def run_bounded(run: OpenRun, stopping: Callable[[], bool]) -> bool:
 
 
 def bring_up_to_date(run: OpenRun, stopping: Callable[[], bool], until: Place | None = None) -> bool:
-    """Publish every table that can go on as of the written position. False if `stopping` said so before that.
+    """Publish, as of the written position, every table that can go on. False if `stopping` said so before that.
 
     Once a table is published as of `until` or later, DDL that its copy cannot follow is left to the next run.
     """

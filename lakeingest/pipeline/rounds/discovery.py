@@ -20,7 +20,10 @@ AGAIN_SECONDS = 300.0  # between two tries of a table that cannot be copied
 
 
 class Discovery:
-    """Looks for new tables from time to time, and for tables that are hidden now. A run for named tables takes none."""
+    """Looks for new tables from time to time, and for tables that are hidden now.
+
+    A run that is for named tables does not take new tables.
+    """
 
     def __init__(self, run: OpenRun) -> None:
         self._run = run
@@ -38,7 +41,7 @@ class Discovery:
         if self._is_due(now):
             self._listed_at, self._listed_to = now, run.binlog.spool.position.at
             listed = run.edges.config.tables.select(run.edges.source.tables())
-            self._pause = min(LIST_SECONDS, (time.monotonic() - now) / LIST_SHARE)
+            self._pause = min(LIST_SECONDS, (time.monotonic() - now) / LIST_SHARE)  # a slow list makes the pause long
             stop_hidden(run, listed)
             if new := [table for table in listed if run.takes_new and self._is_new(table, now)]:
                 self._admit(new)
@@ -82,7 +85,7 @@ class Discovery:
             run.tables[table] = TableRun(table, options, schema if joins else None, requested=True, watch=watch)
             if error is not None:
                 fail(run.edges, run.tables[table], error)
-            elif tried is not None:
+            elif tried is not None:  # the table was refused before, and joins now
                 clear_failure(run.edges, run.tables[table])
 
 

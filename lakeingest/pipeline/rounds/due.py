@@ -1,4 +1,4 @@
-"""Which tables of a run are due (`core.due` decides by the facts from here), and which are worth a retry."""
+"""Which tables of a run are due, and which are worth a retry. `core.due` decides; this module gathers the facts."""
 
 import time
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def due_tables(run: OpenRun, worked_at: Mapping[TableId, float]) -> list[TableRu
 
 
 def _standing(run: OpenRun, table: TableRun, worked_at: Mapping[TableId, float]) -> Standing:
-    """The facts about a complete copy. `needs_commit` is found out only for a quiet table."""
+    """The facts about a complete copy. `needs_commit` is False unless the table is quiet."""
     spool, progress, edges = run.binlog.spool, table.progress, run.edges
     is_new = table.staged.published is None and not progress.gap
     unseen, behind = is_new or progress.phase is Phase.COPIED, progress.needed_from < spool.position.place

@@ -38,6 +38,7 @@ def keep_up_to_date(run: OpenRun, stopping: Callable[[], bool]) -> None:
     run.signals.folder.trim()
 
     def work() -> bool:
+        # `|` and not `or`: signals are served even if the round had work
         return take_round(run, stopping, worked_at, beside) | (not stopping() and serve(run, wait=False))
 
     try:

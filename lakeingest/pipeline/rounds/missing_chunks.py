@@ -38,6 +38,7 @@ def _bootstrap(run: OpenRun, table: TableRun, ends: Callable[[], bool]) -> None:
     """Copy the missing chunks of a table that can go on, until `ends` says so or the table is paused."""
     if table.failure is not None or table.is_joining or table.paused:
         return
-    if table.trust is not Trust.ALTERED_UNSEEN:  # the source may have other columns now; the copy has all its chunks
+    # a table that was altered unseen has all its chunks, and may have other columns in the source now
+    if table.trust is not Trust.ALTERED_UNSEEN:
         with working_on(run.edges, table):
             bootstrap(run.edges, run.binlog, table, lambda: ends() or poll_paused(run, table))

@@ -66,7 +66,7 @@ def _spool_and_publish(
     if beside is not None:
         beside.discovery.look()
     elif tables_to_copy(run) and not copy_missing(run, stopping):
-        return True
+        return True  # `stopping` has ended the copying
     # Step 2: spool, before it is decided which tables are due
     if edges.source.written() != binlog.spool.position.at:
         spool_to_now(edges, binlog)

@@ -31,6 +31,7 @@ def with_longer_keeps(config: Config, source: Source) -> Config:
     if not ahead:
         return config
     target, changelog = config.target, config.changelog
+    # a format that does not keep commits by their age does so only if the user has set the key
     if FORMATS[target.format].keeps_by_age or "keep" in target.history.model_fields_set:
         longer = target.history.model_copy(update={"keep": target.history.keep + ahead})
         target = target.model_copy(update={"history": longer})

@@ -13,7 +13,7 @@ from lakeingest.pipeline.run.table_run import TableRun
 
 
 def know_foreign_keys(edges: Edges, binlog: BinlogRun) -> None:
-    """Ask the source for the foreign keys of all tables of the run whose changes the source does not log.
+    """For all tables of the run, ask the source for the foreign keys whose changes it does not log.
 
     If the source logs such changes now, but did not log them in a part of the binlog that a table still needs, the
     foreign keys are asked for, too. If the foreign keys are others than before, the changes known so far are forgotten.
@@ -46,7 +46,7 @@ def _has_any(table: TableRun, unlogged: Unlogged) -> bool:
 
 
 def parents_first(binlog: BinlogRun, tables: Iterable[TableRun]) -> list[TableRun]:
-    """The tables, sorted so that each comes after its parents by foreign keys. Otherwise their order is kept."""
+    """The tables, sorted so that each comes after its parents by foreign keys. Tables of one depth keep their order."""
     return sorted(tables, key=lambda table: depth(table.id, binlog.foreign_keys))
 
 

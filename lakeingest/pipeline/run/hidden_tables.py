@@ -14,8 +14,9 @@ from lakeingest.pipeline.run.watch import Watch
 def stop_hidden(run: OpenRun, listed: Collection[TableId] | None = None) -> None:
     """Stop the tables that the user has no right to read; the other tables go on.
 
-    `listed`: the tables that the source lists; a table with a copy that is not among them may be hidden. If the run is
-    for all included tables, a table that is unknown to the run and has rows in the binlog may be hidden, too.
+    `listed`: the tables that the source lists; None if it was not asked. A table that has a copy and is not listed may
+    be hidden. If the run is for all included tables, a table that is unknown to the run and has rows in the binlog may
+    be hidden, too.
     """
     edges = run.edges
     met, run.binlog.met = run.binlog.met, set()

@@ -23,7 +23,7 @@ from lakeingest.state.quiet import read_quiet, store_quiet
 
 @dataclass(slots=True)
 class QuietTables:
-    """The noted positions of quiet tables. A run notes later positions while it works."""
+    """The positions of quiet tables that the state folder has, and later positions that the run notes."""
 
     state: File
     _known: dict[TableId, Quiet]
@@ -37,9 +37,9 @@ class QuietTables:
         return cls(state, read_quiet(state))
 
     def at_noted_position(self, table: TableId, staged: Staged) -> Staged:
-        """The table's staged state at its noted position, if that is later and was noted for this visible commit.
+        """The staged state at the table's noted position, if the position was noted for this commit, and is later.
 
-        Otherwise the staged state as it is.
+        If no such position is noted, or if readers do not see this commit, the staged state as it is.
         """
         quiet, position = self._known.get(table), staged.progress.position
         if quiet is None or not staged.visible or quiet.version != staged.version or position is None:

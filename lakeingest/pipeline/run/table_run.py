@@ -120,7 +120,7 @@ class TableRun:
 
     @property
     def has_cascades(self) -> bool:
-        """Whether the staged rows have all changes by foreign keys up to their position, or there are none to read."""
+        """True if the staged rows have all changes by foreign keys up to their position, or if none are looked for."""
         cascades, position = self.progress.cascades, self.progress.position
         if self.options.cascades != "read" or (cascades is None and not self.cascade_keys):
             return True
@@ -189,7 +189,7 @@ class TableRun:
         self.watch = after(self.watch, Turn.REFUSED)
 
     def reached_ddl(self, definition: TableSchema | None = None) -> None:
-        """The spool has DDL to which the rows are not lifted yet. `definition`: that of the rows; None: no new one."""
+        """The spool has DDL to which the rows are not lifted yet. `definition`: that of the rows; None: as before."""
         self.definition = definition or self.definition
         self.watch = after(self.watch, Turn.REACHED_DDL)
 
@@ -217,7 +217,7 @@ class TableRun:
         self.recopies = count
 
     def know_layout(self, definition: TableSchema) -> None:
-        """Use this definition, which is the same but has the layout that the source tells."""
+        """Use this definition. It differs from the table's definition only in the layout, which the source has told."""
         self.definition = definition
 
     def found_altered(self) -> None:
@@ -252,7 +252,7 @@ class TableRun:
         self.cascades_read_to = to
 
     def count_comparison(self) -> int:
-        """All rows are compared once more because of foreign keys. Returns how often since the last publish."""
+        """All rows are compared once more because of foreign keys. Returns the count since the last publish."""
         self.compared += 1
         return self.compared
 
@@ -263,8 +263,8 @@ class TableRun:
     def reload(self, staged: Staged) -> None:
         """The run has loaded the table from the lake again.
 
-        If someone has changed the published table, the loaded commit may be older than the start-over of the copy.
-        Raises SpoolGap then, because the spool does not have all changes after that commit.
+        Raises SpoolGap if the loaded commit is from before the copy was started over, because the spool does not have
+        all changes after that commit. That happens if someone has changed the published table.
         """
         if self.copy is not None and staged.progress.restarts < self.progress.restarts:
             raise SpoolGap(
@@ -281,11 +281,12 @@ class TableRun:
     def advance(self, staged: Staged, *, sound: bool = False) -> None:
         """A commit was made, or the table was loaded: use this staged state.
 
-        `sound`: the rows that the commit added are sound. All rows are sound if the older rows were sound as well, if
-        readers see the commit, because it has passed its gate, or if it is a compaction that changes no row.
+        `sound`: the rows that the commit added are sound. Then all rows are sound if the older rows are. All rows are
+        also sound if readers see them, in this commit or another, because they have passed their gate.
         """
-        unchanged = self.copy is not None and self.copy.version == staged.version
-        self.sound = staged.visible or staged.same_rows or ((sound or unchanged) and (self.copy is None or self.sound))
+        is_same_commit = self.copy is not None and self.copy.version == staged.version
+        are_older_sound = self.copy is None or self.sound
+        self.sound = staged.visible or staged.same_rows or (are_older_sound and (sound or is_same_commit))
         cascades = staged.progress.cascades
         if cascades is not None and self.cascades_read_to is not None and cascades.to < self.cascades_read_to:
             self.cascades_read_to = None  # older rows were read again

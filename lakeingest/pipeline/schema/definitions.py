@@ -19,20 +19,20 @@ def restore_from_lake(config: Config, target: Publishing, staged: Staged) -> Non
 def definition_to_read_by(config: Config, staged: Staged, schema: TableSchema) -> TableSchema:
     """The definition by which the table's rows are read. `schema` is the current definition.
 
-    It is the stored definition of the copy's rows. If DDL has only changed the layout since, it has the stored layout,
-    because rows in the binlog before that DDL that name no columns are read by it. But if the copy is incomplete, and
-    DDL has changed more than the layout, it is the current definition, because all rows of the copy are read again.
-    Raises SchemaChanged if the copy cannot follow the DDL.
+    Usually this is the stored definition of the copy's rows. If DDL has changed only the layout, the stored layout is
+    used, because rows in the binlog before that DDL may name no columns. But if DDL has changed more than the layout,
+    and the copy is incomplete, all its rows are read again, by the current definition. Raises SchemaChanged if the copy
+    cannot follow the DDL.
     """
     if staged.progress.fingerprint == schema.fingerprint:
         stored = definition_of(state_of(config), schema.table, schema.fingerprint)
         if stored is None:
-            return schema.laid_out()
+            return schema.laid_out()  # nobody knows the layout of older rows
         return schema.laid_out(stored) if stored.reads_as(schema) else stored
     if config.evolves and not config.asks and not staged.progress.splits.complete:
         return schema  # the rows of such a copy are read again
     stored = definition_of(state_of(config), schema.table, staged.progress.fingerprint)
-    is_ddl = stored is not None and stored.choices == schema.choices
+    is_ddl = stored is not None and stored.choices == schema.choices  # False if the user's choices have changed
     if stored is None or not is_ddl or not config.evolves or not staged.progress.splits.complete:
         assert_unchanged(staged, schema)
         raise RuntimeError(f"{schema.table}: its definition has changed, and `assert_unchanged` did not find that")

@@ -2,10 +2,10 @@
 
     merge up to the DDL -> lift, one staging commit -> read the changes after the DDL -> merge up to the next DDL -> …
 
-Then the table is published as of the end of the spool. The definition after the last DDL is the server's current one.
-To know from which place of the binlog on it is in force, the run reads the spool's end, then the definition, then
-spools to the written position: this is a bracket. If the spool has no DDL of the table within the bracket, the
-definition is in force from the start of the bracket on. `core.alteration` derives the definitions before that.
+Then the table is published as of the end of the spool. The definition after the last DDL is the server's current
+definition. To know from which place of the binlog on this definition is in force, the run reads the spool's end, then
+the definition, then spools to the written position: this is a bracket. If the spool has no DDL of the table within the
+bracket, the definition is in force from the start of the bracket on. `core.alteration` derives earlier definitions.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def merge_over_halts(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
 
 
 def reload(edges: Edges, table: TableRun, staged: Staged) -> None:
-    """Use the staged state that the lake has, which may be older than DDL over which this run has lifted the rows.
+    """Use the staged state that the lake has. This run may have lifted the rows over DDL after that state.
 
     Raises SchemaChanged if the definition of the loaded rows is not stored any more.
     """

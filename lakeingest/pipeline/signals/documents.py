@@ -64,7 +64,7 @@ def move(
 ) -> None:
     """Store an event of a signal in its document.
 
-    If `note` is empty, the old note stays; but a cancelled signal keeps none.
+    If `note` is empty, the old note stays, unless the signal is cancelled.
     """
     signals = run.signals
     document = signals.documents[number]

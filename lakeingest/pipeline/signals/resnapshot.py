@@ -108,6 +108,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
             chunks = [listed_chunk(schema, [values_of(schema, key) for key in group]) for group in groups]
             keys, is_last = EVERY_KEY, True
         tasks = self._tasks(chunks)
+        # if one chunk is read at a time, this process reads it
         workers = executors.for_tasks(small=len(tasks) == 1 or (self.beside and at_once == 1))
         job = executors.beside(BackgroundJob(workers, prepare(workers, ReadAgain.run, tasks, at_once)), at_once)
         return RereadWave(keys, is_last, job, time.monotonic(), since, table.staged.version)
@@ -118,12 +119,13 @@ class Reading(WaveLoop[RereadWave, Patched]):
         If the last wave had many rows to merge, the wave has only so many chunks as executors read at the same time.
         """
         edges, table, scope = self._edges, self._table, self.request.scope
-        is_long, self._is_merge_short = self._is_merge_short, True  # until `_learn` has counted the rows
+        may_be_long = self._is_merge_short
+        self._is_merge_short = True  # `_learn` may set it to False, once it has counted the rows of the wave
         keys = scope.range or EVERY_KEY
         if self._planner is None:
             self._planner = Planner(edges.source, table.schema, table.options, at_once, keys)
         planned = [chunk.range for chunk in self._planner.next_wave(lower)]
-        planned = planned if is_long else planned[:at_once]
+        planned = planned if may_be_long else planned[:at_once]
         conditions = () if scope.where is None else (f"({scope.where})",)
         chunks = [_chunk_of_range(table.schema, part, conditions) for part in planned]
         return chunks, KeyRange(planned[0].lower, planned[-1].upper), planned[-1].upper == keys.upper
@@ -131,6 +133,7 @@ class Reading(WaveLoop[RereadWave, Patched]):
     def _tasks(self, chunks: Sequence[Chunk]) -> list[ReadAgain]:
         """The tasks that read these chunks."""
         edges, table, planner, scope = self._edges, self._table, self._planner, self.request.scope
+        # no limit of bytes if chunks cannot be made smaller
         cap = Cap(SECONDS_MAX, BYTES_MAX if planner is not None and planner.can_shrink else None)
         at, settled = self._binlog.spool.position, settled_position(edges, self._binlog)
         source, schema, signal = edges.source.settings, table.schema, self.request.number
@@ -148,9 +151,9 @@ class Reading(WaveLoop[RereadWave, Patched]):
             self._is_merge_short = sum(part.written for part in parts) <= FEW_ROWS
 
     def result_of(self, wave: RereadWave) -> list[Patched] | None:
-        """The parts of a wave. None if the wave must be read once more.
+        """The parts of a wave; None if the wave must be read once more.
 
-        That is so if a chunk was given up, or if the commit with which the wave is compared has expired.
+        It must if a chunk was given up, or if the commit with which the wave is compared has expired.
         """
         try:
             return super().result_of(wave)
@@ -166,8 +169,8 @@ def step(
     """Take one step of the re-snapshot that `request` asks for. The table's copy must be complete.
 
     The first step begins to read a wave in the background. Once executors have read the wave, a step begins the next
-    wave, then merges and publishes the first one. With `wait`, the step waits for the wave. `done`: the signals whose
-    documents say that they are done.
+    wave, then merges and publishes the wave that was read. With `wait`, the step waits until the wave is read. `done`:
+    the signals whose documents say that they are done.
     """
     # Step 1: begin to read, once the copy has every change from before the request
     reading = table.reading
@@ -191,21 +194,21 @@ def step(
     wave, patched = taken
     try:
         _commit(edges, binlog, table, request_of_wave, wave, patched, done)
-        is_void = _catch_up(edges, binlog, table)
+        is_void = _catch_up(edges, binlog, table)  # then a new read compares all rows
     except BaseException:
         table.cancel_reading()
         raise
     if is_void or not wave.is_last:
         return Step.MERGED
-    for signal in {request.number, *request.signals}:
+    for signal in {request.number, *request.signals}:  # the number is 0 if the request has no signals
         patch_folder(edges, table).remove(signal)
     return Step.DONE
 
 
 def _catch_up(edges: Edges, binlog: BinlogRun, table: TableRun) -> bool:
-    """Bring the table up to the written position. True if the rows that were read for a request are void.
+    """Bring the table up to the written position. True if rows that were read for a request can no longer be used.
 
-    That is so if the copy has gone on over a gap: then all its rows must be compared with the source.
+    They cannot if the copy was given a gap meanwhile: then all its rows must be compared with the source.
     """
     restarts = table.progress.restarts
     spool_to_now(edges, binlog)
@@ -261,8 +264,8 @@ def _commit(
 def _patches_of_absent(edges: Edges, binlog: BinlogRun, table: TableRun, request: Request) -> list[Patch]:
     """Patches of the keys of the copy that are in the requested range and have no row in the source.
 
-    They are needed if only the server knows the order of the keys. After the last chunk, the keys of the copy that no
-    chunk has are read from the source, if they are in the range.
+    These patches are needed if only the server knows the order of the keys. After the last chunk, the source is asked
+    for the keys of the copy that are in the range and that no chunk has returned.
     """
     schema, signal, scope = table.schema, request.number, request.scope.range or EVERY_KEY
     unread = _keys_without_row(edges, table, patch_folder(edges, table).of_signal(signal)).to_pylist()

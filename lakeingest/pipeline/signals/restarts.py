@@ -19,7 +19,7 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
     If a copy cannot be started over, the reason is noted on the signal. If the new copy stops with an error, the signal
     fails; but after a retryable error or a failed gate the signal stays open.
     """
-    moved = False
+    has_new_state = False
     for name in sorted(agenda.whole & run.tables.keys()):
         table = run.tables[name]
         signals = [run.signals.documents[number].signal for number in agenda.waiting[name]]
@@ -28,18 +28,18 @@ def start_stopped_over(run: OpenRun, agenda: Agenda) -> bool:
             continue
         if not has_begun(table, whole.number):
             if hindrance(table, whole=True):
-                continue
+                continue  # `serving` notes the reason on the signal
             if why := start_over(run, table, over_gap=whole.scope is not None and whole.scope.gap):
                 note_on(run, [whole.number], f"{name} has stopped, and its copy cannot be started over: {why.line}")
                 continue
-            if name not in run.failures:
+            if name not in run.failures:  # the new copy has begun, and has not stopped
                 move(run, whole.number, Event.BEGIN)
-                moved = True
+                has_new_state = True
                 continue
         if not isinstance(table.failure.error, Retryable | GateFailed):
             move(run, whole.number, Event.FAIL, why=table.failure.error.line)
-            moved = True
-    return moved
+            has_new_state = True
+    return has_new_state
 
 
 def has_begun(table: TableRun, number: int) -> bool:

@@ -88,7 +88,7 @@ def _note_waiting(run: OpenRun, agenda: Agenda) -> None:
 
 
 def give_up_reads(run: OpenRun) -> None:
-    """Give up all background reads for signals. The next read of a re-snapshot begins after the committed rows."""
+    """Give up all background reads for signals. Rows that are committed already are not read once more."""
     for table in run.tables.values():
         table.cancel_reading()
     run.signals.begun.clear()
@@ -113,9 +113,8 @@ def _reason_to_wait(run: OpenRun, name: TableId, number: int, agenda: Agenda) ->
 def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) -> bool:
     """Take one step of a table's re-snapshot. False if its wave is still being read, or the next run must try again."""
     request = run.signals.begun[table.id] = _as_begun(run, table, request)
-    for first in request.signals[:1]:
-        if run.signals.documents[first].signal.state is State.PENDING:
-            move(run, first, Event.BEGIN)
+    if request.signals and run.signals.documents[request.number].signal.state is State.PENDING:
+        move(run, request.number, Event.BEGIN)
     try:
         with translate_errors(run.edges.source.settings, run.edges.target):
             taken = resnapshot.step(run.edges, run.binlog, table, request, _signals_done(run, table), wait=wait)
@@ -135,12 +134,12 @@ def _resnapshot(run: OpenRun, table: TableRun, request: Request, *, wait: bool) 
             or isinstance(error, ApprovalNeeded)
             or (isinstance(error, SchemaChanged) and error.by_ddl)
         ):
-            fail(run.edges, table, error)  # the signal stays open, because its rows are read again, too
+            fail(run.edges, table, error)  # the signal stays open: the table's rows are read again once it goes on
         else:
             move(run, request.number, Event.FAIL, why=error.line)
         return True
     if taken is Step.DONE:
-        run.signals.tries.pop(request.number, None)  # not after each wave: that might go on for ever
+        run.signals.tries.pop(request.number, None)  # only now: if each wave reset the tries, they might never end
         del run.signals.begun[table.id]
     elif taken is Step.MERGED:
         reread = table.progress.reread
