@@ -125,7 +125,7 @@ def _divided(fetched: Path, count: int) -> list[dict[str, Path]]:
     parts: list[dict[str, Path]] = [{} for _ in range(count)]
     sizes = [0] * count
     by_size = {key: sum(path.stat().st_size for path in files.values()) for key, files in packages.items()}
-    for key in sorted(packages, key=lambda key: (-by_size[key], key)):
+    for key in sorted(packages, key=lambda key: (-by_size[key], key)):  # the largest package first
         smallest = sizes.index(min(sizes))
         parts[smallest] |= packages[key]
         sizes[smallest] += by_size[key]
@@ -194,7 +194,7 @@ def _fetch(pins: list[str], folder: Path) -> None:
     Packages with and without hashes need two calls, because pip demands hashes for all packages of a call, or none.
     """
     requirements_file = folder.with_suffix(".txt")
-    for options in (["--require-hashes"], []):
+    for options in (["--require-hashes"], []):  # first the packages with hashes, then those without
         lines = [line for line in with_hashes(pins) if ("--hash" in line) == bool(options)]
         if lines:
             requirements_file.write_text("\n".join(lines))

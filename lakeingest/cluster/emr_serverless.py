@@ -54,6 +54,7 @@ class EmrServerlessJobs(AmazonJobs[EmrServerless]):
             **job.launch,
         }
         secrets = {f"{DRIVER}.{name}": f"EMR.secret@{secret}" for name, secret in self.secrets.items()}
+        # the user's settings override ours
         submit_settings |= {key: job.settings[key] for key in submit_settings.keys() & job.settings.keys()}
         other_settings = {key: value for key, value in job.settings.items() if key not in submit_settings}
         redaction = {"spark.redaction.regex": f"(?i){SECRETS}|{re.escape(DRIVER)}"}

@@ -32,7 +32,7 @@ def assert_accepted(kind: str, request: Mapping[str, Any], required: Mapping[str
     """Raise ConfigError if the request has an unknown field, a value of a wrong type, or no value for a required field.
 
     `kind` is the name of the request's type. Google's types do not say which fields are required: `required` has the
-    path of each, with its key of pipeline.yml.
+    path of each required field, with the key of pipeline.yml that gives its value.
     """
     try:
         getattr(google_types(), kind)(request)
@@ -67,7 +67,7 @@ def read_options() -> dict[str, Any]:
 
 @contextmanager
 def named_errors(doing: str, key: str | None = None) -> Iterator[None]:
-    """Turn errors of requests in the block into lakeingest's errors, as `amazon.named` does.
+    """Turn errors of requests in the block into lakeingest's errors, as `amazon.translate_errors` does.
 
     The messages begin with `doing`. `key` is the key of pipeline.yml whose value can be the reason.
 

@@ -1,4 +1,4 @@
-"""Reads a segment of the binlog into Arrow batches. The server sends the segment as to a replica."""
+"""Reads a segment of the binlog into Arrow batches. The server sends the segment as it would to a replica."""
 
 import struct
 from collections import Counter
@@ -46,7 +46,9 @@ _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # MariaDB: send all events, because positions are counted from the sizes of events
 _GTIDS_KNOWN = 4  # MariaDB: send GTID events unchanged
 _DUMP = struct.Struct("<IHI")
-_BEFORE_EVENT = 100  # how many packets to read for one event: the file's name, its format and heartbeats are before it
+_BEFORE_EVENT = (
+    100  # the most packets that are read for one event: a dump begins with the file's name, its format, heartbeats
+)
 _FATAL_READING = 1236  # the server cannot read the binlog that was asked for, or ended the dump for another replica
 _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
@@ -70,7 +72,8 @@ def read_segment(
     that are prepared at the segment's start or at an earlier place; without `prepared`, the binlog is searched for
     them.
 
-    The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
+    The connection must be fresh and cannot be used afterwards; the caller closes it. `server_id` must not be the id of
+    a replica.
 
     Raises:
         BinlogGone: the server does not have this segment.
@@ -103,7 +106,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        facts.lacks_cascades &= can_log_cascades(connection)  # only a source that can log them lacks them
+        facts.lacks_cascades &= can_log_cascades(connection)  # a server that cannot log them never sets the flag
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -120,11 +123,11 @@ def _dump_start(segment: Segment) -> FilePosition:
 
 
 class _Replay:
-    """Reads prepared XA transactions from the binlog again. Each read opens a connection (`wire.xa.Replay`).
+    """Reads prepared XA transactions from the binlog again (`wire.xa.Replay`). Each read opens a connection.
 
-    `prepared` has the transactions that are prepared at a place of the binlog, so that the binlog before this place
-    need not be read. It is ignored if the place is after the segment's start. A segment with `prepared` must have no
-    transactions to skip, because a skipped transaction may be one that prepares.
+    `prepared` has the transactions that are prepared at the position `prepared.at`, so that the binlog before
+    `prepared.at` need not be read. `prepared` is ignored if `prepared.at` is after the segment's start. A segment with
+    `prepared` must have no transactions to skip, because a skipped transaction may be an XA PREPARE.
     """
 
     def __init__(
@@ -145,12 +148,14 @@ class _Replay:
         self.ends_twice = False  # whether the server may end a transaction twice
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
-        """Where a transaction was prepared that the segment commits at `at`, and whose XA PREPARE it has not yielded.
+        """Find where the transaction that the segment commits at `at` was prepared.
 
-        Raises UnsupportedEvent if the binlog has no XA PREPARE of the transaction.
+        Its XA PREPARE is before the segment, or the segment skips it. Raises UnsupportedEvent if the binlog does not
+        have the XA PREPARE.
         """
         if self._looked_to is None:
-            # without known transactions, the segment itself is read as well: it may skip an XA PREPARE
+            # Without known transactions, the search begins at `at` and not at the segment's start, because the segment
+            # may skip the XA PREPARE.
             self._looked_to = at if self._known is None else self._segment.start
         if xid not in self._pending.prepared:
             self._look_back(xid, self._looked_to)
@@ -159,7 +164,7 @@ class _Replay:
         return self._pending.prepared[xid]
 
     def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
-        """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`.
+        """The change rows of a prepared transaction. They belong to `stamp`, the transaction that commits them at `at`.
 
         Raises UnsupportedEvent if the binlog with its XA PREPARE has been purged.
         """
@@ -179,17 +184,17 @@ class _Replay:
         """Read the binlog before `stop`, the newest file first, until it shows where the transaction was prepared."""
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
         while starts and xid not in self._pending.prepared:
-            start, at_place = starts[-1], self._known
-            # The file has the place of known transactions: read the part after the place and add the known
-            # transactions. The next turn reads the part before the place, if the transaction is still not found.
-            if at_place is not None and is_before(start, at_place.at):
-                start, self._known = at_place.at, None
+            start, known = starts[-1], self._known
+            if known is not None and is_before(start, known.at):
+                # `known.at` is in this file: read only the part after it, and add the known transactions. If the
+                # transaction is not among them, the next turn reads the part before `known.at`.
+                start, self._known = known.at, None
             else:
                 starts.pop()
-                at_place = None
+                known = None
             self._pending = self._pending.after(self._pending_in(start, stop))
-            if at_place is not None:
-                self._pending = self._pending.after(Pending(dict(at_place.prepared)))
+            if known is not None:
+                self._pending = self._pending.after(Pending(dict(known.prepared)))
             self._looked_to = stop = start
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
@@ -210,12 +215,15 @@ class _Replay:
                 )
                 error.tables = frozenset(self._schemas)
                 raise error
-            # known to be prepared at `start`, so the binlog before it need not be read
+            # the transaction is known to be prepared at `start`, so the binlog before `start` need not be read
             if self._known_at_start and start == self._known_at_start.at and xid in self._known_at_start.prepared:
                 return
 
     def _parts_before(self, stop: FilePosition) -> list[tuple[FilePosition, FilePosition]]:
-        """The binlog before a position in parts, the newest first: files, cut at the place of known transactions."""
+        """The start and the stop of each part of the binlog before `stop`, the newest part first.
+
+        A part is a file. Only the file with the position of known transactions is divided, at that position.
+        """
         starts = {file_start(file) for file in self._files()}
         starts |= {self._known_at_start.at} if self._known_at_start else set()
         ordered = sorted((at for at in starts if is_before(at, stop)), key=lambda at: (at.number, at.pos))
@@ -238,7 +246,7 @@ class _Replay:
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
         """The transactions that a part of the binlog prepares and does not end, and the transactions that it ends.
 
-        The ended ones are those that were prepared before the part, and all of them that are in `sought`.
+        A transaction that is prepared and ended in the part counts as ended only if it is in `sought`.
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -269,7 +277,7 @@ class _Replay:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
     def _prepare_lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
-        """The error for an XA COMMIT at `at` whose XA PREPARE is not in the binlog any more. It stops `tables`."""
+        """The error for an XA COMMIT at `at` whose XA PREPARE is no longer in the binlog. The error stops `tables`."""
         error = UnsupportedEvent(
             f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "
             "binlog for longer than transactions stay prepared, then copy the tables again"
@@ -281,10 +289,10 @@ class _Replay:
 def ended_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """Two sets of XA transactions among `xids`, without those that the segment prepares or ends.
+    """The XA transactions among `xids` that ended before the segment, and those of which the binlog shows no such end.
 
-    The first set has the transactions that ended before the segment, the second set all others. The binlog is read
-    backwards until it shows each transaction. The errors are those of `read_segment`.
+    Transactions that the segment prepares or ends are in neither set. The binlog is read backwards until each
+    transaction is found. The errors are those of `read_segment`.
     """
     return _Replay(source, segment, server_id, NO_TABLES, None).ended_before(frozenset(xids))
 
@@ -295,7 +303,7 @@ def can_begin_at(at: FilePosition) -> bool:
 
 
 def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:
-    """Read the event that begins at `at`. Returns the second in which its file was begun, the event, and its bytes.
+    """Read the event that begins at `at`. Returns the second in which the file was begun, the event, its bytes.
 
     At the start of a file the event is the file's FORMAT_DESCRIPTION. The connection must be fresh and cannot be used
     afterwards. Raises BinlogGone if no event begins at `at`.
@@ -309,6 +317,7 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
                 began, checksums = event.seconds, has_checksums(raw)
             elif event.is_artificial or event.type in HEARTBEATS:
                 continue
+            # a dump sends the FORMAT_DESCRIPTION first, wherever it begins
             if event.type != Type.FORMAT_DESCRIPTION or at.pos == FILE_START:
                 return began, event, raw
     except Damaged as damage:
@@ -356,7 +365,8 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
     """Yield the events, with their headers, that the server sends: from `begin` to the end of its binlog.
 
-    The connection must be fresh and cannot be used afterwards. No replica may have `server_id`.
+    The connection must be fresh and cannot be used afterwards. `server_id` must not be the id of a
+    replica.
     """
     _start_dump(connection, begin, server_id)
     return dumped_events(connection)

@@ -26,8 +26,8 @@ def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
             f" FROM {_from(schema, keys)}) AS digests GROUP BY bucket",
         )
-        count, hashed = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
-        _require_all_hashed(connection, schema, count, hashed)
+        row_count, hashed = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
+        _require_all_hashed(connection, schema, row_count, hashed)
     return {int(number): Checksum(int(rows), int(left), int(right)) for number, rows, _, left, right in rows_by_bucket}
 
 

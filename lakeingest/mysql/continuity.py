@@ -80,8 +80,8 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
-    # Compare the event that ends at the position, or without such an event the first event of the file. Each of the two
-    # tells when the file was begun.
+    # Compare the event that ends at the position. If the history has no such event, read the first event of the file.
+    # Either read also tells when the file was begun.
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
         began, _, raw = _event(source, begins, at, position)
@@ -130,7 +130,7 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
 def executed_with(
     connection: pymysql.Connection, gtids: GtidSet, look: Callable[[ServerState], None] = lambda _: None
 ) -> ServerState:
-    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns its state then.
+    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns the state then.
 
     `look` is called with every state that is read. Raises Retryable if the server takes too long.
     """
@@ -146,7 +146,7 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock has passed this second (since 1970); if it is the present one, at most a second.
+    """Wait until the server's clock is later than `second` (since 1970): if it shows `second` now, at most a second.
 
     If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """

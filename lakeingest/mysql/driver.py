@@ -40,7 +40,7 @@ _NEEDED = CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | C
 _LOGIN = struct.Struct("<IIB23s")
 _PACKET_MAX = 0xFFFFFF
 _OK, _MORE, _SWITCH = 0x00, 0x01, 0xFE
-_FAST, _FULL = b"\x03", b"\x04"
+_FAST, _FULL = b"\x03", b"\x04"  # of caching_sha2_password: the response was enough, or the password is needed
 _STEPS = 8  # the most packets of a server in a login: a server that sends more is refused
 _WAYS = (
     "set one of source.tls.ca (the authority that signed its certificate, with verify_identity or verify_ca),"
@@ -169,7 +169,7 @@ class Driver(BoundedConnection):
                 driver.write_packet(self._first(plugin, salt))
             elif packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FULL:
                 driver.write_packet(self._secret(plugin, Demand.EXCHANGE, salt))
-            elif not (packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FAST):
+            elif not (packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FAST):  # after it comes _OK
                 raise Surprise("what is no step of a login")
         raise Surprise("a login without end")
 

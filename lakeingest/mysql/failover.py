@@ -60,8 +60,8 @@ class ThisServer:
         stop, facts = end_here.end, SegmentFacts()
         for _ in self._read(file_start(stop.file), stop, GtidSet(), facts=facts):
             pass
-        # Step 3: wait for the second after that in which the file began: so a binlog that is reset from now on begins
-        # in another second, by which it can be told from this one
+        # Step 3: wait until the second in which the file began is over. A binlog that is reset from now on begins in a
+        # later second, by which later runs tell it from this binlog
         if facts.history is not None and facts.history.began is not None:
             wait_until_over(self._connection, facts.history.began)
         moved = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
@@ -102,7 +102,7 @@ class ThisServer:
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        # the position ends in the newest file with a transaction of the position that is not before the file
+        # the position ends in the newest file for which older files do not have all transactions of the position
         file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
@@ -144,6 +144,7 @@ class ThisServer:
         start = file_start(newest(self._files, self._begins_before(end_here.errant)) or self._files[0])
         copied = saved.gtids or GtidSet()
         changed = self._changed_in(tables, lambda others: self._read(start, end_here.end, copied, watched=others))
+        # DDL of copied transactions counts, too, so no transaction is skipped
         altered = self._changed_in(tables, lambda others: self._read(start, end_here.end, GtidSet(), waiting=others))
         return frozenset(changed | altered)
 
@@ -154,7 +155,7 @@ class ThisServer:
     def _changed_in(
         self, tables: Mapping[TableId, TableSchema], read: Callable[[Mapping[TableId, TableSchema]], Iterator[Part]]
     ) -> set[TableId]:
-        """The tables that have rows in what `read` yields, or that have an event which it refuses.
+        """The tables that have rows in what `read` yields, or that have an event which `read` refuses.
 
         `read` is called with the tables that are still to be examined.
         """

@@ -29,7 +29,7 @@ def choose_key(
     """The names of the key's columns, in order, and the name of its index ('' for `declared` columns).
 
     `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. The primary key
-    is preferred; then a unique key of integers; then the one with the fewest columns; then the first by name. Raises
+    is preferred; then a unique key of integers; then the key with the fewest columns; then the first by name. Raises
     NoKey if no columns can be the key.
     """
     by_name = {column.name: column for column in columns}
@@ -91,7 +91,7 @@ def _unfit(column: Column) -> str | None:
 
 
 def _has_same_texts(column: Column) -> bool:
-    """Whether two numbers of an ENUM or SET have the same text. The number 0 is always '', and a SET joins by commas.
+    """Whether two numbers of an ENUM or SET have the same text. The number 0 is '', and a SET joins members by commas.
 
     MySQL refuses a comma in a member of a SET, except in armscii8, which has a second code for the comma.
     """

@@ -23,7 +23,7 @@ from lakeingest.mysql.packets import READ_SECONDS, surprises
 _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
 _NO_CURSOR, _ONCE = 0, 1
-_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002  # after a read of fewer bytes than these, `Receiver` pauses so long
+_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002  # after a read of fewer bytes, `Receiver` pauses for so long
 _PACE_BYTES = 1 << 20  # a server that needs more than READ_SECONDS for so many bytes is too slow
 
 
@@ -80,7 +80,7 @@ class Receiver:
         self._bytes, self._waited = 0, 0.0  # since the last full MiB
 
     def receive(self, room: memoryview) -> int:
-        """Receive bytes into `room`; return their number. Raises the driver's OperationalError without a connection."""
+        """Receive bytes into `room`; return their number. Raises OperationalError if the connection is broken."""
         began = time.monotonic()
         try:
             if self._is_drained:

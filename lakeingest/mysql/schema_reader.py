@@ -125,7 +125,7 @@ def read_stable_schema(connection: pymysql.Connection, table: TableId, choices: 
         # takes the lock; fails with ProgrammingError if the user may not read all columns
         query(connection, f"SELECT * FROM {table_name(table)} LIMIT 0")
         return read_schema(connection, table, choices)
-    except pymysql.err.ProgrammingError:  # the table was dropped, or the user may no longer read it
+    except pymysql.err.ProgrammingError:  # the table was dropped, or the user may not read it: `read_schema` says so
         return read_schema(connection, table, choices)
     finally:
         query(connection, "ROLLBACK")
@@ -227,7 +227,7 @@ def _key(
 ) -> tuple[tuple[str, ...], str]:
     """The key's columns and the name of its index. Without a key, both are empty and `reasons` gets a reason.
 
-    `reasons` also gets one for each key column that would be NULL for a zero date.
+    `reasons` also gets a reason for each key column that would be NULL for a zero date.
     """
     key: tuple[str, ...] = ()
     index = ""
@@ -244,10 +244,11 @@ def _key(
 
 
 def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
-    """The kind of a column's default, or the default NULL. Other values are not taken from COLUMN_DEFAULT.
+    """The kind of a column's default, or the default NULL.
 
-    Its text is for people, and is not always that of the value. MySQL shows NULL for a column without a default, and
-    marks expressions in EXTRA. MariaDB shows the default as SQL: the word NULL is the default NULL.
+    A value other than NULL is not taken from COLUMN_DEFAULT, whose text is for people and may differ from the value.
+    MySQL shows NULL for a column without a default, and marks expressions in EXTRA. MariaDB shows the default as SQL:
+    the word NULL is the default NULL.
     """
     shown, extra = row["column_default"], str(row["extra"]).upper()
     if "AUTO_INCREMENT" in extra:
@@ -291,7 +292,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
     reasons += [f"column {name} is {source}: {reason}" for is_refused, reason in refusals if is_refused]
     return Column(
         name=name,
-        kind=kind or Kind.STRING,
+        kind=kind or Kind.STRING,  # any kind will do for an unknown type: its table is refused
         source_type=source,
         nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,
         precision=precision if source.name == "decimal" else 0,
@@ -313,7 +314,7 @@ def _charset(row: dict[str, Any]) -> str:
 
 
 def _kind_by_choices(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
-    """The column's kind after the user's choices, and the value of `Column.choice`. `kind` is the kind without them."""
+    """The column's kind after the user's choices, and the value of `Column.choice`. Without choices it is `kind`."""
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""

@@ -25,7 +25,7 @@ from lakeingest.mysql.dialect import MARIADB, dialect_of, version_of
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A session variable and its value in each session, as the server shows the value; `why` completes "else …".
+    """A session variable and its value in each session, as the server shows the value. `why` completes "else …".
 
     `since` is the first version of the server that has the variable. `depends`: results depend on the variable. Most
     variables without `depends` are limits and timeouts, which the server may round.

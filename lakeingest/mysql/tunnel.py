@@ -1,8 +1,8 @@
 """Connections to the source through an SSH server, for a source that only that server can reach.
 
-Each process, such as an executor, has one SSH connection to an SSH server. All its connections to the source share the
-SSH connection. A pair of sockets in this process leads to a channel of the SSH connection. No port is opened on this
-machine, so other users of the machine cannot use the tunnel.
+Each process, such as an executor, has one SSH connection to an SSH server, which all connections of the process to
+the source share. Each of them goes through a pair of sockets to a channel of the SSH connection. No port is opened on
+this machine, so other users of the machine cannot use the tunnel.
 """
 
 import io

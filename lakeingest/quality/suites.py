@@ -147,6 +147,7 @@ def _suite_files(quality: Quality) -> list[Path]:
 
 
 def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
+    """The tables among `tables` that the name of a suite's file matches."""
     return Tables(include=(path.stem,)).select(tables)
 
 

@@ -39,7 +39,7 @@ def named_loss() -> Iterator[None]:
     """
     try:
         yield
-    except Retryable:
+    except Retryable:  # its reason is already known
         raise
     except Exception as error:
         misfit = _python_misfit(error)
@@ -98,7 +98,7 @@ def _python_misfit(error: BaseException) -> str | None:
 
 
 def _loss(error: BaseException) -> str | None:
-    """The sign, in one line, that the error was caused by a loss of Spark; None for other errors."""
+    """How Spark was lost, in one line, if its loss has caused the error; None for other errors."""
     if "pyspark" not in sys.modules:
         return None
     from py4j.protocol import Py4JError, Py4JNetworkError

@@ -42,7 +42,7 @@ nurse()
 
 
 class OwnWorkers:
-    """So many worker processes. They start in the background; the first tasks wait for them."""
+    """`count` worker processes. They start in the background; the first tasks wait for them."""
 
     def __init__(self, count: int, log_folder: Path) -> None:
         """Start the processes. What they print goes to a log in this folder."""
@@ -73,10 +73,10 @@ class OwnWorkers:
         return OwnWork(self, [pickle.dumps((function, descriptor)) for descriptor in descriptors], at_once)
 
     def answer(self, task: bytes) -> Any:
-        """The result of a pickled function and its argument. Raises their error, or SparkLost if a worker has ended."""
+        """The result of a pickled function for its argument. Raises its error, or SparkLost if a worker has ended."""
         worker = self._idle.get()
         if worker is None:
-            self._idle.put(None)  # for the next one that waits
+            self._idle.put(None)  # for the next caller that waits
             raise self._lost()
         try:
             worker.send_bytes(task)
@@ -90,7 +90,7 @@ class OwnWorkers:
         return result
 
     def close(self) -> None:
-        """Kill the workers. Nobody takes the result of a task that one of them still has."""
+        """Kill the workers. Nobody takes the result of a task that a worker still has."""
         with suppress(ProcessLookupError):
             os.killpg(self._nursery.pid, signal.SIGKILL)
         self._nursery.wait()
@@ -102,7 +102,7 @@ class OwnWorkers:
 
 
 class OwnWork(Generic[Result]):
-    """Tasks for own workers; call it once, to wait for the results."""
+    """Tasks for `OwnWorkers`. The object is called once: the call runs the tasks and waits for their results."""
 
     def __init__(self, workers: OwnWorkers, tasks: Sequence[bytes], at_once: int) -> None:
         self._workers, self._tasks = workers, tasks
@@ -123,7 +123,7 @@ class OwnWork(Generic[Result]):
             raise RuntimeError("this work was cancelled before its last task began")
         try:
             return cast(Result, self._workers.answer(task))
-        except BaseException:
+        except BaseException:  # the call raises it, so the results of other tasks are not needed
             self.cancel()
             raise
 

@@ -1,4 +1,7 @@
-"""Runs a function for each of several descriptors, on executors, own workers or here. The caller gets the results."""
+"""Runs a function for each of several descriptors, the arguments of the function, and returns the results.
+
+The function runs on Spark's executors, in worker processes of the run (`own_workers`), or in this process.
+"""
 
 import functools
 import sys
@@ -53,6 +56,7 @@ def prepare(
     # would run more tasks at the same time
     slots = workers.sparkContext.defaultParallelism
     task_count = len(descriptors) if at_once >= slots else min(len(descriptors), at_once)
+    # Spark cuts the list into one part for each task, so descriptors that are neighbours go to different tasks
     numbered = list(enumerate(descriptors))
     by_task = [item for task in range(task_count) for item in numbered[task::task_count]]
     tasks = workers.sparkContext.parallelize(by_task, task_count).mapPartitions(_task_of(function))
@@ -112,4 +116,4 @@ class _Archive(zipimporter):
         super().__init__(path)
 
     def invalidate_caches(self) -> None:
-        """An archive does not change."""
+        """Keep the file list, because an archive does not change."""

@@ -48,7 +48,7 @@ def open_session(config: Config) -> "SparkSession":
 def is_session_due() -> bool:
     """Whether a run opens the session at its start: if a session is running, or if the run is a submitted job.
 
-    Otherwise, a run starts a session only when it needs one, because the start takes longer than most catch-ups.
+    Other runs start a session only when they need it, because the start takes longer than most catch-ups.
     """
     return active_session() is not None or SUBMITTED in os.environ
 
@@ -231,10 +231,10 @@ def spark_finding(config: Config, session: "SparkSession | None" = None) -> str 
 
 
 def java_home() -> Path | None:
-    """The home of a Java 17: that of JAVA_HOME, or else of the Java that is installed with lakeingest.
+    """The home of a Java 17: JAVA_HOME, or the home of the Java that is installed with lakeingest.
 
-    None: JAVA_HOME has no Java 17, but PATH has one; JAVA_HOME is removed in this case. Raises OperatorNeeded if no
-    Java 17 is found.
+    None: JAVA_HOME names no Java 17, but one is on PATH; then the variable JAVA_HOME is removed. Raises OperatorNeeded
+    if no Java 17 is found.
     """
     home = os.environ.get("JAVA_HOME")
     if home and _version(Path(home) / "bin" / "java") == JAVA:
@@ -252,7 +252,7 @@ def java_home() -> Path | None:
 
 @cache
 def _version(java: Path) -> str | None:
-    """The major version of a Java: as the file of its release says, else as it says itself. None if nothing says it."""
+    """The major version of a Java, from its file `release`, or else from `java -version`. None if neither has it."""
     with suppress(OSError):
         release = (java.resolve().parents[1] / "release").read_text()
         if (stated := re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)) and os.access(java, os.X_OK):

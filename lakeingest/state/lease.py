@@ -7,8 +7,8 @@ An object store has no locks. There, a run replaces lease.json only if the file 
 The file stays when a run ends, so that its `epoch` grows with each holder. Only the store's clock measures the age of
 the last renewal.
 
-A run can be suspended until another run has taken the lease. It notices that before its next commit. If it was
-suspended within a commit, the commit's own assertions refuse the commit.
+A run can be suspended until another run has taken the lease. The suspended run notices that before its next
+commit. If it was suspended within a commit, the commit's own assertions refuse the commit.
 """
 
 import fcntl
@@ -157,7 +157,7 @@ class _StoredLease(Lease):
         self._doc, self._seen = doc, seen
 
     def release(self) -> None:
-        with suppress(OSError, LakeIngestError):
+        with suppress(OSError, LakeIngestError):  # a lease that is not released expires
             self._path.put_if({**self._doc, "free": True}, self._seen)
 
     def _renew(self) -> bool:

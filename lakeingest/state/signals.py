@@ -171,7 +171,8 @@ def this_process() -> str:
 def _decisive(documents: list[SignalDocument]) -> list[SignalDocument]:
     """The pauses and resumes that decide whether some table is paused, the newest first.
 
-    A pause or resume decides nothing if later ones name all of its tables, or one is for all tables.
+    A pause or resume decides nothing if later pauses and resumes name all of its tables, or if a later pause or resume
+    is for all tables.
     """
     decisive: list[SignalDocument] = []
     decided: set[Any] = set()  # the tables that later pauses and resumes name

@@ -64,7 +64,7 @@ def of_one_table(path: File) -> Iterator[None]:
         yield
     except StorageFailed as error:
         with suppress(OSError, LakeIngestError):
-            path.parent.probe()
+            path.parent.probe()  # raises if the folder cannot be written; then the scope stays
             error.scope = Scope.TABLE
         raise
 

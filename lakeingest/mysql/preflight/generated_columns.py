@@ -87,7 +87,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 is_current = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
             elif event.type == Type.TABLE_MAP:
                 table_id, table = read_table_id(event), read_table_name(event)
-                names.pop(table_id, None)
+                names.pop(table_id, None)  # the id may have been another table's
                 if table in generated and is_current:
                     names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
             elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):

@@ -49,7 +49,7 @@ def engines(server: Server) -> Finding:
 def read_schemas(
     connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
-    """The definitions of tables that can be copied; and a condition with the reasons why other tables cannot."""
+    """The definitions of tables that can be copied; and a condition with the reasons why others cannot be copied."""
     schemas, reasons = {}, []
     for table in tables:
         try:

@@ -67,8 +67,8 @@ def rows_in(
 
     `begin` is the segment's start, or an earlier position in the same file; events that end at the start or before it
     are skipped. DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused.
-    `reach` tells whether a statement changes other tables. The rows are valid only if the iterator ends without an
-    error; then `facts` describe the whole segment.
+    `reach` tells why a statement may change tables that it does not name. The rows are valid only if the iterator ends
+    without an error; then `facts` describe the whole segment.
 
     Raises:
         BinlogGone: no transaction ends at the segment's stop.
@@ -157,7 +157,7 @@ class _Decoder:
                 return
             self._advance(event)
             at = (self._number, self._pos)
-            if (begins.number, begins.pos) < self._start <= at:
+            if (begins.number, begins.pos) < self._start <= at:  # the last event before the segment
                 prove_start(self._segment, LastEvent(begins.pos, events.digest(raw)), self._pos)
             if at > self._start:
                 yield from self._act(event, begins)

@@ -36,7 +36,7 @@ _IMAGES: dict[type, tuple[tuple[RowKind, str], ...]] = {
 _EVENTS = frozenset({row_event.TableMapEvent, *_IMAGES})
 _KNOWN_MAX = 1000  # how many TABLE_MAP events are remembered
 
-# The types that a column of each kind can have in the binlog. Integers: with 1 if they are unsigned, else 0.
+# The types that a column of each kind can have in the binlog. An integer type is a pair: the type, and 1 if unsigned.
 _INT32 = {(number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)}
 _TYPES: dict[Kind, frozenset[Any]] = {
     Kind.INT32: frozenset(_INT32 | {(FIELD_TYPE.LONG, 0)}),
@@ -87,7 +87,7 @@ class RowEvents:
         self._tables[table_map.id], self._library_tables[table_map.id] = (schema, table_map), library_table
 
     def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
-        """The schema, the description, and the library's table of a TABLE_MAP event. Raises an error if they differ."""
+        """The schema, the description and the library's table of a TABLE_MAP event. Raises an error if they differ."""
         table_map = read_table_map(event)
         schema = self._schemas[table_map.table]
         where = f"{schema.table} {where}"
