@@ -93,7 +93,7 @@ def read_segment(
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
         replay = _Replay(source, segment, server_id, schemas, prepared)
-        replay.ends_twice = dialect(connection).is_xa_late
+        replay.ends_twice = dialect(connection).is_xa_late  # such a server may lose an XA COMMIT in a crash
         yield from change_rows(
             connection,
             segment,
@@ -203,8 +203,10 @@ class _Replay:
         Only MariaDB can end a transaction twice: after a crash between the write of its XA COMMIT and the moment in
         which its rows become visible.
         """
+        if not self.ends_twice:
+            return
         # the newest part of the binlog that prepares or ends the transaction decides
-        for start, stop in self._parts_before(at) if self.ends_twice else ():
+        for start, stop in self._parts_before(at):
             part = self._pending_in(start, stop, frozenset({xid}))
             if xid in part.prepared:
                 return
@@ -234,8 +236,10 @@ class _Replay:
         in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
         outside = unseen = xids.difference(in_segment.prepared, in_segment.ended)
         ended = frozenset[Xid]()
+        if not unseen:  # then the list of binlog files is not needed either
+            return ended, outside
         # the newest part first, because the last event of a transaction counts
-        for part in self._parts_before(self._segment.start) if unseen else ():
+        for part in self._parts_before(self._segment.start):
             if not unseen:
                 break
             in_part = self._pending_in(*part, unseen)
@@ -375,6 +379,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
     """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
     code, text = (*error.args, 0, "")[:2]
+    # if another replica with the same server id has ended the dump, the binlog is not lost
     if code == _FATAL_READING and "replica with the same" not in str(text):
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")
     if code in _LOST or code == _FATAL_READING or isinstance(error, pymysql.err.InterfaceError):

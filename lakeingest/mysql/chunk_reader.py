@@ -223,7 +223,7 @@ def _open_view(
 
 
 def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -> FilePosition:
-    """The low watermark of a read view that is opened after this returns, if the server reports views' positions.
+    """The low watermark of a read view that is opened after this call, on a server that reports views' positions.
 
     Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
     """
@@ -236,7 +236,7 @@ def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -
 
 
 def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
-    """The low watermark of a read view that is opened after this returns. Raises SplitUnstable on another server."""
+    """The low watermark of a read view that is opened after this call. Raises SplitUnstable on another server."""
     state = server_state(connection)
     if state.uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")

@@ -64,8 +64,8 @@ class ThisServer:
         # later second, by which later runs tell it from this binlog
         if facts.history is not None and facts.history.began is not None:
             wait_until_over(self._connection, facts.history.began)
-        moved = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
-        return moved, self._tables_changed_by_errant(saved, end_here, tables)
+        position_here = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
+        return position_here, self._tables_changed_by_errant(saved, end_here, tables)
 
     def takes_over(self, saved: Position) -> bool:
         """Whether this server continues the history of a position, as far as its GTIDs tell.

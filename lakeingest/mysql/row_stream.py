@@ -79,17 +79,17 @@ class Receiver:
         self._little = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
         self._bytes, self._waited = 0, 0.0  # since the last full MiB
 
-    def receive(self, room: memoryview) -> int:
-        """Receive bytes into `room`; return their number. Raises OperationalError if the connection is broken."""
+    def receive(self, buffer: memoryview) -> int:
+        """Receive bytes into `buffer`; return their number. Raises OperationalError if the connection is broken."""
         began = time.monotonic()
         try:
             if self._is_drained:
                 if self._pauses:
                     time.sleep(_PAUSE_SECONDS)
-                count = self._socket.recv_into(room)
-                self._pauses = count < min(self._little, len(room))
+                count = self._socket.recv_into(buffer)
+                self._pauses = count < min(self._little, len(buffer))
             else:  # at most the size of the driver's buffer, because for more bytes the call would wait for the server
-                count = self._buffered.readinto1(room[: io.DEFAULT_BUFFER_SIZE])
+                count = self._buffered.readinto1(buffer[: io.DEFAULT_BUFFER_SIZE])
                 self._is_drained = True
         except OSError as error:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error

@@ -173,7 +173,7 @@ class _Descriptions:
         indexes = f"SELECT * FROM information_schema.STATISTICS WHERE {where} ORDER BY SEQ_IN_INDEX"
         return cls(
             dialect(connection) is MARIADB,
-            {str(name): (str(kind), str(comment)) for name, kind, comment in tables},
+            {str(name): (str(table_type), str(comment)) for name, table_type, comment in tables},
             _by_table(query_dicts(connection, columns)),
             _by_table(query_dicts(connection, indexes)),
         )
@@ -183,11 +183,11 @@ class _Descriptions:
         rows, described = self.columns.get(table.name), self.tables.get(table.name)
         if not rows or not described:
             raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
-        kind, comment = described
+        table_type, comment = described
         reasons: list[str] = []
         if not (table.database.isprintable() and table.name.isprintable()):
             reasons.append("its name has unprintable characters")
-        if self.is_mariadb and kind == _VERSIONED:
+        if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
         generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
         skipped_kinds = _skipped_kinds(choices)
@@ -202,10 +202,10 @@ class _Descriptions:
         key, index = _key(columns, self.indexes.get(table.name, []), choices, reasons)
         if reasons:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-        copied = tuple(name for name in generated if name not in skipped)
+        copied_generated = tuple(name for name in generated if name not in skipped)
         stored = tuple(str(row["column_name"]) for row in rows)
         stored += hidden_columns(stored, self.indexes.get(table.name, []))
-        return TableSchema(table, columns, key, choices, skipped, copied, index, comment, stored)
+        return TableSchema(table, columns, key, choices, skipped, copied_generated, index, comment, stored)
 
 
 def _skipped_kinds(choices: Choices) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def run_gate(
         for suite in suites
         for document in suite.expectations
     ]
-    detailed = {
+    with_details = {
         "result_format": "SUMMARY",
         "partial_unexpected_count": EXAMPLES,
         "unexpected_index_column_names": list(key),
@@ -104,7 +104,7 @@ def run_gate(
     failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
     # Step 2: evaluate those that failed again, with counts and examples. They count as failed, even if they pass now
     if failed:
-        details = _validate(name, rows, [_document(result) for result in failed], detailed).results
+        details = _validate(name, rows, [_document(result) for result in failed], with_details).results
         validation.results = [result for result in validation.results if result not in failed] + details
         for result in details:
             result.success = False

@@ -27,7 +27,7 @@ def is_sound(suite: Suite, rows: pa.Table) -> bool:
 
 
 def with_passed_suite(suite: Suite, evaluated: GateReport | None) -> GateReport:
-    """The report of a gate, with an outcome for each expectation of `suite`, which is known to pass.
+    """The report of a gate, in which each expectation of `suite` has passed, because the suite is known to pass.
 
     `evaluated` is the report of the gate's other suites; None if it has no other suites.
     """

@@ -73,7 +73,10 @@ class OwnWorkers:
         return OwnWork(self, [pickle.dumps((function, descriptor)) for descriptor in descriptors], at_once)
 
     def answer(self, task: bytes) -> Any:
-        """The result of a pickled function for its argument. Raises its error, or SparkLost if a worker has ended."""
+        """The result of a task: a pickled function and its argument. Waits for an idle worker, which runs the task.
+
+        Raises the error of the function, or SparkLost if a worker has ended.
+        """
         worker = self._idle.get()
         if worker is None:
             self._idle.put(None)  # for the next caller that waits
@@ -136,7 +139,7 @@ def serve(ends: Iterable[int]) -> NoReturn:
     for end in every_end:
         if os.fork() == 0:
             for other in every_end:
-                if other != end:
+                if other != end:  # while it is open, the run does not notice that the other worker has ended
                     os.close(other)
             _work(Connection(end))
     for end in every_end:

@@ -78,7 +78,7 @@ def active_session() -> "SparkSession | None":
 def fit_session(session: "SparkSession", config: Config) -> "SparkSession":
     """Give the session all our settings that a running session can change, and return it.
 
-    Raises OperatorNeeded if the session does not have a setting that it needs and cannot change.
+    Raises OperatorNeeded if the session cannot be used because of settings with which it was started.
     """
     if misfit := _misfit(session, config):
         raise OperatorNeeded(misfit)

@@ -260,8 +260,8 @@ class _Decoder:
         if self._has_rows:
             yield from self._decode(end, beginning.committed_at, gtid, f"in the transaction at {transaction.begins}")
         mysql_gtid = beginning.gtid if isinstance(beginning.gtid, Gtid) else None
-        name = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
-        yield from self.batches.add(None, (*name, *end, beginning.committed_at))
+        parts = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
+        yield from self.batches.add(None, (*parts, *end, beginning.committed_at))
         self._last = Committed(transaction.begins.file, transaction.begins.pos, gtid, beginning.committed_at)
         self._transaction = None
         self._is_copied.clear()

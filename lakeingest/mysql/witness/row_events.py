@@ -121,12 +121,12 @@ class RowEvents:
         missing_names = missing_columns(event.data, table_map.names)
         if rows.number_of_columns != len(table_map.names) or not missing_names <= set(schema.skipped):
             raise UnsupportedEvent(f"{where}: {not_full_message(schema, missing_names)}")
-        parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
+        images = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
-            for kind, values, sources in parts:
-                if row[sources]:
-                    _require_no_lost_value(row[sources], schema, where)
-                yield kind, tuple(row[values][name] for name in schema.names)
+            for kind, values_key, sources_key in images:
+                if row[sources_key]:
+                    _require_no_lost_value(row[sources_key], schema, where)
+                yield kind, tuple(row[values_key][name] for name in schema.names)
         if rows.packet.read_bytes != rows.event_size:
             raise UnsupportedEvent(f"{where}: mysql-replication misread a row event; please report it")
 
@@ -190,9 +190,8 @@ def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
     for column, read in zip(schema.columns, columns, strict=True):
         types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
-        if not {read.type, (read.type, int(read.unsigned))} & types or (
-            PYTHON[column.kind] is Decimal and (read.precision, read.decimals) != digits
-        ):
+        has_type = bool({read.type, (read.type, int(read.unsigned))} & types)
+        if not has_type or (PYTHON[column.kind] is Decimal and (read.precision, read.decimals) != digits):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
 
