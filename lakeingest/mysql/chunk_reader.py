@@ -250,7 +250,8 @@ def _current_schema(
 ) -> TableSchema:
     """The table's present definition on the server that its rows are read from.
 
-    It is read on another connection than `reading`, because information_schema in the read view is as old as the view.
+    The definition is read on another connection than `reading`, because information_schema in the read view is as old
+    as the view.
     """
     if source.replica is None:
         return read_schema(primary, schema.table, schema.choices)

@@ -249,7 +249,7 @@ def source_of(connection: pymysql.Connection) -> Source:
 def free_server_id(connection: pymysql.Connection, source: Source, *others: int) -> int:
     """A server id of the configured range that no replica uses now, as far as the user can see replicas.
 
-    The id is not in `others` either: these are ids of our own readers, because the server does not list them. Raises
+    The id is not in `others` either, the ids of our own readers, which the server does not list. Raises
     OperatorNeeded if all ids are taken.
     """
     taken = {int(query_row(connection, "SELECT @@global.server_id", 1)[0]), *others}

@@ -28,7 +28,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
 
     Raises:
         SourceBehind: this server does not have the transaction yet, and still replicates (`replicates`).
-        SourceDiverged: this server does not have the transaction, or has another one in its place.
+        SourceDiverged: this server does not have the transaction, or has another transaction in its place.
         BinlogGone: the transaction cannot be found, because its file is purged, there are other domains, or numbers may
             be out of order.
 

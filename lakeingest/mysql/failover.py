@@ -50,7 +50,7 @@ class ThisServer:
 
         Raises:
             SourceBehind: this server lacks transactions of the position, and is still replicating.
-            SourceDiverged: this server lacks transactions of the position, or has others in their place.
+            SourceDiverged: this server lacks transactions of the position, or has other transactions in their place.
             BinlogGone: this server has purged the binlog after the position, or one of the two servers has no GTIDs.
 
         """

@@ -93,7 +93,7 @@ class Source:
 
     @property
     def double_widths(self) -> tuple[int, int]:
-        """The greatest lengths of a DOUBLE's text without an exponent: that of a column, and that of an expression."""
+        """The greatest lengths of a DOUBLE's text without an exponent: as a column, and as an expression."""
         return dialect(self.connection).double_widths
 
     def clock(self) -> int:

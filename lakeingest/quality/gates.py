@@ -102,7 +102,8 @@ def run_gate(
     # Step 1: evaluate all expectations, without counts and examples
     validation = _validate(name, rows, documents, "BOOLEAN_ONLY")
     failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
-    # Step 2: evaluate those that failed again, with counts and examples. They count as failed, even if they pass now
+    # Step 2: evaluate the failed expectations a second time, with counts and examples. They count as failed, even if
+    # they pass now
     if failed:
         details = _validate(name, rows, [_document(result) for result in failed], with_details).results
         validation.results = [result for result in validation.results if result not in failed] + details
@@ -169,7 +170,7 @@ def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
 
 
 def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outcome:
-    """The outcome for a result of Great Expectations. It shows at most EXAMPLES rows."""
+    """The outcome for a result of Great Expectations. The outcome shows at most EXAMPLES rows."""
     document, details = _document(result), result.result
     rows = details.get(_ROWS, ())
     examples = [_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]

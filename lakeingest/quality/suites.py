@@ -1,8 +1,8 @@
 """Suites: the expectations that the rows of a table must meet. One suite is made from the table's definition.
 
 Users can add suites in files. Such a file has the name `<database>.<table>` with the suffix .yml, .yaml or .json; the
-name can have globs as in `tables.include`. It has a suite in the format of Great Expectations: `{expectations: [{type,
-kwargs, severity}]}`.
+name can have globs as in `tables.include`. The file has a suite in the format of Great Expectations: `{expectations:
+[{type, kwargs, severity}]}`.
 """
 
 import json

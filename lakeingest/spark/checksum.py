@@ -35,7 +35,7 @@ def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[in
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
-    """The rows with their key's bucket as NUMBER. It is the bucket that `core.checksum.bucket` computes."""
+    """The rows with their key's bucket as NUMBER. `core.checksum.bucket` computes the same number."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns, _NO_DOUBLES))) % count).cast("int"))

@@ -69,7 +69,7 @@ class OwnWorkers:
     def prepare(
         self, function: Callable[[Descriptor], Result], descriptors: Sequence[Descriptor], at_once: int
     ) -> "OwnWork[Result]":
-        """The work of calling the function with each descriptor. Both are pickled here, in the caller's thread."""
+        """The work of calling the function with each descriptor. All are pickled now, in the caller's thread."""
         return OwnWork(self, [pickle.dumps((function, descriptor)) for descriptor in descriptors], at_once)
 
     def answer(self, task: bytes) -> Any:

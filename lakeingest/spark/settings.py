@@ -32,7 +32,7 @@ _JAVA_OPTIONS = " ".join(
 
 
 def settings(config: Config, master: str | None = None) -> dict[str, str]:
-    """All settings of the session. Those in pipeline.yml override ours.
+    """All settings of the session. Settings in pipeline.yml override ours.
 
     `master` is the master of a running session. None: a new session will have the master that `config` names, or the
     master of the submitted job.
@@ -106,7 +106,7 @@ def _settings_of_executors(config: Config) -> dict[str, str]:
 
 
 def executors_python(config: Config) -> str:
-    """The Python program that runs the tasks: the one that pipeline.yml, or else the environment, sets.
+    """The Python program that runs the tasks, as pipeline.yml, or else the environment, sets it.
 
     If neither sets it, tasks on this machine use the driver's program. Tasks on other machines use the program of the
     driver's version on PATH, such as `python3.12`.

@@ -31,12 +31,12 @@ EARLIER_MAX = 8  # how many earlier definitions a document keeps
 class Definition:
     """The definition that the rows of a copy have (`schema`), and what is known of the copy's publishes.
 
-    `first` is the position of the first publish, and `first_at` its time in seconds since 1970. Both are None before
+    `first` is the position of the first publish, and `first_at` its time in seconds since 1970. They are None before
     the first publish, or if an older version of lakeingest made that publish.
 
     If the copy was started over, `before` is the version that readers saw then: this version and all earlier versions
-    belong to another changelog. From the place `restarted` on, the copy has all changes. Both are None if the copy was
-    never started over.
+    belong to another changelog. From the place `restarted` on, the copy has all changes. `before` and `restarted` are
+    None if the copy was never started over.
 
     `earlier` are former definitions of the rows, the newest last: after DDL, a run may have to begin with one of them.
     `suspect`: rows may have been read with a wrong definition, so all rows are read again before the next publish.
@@ -199,7 +199,7 @@ def keep_layout(state: File, schema: TableSchema) -> None:
 def keep_next(state: File, current: TableSchema, schema: TableSchema) -> None:
     """Store `schema`, the definition to which the rows are about to be lifted.
 
-    The `current` definition of the rows, and the stored ones, become earlier definitions.
+    The `current` definition of the rows, and the stored definitions, become earlier definitions.
     """
     stored = _stored_or_none(state, current.table) or Definition(current)
     earlier = {(old, old.layout): old for old in (*stored.earlier, stored.schema, current)}

@@ -41,8 +41,8 @@ MARGIN_SECONDS = 2.0  # added in an object store, whose times can be whole secon
 class Owner:
     """The process that holds a lease.
 
-    `boot` and `started` distinguish the process from others with the same `pid`. They are None if the machine has no
-    /proc. `since` is the time when the process took the lease, for people.
+    `boot` and `started` distinguish the process from others with the same `pid`; without /proc on the machine, they are
+    None. `since` is the time when the process took the lease, for people.
     """
 
     token: str
@@ -74,7 +74,7 @@ class Owner:
     def has_ended(self) -> bool:
         """True if the process is known to have ended. False if it runs, or if that is not known.
 
-        It is known only of processes on this machine, in this container.
+        The end is known only of processes on this machine, in this container.
         """
         if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
             return False

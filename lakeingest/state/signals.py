@@ -122,7 +122,7 @@ class SignalFolder:
     def trim(self) -> None:
         """Delete old documents of signals that have ended. The audit keeps their lines.
 
-        The newest ENDED_MAX documents stay. They include the greatest number, so that no number is given twice. A
+        The newest ENDED_MAX documents stay. Among them is the greatest number, so that no number is given twice. A
         `pause` or `resume` that decides whether some table is paused stays, too.
         """
         self._assert_owner()
