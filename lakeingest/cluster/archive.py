@@ -99,7 +99,7 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
         with tempfile.TemporaryDirectory(prefix=".fetched-", dir=folder) as scratch:
             fetched, archive = Path(scratch) / "fetched", Path(scratch) / "archive"
             _fetch(pins, fetched)
-            for name, files in zip(names, _divided(fetched, len(names)), strict=True):
+            for name, files in zip(names, _divided_files(fetched, len(names)), strict=True):
                 with gzip.open(archive, "wb", compresslevel=6) as file:
                     _pack(file, files)
                 archive.rename(folder / name)
@@ -112,7 +112,7 @@ def dependencies_names(pins: list[str]) -> tuple[str, ...]:
     return tuple(f"dependencies{number}-{digest}.tar.gz" for number in range(1, _ARCHIVES + 1))
 
 
-def _divided(fetched: Path, count: int) -> list[dict[str, Path]]:
+def _divided_files(fetched: Path, count: int) -> list[dict[str, Path]]:
     """The fetched files that a job needs, divided into `count` parts of about the same size.
 
     The files of one package are in the same part. Each part has its files by their names in the archive.

@@ -160,7 +160,7 @@ class _Replay:
         if xid not in self._pending.prepared:
             self._look_back(xid, self._looked_to)
         if xid not in self._pending.prepared:
-            raise self._prepare_lost(at, self._schemas)
+            raise self._error_without_prepare(at, self._schemas)
         return self._pending.prepared[xid]
 
     def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
@@ -173,7 +173,7 @@ class _Replay:
         segment = replace(self._segment, start=prepared.start, stop=prepared.stop, skip=GtidSet(), history=None)
         begin = prepared.start if can_begin_at(prepared.start) else prepared.start.start_of_file
         if not is_in_one_of(begin, self._files()):
-            raise self._prepare_lost(at, prepared.changed(self._schemas))
+            raise self._error_without_prepare(at, prepared.changed(self._schemas))
         decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
         for table, batch in self._read(segment, begin, decoder):
             if table is not None:
@@ -280,7 +280,7 @@ class _Replay:
             except pymysql.err.MySQLError as error:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
-    def _prepare_lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
+    def _error_without_prepare(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
         """The error for an XA COMMIT at `at` whose XA PREPARE is no longer in the binlog. The error stops `tables`."""
         error = UnsupportedEvent(
             f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "

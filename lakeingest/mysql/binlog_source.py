@@ -88,7 +88,7 @@ class BinlogSource(Source):
         return read_changes(self.settings, segment, tables)
 
     def here(self, epoch: int) -> ThisServer:
-        """The binlog of this server, where positions of other servers are found. Found positions get the epoch `epoch`."""
+        """The binlog of this server, in which positions of other servers are found. They get the number `epoch`."""
         return ThisServer(self.settings, self.connection, epoch)
 
     def wait_until_over(self, second: int) -> None:

@@ -84,22 +84,22 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     # Either read also tells when the file was begun.
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
-        began, _, raw = _event(source, begins, at, position)
+        began, _, raw = _read_event_at(source, begins, at, position)
         if event is not None and digest(raw) != event.digest:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
     # Compare the last transaction before the position.
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
-        _, beginning, _ = _event(source, FilePosition(last.file, last.pos), at, position)
-        if not _begins(beginning, last):
+        _, beginning, _ = _read_event_at(source, FilePosition(last.file, last.pos), at, position)
+        if not _begins_transaction(beginning, last):
             raise other_history(at, f"another transaction begins at {last.file}:{last.pos}")
 
 
 def file_began(source: Source, file: str) -> int:
     """The second (since 1970) in which a binlog file was begun."""
     start = file_start(file)
-    return _event(source, start, start)[0]
+    return _read_event_at(source, start, start)[0]
 
 
 def last_transaction(source: Source, connection: pymysql.Connection, end: FilePosition) -> Committed | None:
@@ -154,7 +154,7 @@ def wait_until_over(connection: pymysql.Connection, second: int) -> None:
         time.sleep(CLOCK_PAUSE_SECONDS)
 
 
-def _event(
+def _read_event_at(
     source: Source, begins: FilePosition, at: FilePosition, position: Position | None = None
 ) -> tuple[int, Event, bytes]:
     """Read the event that begins at `begins`, on a connection of its own, as `read_event` does.
@@ -172,7 +172,7 @@ def _event(
             raise other_history(at, f"no event begins at {begins}") from error
 
 
-def _begins(event: Event, last: Committed) -> bool:
+def _begins_transaction(event: Event, last: Committed) -> bool:
     """Whether the event begins the transaction `last`."""
     if ACTIONS.get(event.type) is not Action.GTID:
         return False

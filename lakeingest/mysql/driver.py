@@ -153,9 +153,15 @@ class Driver(BoundedConnection):
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
             plugin = _NATIVE  # if the user has another plugin, the server answers with a switch to that plugin
         response = self._first(plugin, salt)
-        attributes = b"".join(_packed(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
+        attributes = b"".join(_with_length(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
         driver.write_packet(
-            head + self.source.user.encode() + b"\0" + _packed(response) + plugin.encode() + b"\0" + _packed(attributes)
+            head
+            + self.source.user.encode()
+            + b"\0"
+            + _with_length(response)
+            + plugin.encode()
+            + b"\0"
+            + _with_length(attributes)
         )
         for _ in range(_STEPS):
             packet: bytes = bytes(driver._read_packet().get_all_data())  # noqa: SLF001
@@ -237,7 +243,7 @@ class _Probe(Driver):
         raise OperatorNeeded("it was only looked at")
 
 
-def _packed(data: bytes) -> bytes:
+def _with_length(data: bytes) -> bytes:
     """Bytes with their length in front, as the protocol has it; empty if they are too long for a login."""
     if len(data) < 0xFB:  # noqa: PLR2004 - of the protocol
         return bytes([len(data)]) + data

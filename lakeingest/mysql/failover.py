@@ -55,7 +55,7 @@ class ThisServer:
 
         """
         # Step 1: find where the position ends on this server
-        end_here = self._found(saved)
+        end_here = self._find_end(saved)
         # Step 2: read the file up to that end, for the history that later runs compare
         stop, facts = end_here.end, SegmentFacts()
         for _ in self._read(file_start(stop.file), stop, GtidSet(), facts=facts):
@@ -75,13 +75,13 @@ class ThisServer:
         if self._state.executed is not None:
             return is_related(saved, self._state.executed)
         try:
-            return bool(self._found(saved))
+            return bool(self._find_end(saved))
         except SourceBehind:
             return True
         except RestartNeeded:
             return False
 
-    def _found(self, saved: Position) -> Found:
+    def _find_end(self, saved: Position) -> Found:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
         executed, last = self._state.executed, None if saved.history is None else saved.history.last
         if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
@@ -162,7 +162,7 @@ class ThisServer:
         changed = set[TableId]()
         while True:  # a refused event ends the read; the next read leaves the event's tables out
             try:
-                changed |= {table for table, _ in read(_others(tables, changed)) if table is not None}
+                changed |= {table for table, _ in read(_tables_without(tables, changed)) if table is not None}
             except LakeIngestError as error:
                 if not error.tables:
                     raise
@@ -187,7 +187,7 @@ class ThisServer:
             yield from read_segment(connection, segment, watched, server_id, facts, waiting)
 
 
-def _others(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:
+def _tables_without(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:
     return {table: schema for table, schema in tables.items() if table not in left_out}
 
 

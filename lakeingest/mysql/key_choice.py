@@ -37,7 +37,7 @@ def choose_key(
         for name in declared:
             if name not in by_name:
                 raise NoKey(f"{_OPTION} names {name}, which is not a column of the table, or is skipped")
-            if reason := _unfit(by_name[name]):
+            if reason := _why_unfit(by_name[name]):
                 raise NoKey(f"{_OPTION} names {name}: {reason}")
         return tuple(declared), ""
     indexes: dict[str, list[Mapping[str, Any]]] = {}
@@ -73,14 +73,14 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
             return f"the index {name} has an expression, or a skipped column"
         if part["sub_part"] is not None:
             return f"the index {name} has only the beginning of {column.name}"
-        if reason := _unfit(column):
+        if reason := _why_unfit(column):
             return reason
         if part["nullable"] == "YES":
             return f"{column.name} of the index {name} may be NULL"
     return None
 
 
-def _unfit(column: Column) -> str | None:
+def _why_unfit(column: Column) -> str | None:
     """The reason why a column cannot be in a key; None if it can be in one."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
     if not column.has_true_members:

@@ -173,20 +173,20 @@ def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outco
     """The outcome for a result of Great Expectations. The outcome shows at most EXAMPLES rows."""
     document, details = _document(result), result.result
     rows = details.get(_ROWS, ())
-    examples = [_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]
+    examples = [_as_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]
     return Outcome(
         document["meta"][_SUITE],
         document,
         bool(result.success),
         details.get("unexpected_count"),
-        tuple(_line(_key_values(row, key)) for row in rows[:EXAMPLES]),
+        tuple(_as_line(_key_values(row, key)) for row in rows[:EXAMPLES]),
         tuple(examples[:EXAMPLES]),
         details.get("observed_value"),
         _error(result.exception_info),
     )
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _as_line(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_shortened(value)}" for name, value in row.items())
 
 

@@ -45,7 +45,7 @@ def named_loss() -> Iterator[None]:
         misfit = _python_misfit(error)
         if misfit is not None:
             raise OperatorNeeded(misfit) from error
-        loss = _loss(error)
+        loss = _how_lost(error)
         if loss is None:
             raise
         raise SparkLost(f"Spark ended during the run: {loss}; run the same command again") from error
@@ -97,7 +97,7 @@ def _python_misfit(error: BaseException) -> str | None:
     )
 
 
-def _loss(error: BaseException) -> str | None:
+def _how_lost(error: BaseException) -> str | None:
     """How Spark was lost, in one line, if its loss has caused the error; None for other errors."""
     if "pyspark" not in sys.modules:
         return None

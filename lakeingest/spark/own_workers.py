@@ -80,13 +80,13 @@ class OwnWorkers:
         worker = self._idle.get()
         if worker is None:
             self._idle.put(None)  # for the next caller that waits
-            raise self._lost()
+            raise self._loss_error()
         try:
             worker.send_bytes(task)
             result, error = pickle.loads(worker.recv_bytes())  # noqa: S301 - of our own worker, over its socket
         except (EOFError, OSError) as lost:
             self._idle.put(None)
-            raise self._lost() from lost
+            raise self._loss_error() from lost
         self._idle.put(worker)
         if error is not None:
             raise error
@@ -100,7 +100,7 @@ class OwnWorkers:
         for worker in self._workers:
             worker.close()
 
-    def _lost(self) -> SparkLost:
+    def _loss_error(self) -> SparkLost:
         return SparkLost(f"a worker process of this run ended; see {self._log}, and run the same command again")
 
 

@@ -166,12 +166,14 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
         return f"the running Spark session has the master {master}: {unreachable_message(config.on_this_machine)}"
     our_settings = settings(config, master)
     required = {key: our_settings[key] for key in spark_properties(config.target)}
-    missing = [key for key, value in required.items() if _is_fixed(session, key) and not _has(session, key, value)]
+    missing = [
+        key for key, value in required.items() if _is_fixed(session, key) and not _has_value(session, key, value)
+    ]
     missing += [f"a jar with {name}" for name in _required_classes(required) if not _can_load(session, name)]
     harmful = [
         f"the extension of {name}, which damages tables of {config.target.format}"
         for name, lake in FORMATS.items()
-        if name != config.target.format and _has(session, EXTENSIONS, lake.extension)
+        if name != config.target.format and _has_value(session, EXTENSIONS, lake.extension)
     ]
     if not missing and not harmful:
         return None
@@ -187,7 +189,7 @@ def _is_fixed(session: "SparkSession", key: str) -> bool:
     return key.startswith("spark.sql.catalog.") or not session.conf.isModifiable(key)
 
 
-def _has(session: "SparkSession", key: str, value: str) -> bool:
+def _has_value(session: "SparkSession", key: str, value: str) -> bool:
     """Whether the session's setting has this value. The list of extensions can have further extensions."""
     current = session.conf.get(key, None)
     if current is None or key != EXTENSIONS:
@@ -288,12 +290,12 @@ def _start_errors(folder: Path) -> Iterator[None]:
         cause = error.java_exception
         while cause.getCause() is not None:
             cause = cause.getCause()
-        raise _not_started(folder, str(cause.toString()).removeprefix("java.io.IOException: ")) from error
+        raise _error_not_started(folder, str(cause.toString()).removeprefix("java.io.IOException: ")) from error
     except PySparkRuntimeError as error:
-        raise _not_started(folder, str(error)) from error
+        raise _error_not_started(folder, str(error)) from error
 
 
-def _not_started(folder: Path, reason: str) -> OperatorNeeded:
+def _error_not_started(folder: Path, reason: str) -> OperatorNeeded:
     return OperatorNeeded(f"Spark does not start: {' '.join(reason.split())}; see {folder / 'spark.log'}")
 
 

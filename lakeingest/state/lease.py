@@ -222,7 +222,7 @@ def _take_local(path: Local) -> Lease:
         with suppress(FileNotFoundError):
             owner = _owner(path)
             if _is_valid(path, owner):
-                raise _held_by(path, owner)
+                raise _error_held_by(path, owner)
         this_process = Owner.of_this_process()
         lease = _LocalLease(path, this_process.token, time.monotonic())
         store.replace(path, asdict(this_process))
@@ -239,15 +239,15 @@ def _take_stored(path: Stored) -> Lease:
     else:
         last_doc, last_seen = _parsed(contents), seen
         if _is_valid_stored(path, last_doc, seen):
-            raise _held_by(path, _owner_of(last_doc))
+            raise _error_held_by(path, _owner_of(last_doc))
     our_doc = {**asdict(Owner.of_this_process()), "epoch": int(last_doc.get("epoch", 0)) + 1, "free": False}
     taken = time.monotonic()  # before the request: the lease must not seem younger than it is
     if (written := path.put_if(our_doc, last_seen)) is None:
-        raise _held_by(path, _owner(path))
+        raise _error_held_by(path, _owner(path))
     return _StoredLease(path, our_doc, written, taken)
 
 
-def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
+def _error_held_by(path: File, owner: Owner | None) -> LeaseHeld:
     """The error for a lease that another run holds; `owner` is None if lease.json does not name the run."""
     who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
     return LeaseHeld(

@@ -127,7 +127,7 @@ class SignalFolder:
         """
         self._assert_owner()
         documents = self.read()
-        decisive = {document.signal.number for document in _decisive(documents)}
+        decisive = {document.signal.number for document in _decisive_documents(documents)}
         for document in documents[:-ENDED_MAX]:
             number = document.signal.number
             if document.ended and number not in decisive:
@@ -168,7 +168,7 @@ def this_process() -> str:
     return f"{user}@{socket.gethostname()} pid {os.getpid()}"
 
 
-def _decisive(documents: list[SignalDocument]) -> list[SignalDocument]:
+def _decisive_documents(documents: list[SignalDocument]) -> list[SignalDocument]:
     """The pauses and resumes that decide whether some table is paused, the newest first.
 
     A pause or resume decides nothing if later pauses and resumes name all of its tables, or if a later pause or resume

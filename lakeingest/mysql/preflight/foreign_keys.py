@@ -143,7 +143,7 @@ def _changing_keys(
 
 def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
     """The type's name, the type and the collation of each column of these foreign keys, except generated columns."""
-    columns = {(table, name) for key in keys for table, names in _sides(key) for name in names}
+    columns = {(table, name) for key in keys for table, names in _child_and_parent(key) for name in names}
     if not columns:
         return {}
     literals = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
@@ -159,14 +159,16 @@ def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, st
     }
 
 
-def _sides(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]], tuple[TableId, tuple[str, ...]]]:
+def _child_and_parent(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]], tuple[TableId, tuple[str, ...]]]:
     """The child and its columns, the parent and its columns."""
     return (key.table, key.columns), (key.parent, key.referenced)
 
 
 def _types_of_values(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[str, str, str]]) -> tuple[str, ...]:
     """The value of `ForeignKey.types` for this key."""
-    of_child, of_parent = ([_type(key, types.get((table, name))) for name in names] for table, names in _sides(key))
+    of_child, of_parent = (
+        [_type(key, types.get((table, name))) for name in names] for table, names in _child_and_parent(key)
+    )
     shared = tuple(child if child == parent else UNLIKE for child, parent in zip(of_child, of_parent, strict=True))
     return shared if any(shared) else ()  # () stands for integers only
 
