@@ -57,7 +57,7 @@ def client(kind: str, region: str) -> Any:
 
 
 def read_options() -> dict[str, Any]:
-    """The options of a request that only reads: its timeout, and for how long it is repeated if the service fails."""
+    """The options of a request that only reads: its timeout, and how long it is repeated if the service fails."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 

@@ -341,7 +341,7 @@ def assert_same_server(uuid: str, expected: str, at: FilePosition) -> None:
 
 
 def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
-    """Raise SourceReplaced if the server is not that of the segment, BinlogGone if it has not written the segment."""
+    """Raise SourceReplaced if the server is not that of the segment, BinlogGone if its binlog ends before the stop."""
     assert_same_server(uuid, segment.server_uuid, segment.start)
     if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")

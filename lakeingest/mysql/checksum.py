@@ -15,9 +15,10 @@ _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
 def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
-    """The checksum of the range's rows in each bucket of keys, by the bucket's number, read by one statement.
+    """The checksum of the range's rows in each bucket of keys, by the bucket's number.
 
-    Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
+    One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the
+    server's max_allowed_packet.
     """
     with connect(source) as connection:
         rows_by_bucket = query(

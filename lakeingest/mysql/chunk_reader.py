@@ -62,7 +62,7 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions that a test runs between the steps; empty in production."""
+    """Functions that a test runs between the steps. In production, they do nothing."""
 
     after_low: Callable[[], None] = field(default=_nothing)
     after_view: Callable[[], None] = field(default=_nothing)

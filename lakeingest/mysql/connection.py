@@ -162,7 +162,7 @@ def create_statement(connection: pymysql.Connection, table: TableId) -> str:
 
 
 def _require_result(cursor: Any, sql: str) -> None:
-    """Raise Surprise if the server answers a query without a result."""
+    """Raise Surprise if the server answers a SELECT or SHOW without a result."""
     if cursor.description is None and sql.startswith(("SELECT", "SHOW")):
         raise Surprise("no result to a question")
 
@@ -225,7 +225,7 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
     """The start of the oldest binlog file from which on the binlog has at most `most` bytes.
 
-    If even the newest file is larger, the start of the newest file.
+    If even the newest file is larger, the result is the start of the newest file.
     """
     sizes = file_sizes(connection)
     newest, *older = reversed(sizes)

@@ -105,8 +105,8 @@ def file_began(source: Source, file: str) -> int:
 def last_transaction(source: Source, connection: pymysql.Connection, end: FilePosition) -> Committed | None:
     """The last transaction with a GTID up to `end`, which is the end of a transaction.
 
-    Complete files are read, the newest first, but rows are not decoded. None if there is no such transaction, if a file
-    is longer than `LEAST_BYTES`, or if an event is refused.
+    Complete files are read, the newest first, but rows are not decoded. The result is None if there is no such
+    transaction, if a file is longer than `LEAST_BYTES`, or if an event is refused.
     """
     uuid, sizes = server_state(connection).uuid, file_sizes(connection)
     stop = end

@@ -87,9 +87,10 @@ class Driver(BoundedConnection):
         return f"the source {self.source.host}:{self.source.port}"
 
     def _request_authentication(self) -> None:
-        """Answer the server's greeting, in place of the driver's own method: begin TLS if it is on, then log in.
+        """Answer the server's greeting: begin TLS if it is on, then log in.
 
-        Raises ServerUnproven if the server offers no TLS although the mode needs it.
+        This method replaces the driver's own. Raises ServerUnproven if the server offers no TLS although the mode needs
+        it.
         """
         driver: Any = self
         offered: int = driver.server_capabilities
@@ -205,7 +206,7 @@ class Driver(BoundedConnection):
             raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
 
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
-        """The password in the form that is allowed on this line. Raises ServerUnproven if no form is allowed."""
+        """The password in the form that the present `line` allows. Raises ServerUnproven if no form is allowed."""
         password = bytes(self.password)
         if not password:
             return b"\0"

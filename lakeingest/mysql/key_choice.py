@@ -81,7 +81,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 
 
 def _why_unfit(column: Column) -> str | None:
-    """The reason why a column cannot be in a key; None if it can be in one."""
+    """The reason why a column cannot be in a key; None if it can be in a key."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
     if not column.has_true_members:
         why = "the server may show its members with other characters, and its values are found by them"

@@ -117,7 +117,7 @@ def number_of(column: Column, value: str) -> int:
 
 
 def _arrow_value(schema: TableSchema, column: Column, value: Any) -> Any:
-    """A value that people wrote, as Arrow holds it in the column. Raises UsageError if the column cannot have it."""
+    """A value that people wrote, as Arrow holds it in the column. Raises UsageError for a value that it cannot have."""
     try:
         converted = _python_value(column, value)
         return pa.array([converted], arrow_type(column))[0].as_py()

@@ -96,7 +96,7 @@ class BoundedConnection(pymysql.Connection):
         parent._execute_command(command, sql)  # noqa: SLF001
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
-        """Read a response, in place of the driver's own method: with limits, and as `_Result`."""
+        """Read a response as a `_Result`, with limits. This method replaces the driver's own."""
         if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self

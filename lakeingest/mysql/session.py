@@ -43,7 +43,7 @@ _DEFAULT = "DEFAULT"
 
 BOTH = (
     # autocommit is set twice, because the change from 0 to 1 commits a transaction that init_connect may have
-    # begun. The driver does not set autocommit if the greeting says that it is on, although the session may have it off.
+    # begun. The driver does not set autocommit if the greeting says that it is on, but the session may have it off.
     Pin("autocommit", "0", "a transaction of init_connect goes on", depends=False),
     Pin("autocommit", "1", "all statements see the data of the first one"),
     Pin("completion_type", "NO_CHAIN", "COMMIT begins another transaction, or ends the connection"),

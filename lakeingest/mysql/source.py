@@ -181,7 +181,7 @@ class Source:
         return key_space.key_bounds(self.connection, schema, keys)
 
     def next_boundary(self, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> Key | None:
-        """The upper key of a chunk of so many rows (`key_space.next_boundary`)."""
+        """The upper key of a chunk of `rows` rows (`key_space.next_boundary`)."""
         return key_space.next_boundary(self.connection, schema, lower, rows, upper)
 
     def text_classes(self, collation: str, texts: Collection[str]) -> dict[str, str]:

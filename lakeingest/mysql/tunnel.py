@@ -49,7 +49,7 @@ def open_tunnel(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
 
 
 def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
-    """The process's connection to the SSH server. If there is none, or it is broken, a new one is opened."""
+    """The process's connection to the SSH server. If it is missing or broken, a new connection is opened."""
     import paramiko
 
     with _LOCK:

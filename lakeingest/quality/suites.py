@@ -35,7 +35,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A name, and expectations, each of which is a document `{type, kwargs, …}`."""
+    """A list of expectations with a name. Each expectation is a document `{type, kwargs, …}`."""
 
     name: str
     expectations: tuple[Document, ...]

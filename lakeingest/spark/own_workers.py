@@ -116,7 +116,7 @@ class OwnWork(Generic[Result]):
         self._is_cancelled.set()
 
     def __call__(self) -> list[Result]:
-        """The results, in the order of the descriptors. Raises the error of the first task that has one."""
+        """The results, in the order of the descriptors. Raises the error of the first task that failed."""
         with ThreadPoolExecutor(self._at_once) as pool:
             outcomes = [pool.submit(self._answer, task) for task in self._tasks]
         return [outcome.result() for outcome in outcomes]
@@ -159,7 +159,7 @@ def _work(run: Connection) -> NoReturn:
 
 
 def _outcome(task: bytes) -> bytes:
-    """The pickled result of a task and None; or None and its error."""
+    """A pickled pair: the result of the task and None, or None and the error of the task."""
     try:
         function, descriptor = pickle.loads(task)  # noqa: S301 - of the run, over a socket that nobody else has
         return pickle.dumps((function(descriptor), None))

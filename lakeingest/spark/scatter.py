@@ -31,8 +31,8 @@ def scatter(
     Without workers, this process computes the results one after another. With workers, the function, descriptors and
     results are pickled.
 
-    Raises the LakeIngestError of the first descriptor that has one. A task returns such an error as a value, so that
-    Spark does not repeat the task. Any other error fails the Spark job.
+    Raises the LakeIngestError of the first descriptor whose task fails with such an error. A task returns such an error
+    as a value, so that Spark does not repeat the task. Any other error fails the Spark job.
     """
     return prepare(workers, function, descriptors, at_once)()
 
@@ -81,8 +81,8 @@ def _task_of(
 ) -> Callable[[Iterable[tuple[int, Descriptor]]], Iterable[tuple[int, Result | None, LakeIngestError | None]]]:
     """The work of a Spark task, as a function of numbered descriptors.
 
-    It yields the number, the result and the error of each descriptor; one of the last two is None. The task ends after
-    an error.
+    It yields the number, the result and the error of each descriptor; either the result or the error is None. The task
+    ends after an error.
     """
 
     def run(items: Iterable[tuple[int, Descriptor]]) -> Iterable[tuple[int, Result | None, LakeIngestError | None]]:

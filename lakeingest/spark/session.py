@@ -269,7 +269,7 @@ def _version(java: Path) -> str | None:
 
 @contextmanager
 def _ctrl_c_as_it_was() -> Iterator[None]:
-    """Restore the handler of SIGINT after the block: PySpark's handler would call the JVM in an interrupted call."""
+    """Restore the handler of SIGINT after the block: PySpark's handler calls the JVM during an interrupted call."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -280,7 +280,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 @contextmanager
 def _start_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of Spark's start within the block into OperatorNeeded, such as a full disk, no jars, no free port."""
+    """Turn errors of Spark's start in the block, such as a full disk, no jars or no free port, into OperatorNeeded."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
 

@@ -203,7 +203,7 @@ def is_held(folder: File) -> bool:
 def _is_valid(path: Local, owner: Owner | None) -> bool:
     """Whether a lease on a disk has not expired.
 
-    A lease has also expired if its last renewal is more than 30 s in the future, by a clock that was set back later.
+    A lease has also expired if its last renewal is more than 30 s in the future: then a clock was set back.
     """
     return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.has_ended)
 

@@ -106,7 +106,7 @@ def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
 
 
 def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
-    """The reason why rows that foreign keys change in a table cannot be read again exactly; None if they can be."""
+    """The reason why rows that foreign keys change in a table cannot be read again exactly; None if they can."""
     try:
         chain = family(table, unlogged.keys)
     except OperatorNeeded as error:

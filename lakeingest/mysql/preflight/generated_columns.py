@@ -104,7 +104,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
 def _generated(
     connection: pymysql.Connection,
 ) -> tuple[Mapping[TableId, frozenset[str]], Mapping[TableId, tuple[str, ...]]]:
-    """The generated columns by table, as far as the user may see tables; and all columns of the same tables."""
+    """The generated columns by table, of all tables that the user can see; and all columns of the same tables."""
     generated: dict[TableId, set[str]] = {}
     layouts: dict[TableId, list[str]] = {}
     sql = (
