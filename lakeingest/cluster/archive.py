@@ -67,7 +67,7 @@ def requirements(*more: str) -> list[str]:
     visited, waiting = set(), [Requirement("lakeingest[aws]"), *map(Requirement, more)]
     while waiting:
         requirement = waiting.pop()
-        for extra in ("", *requirement.extras):
+        for extra in ("", *requirement.extras):  # "": what the package needs without extras
             name = canonicalize_name(requirement.name)
             if (name, extra) in visited:
                 continue

@@ -141,7 +141,7 @@ class _Replay:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
         is_usable = prepared is not None and not is_before(segment.start, prepared.at)
-        self._known = self._known_at_start = prepared if is_usable else None
+        self._known = self._known_at_start = prepared if is_usable else None  # `_known` is None once it is used
         self._pending = Pending()  # what the binlog between `_looked_to` and the segment says about transactions
         self._looked_to: FilePosition | None = None  # how far back the binlog was read; None: not at all
         self.nulled = Counter[TableId]()

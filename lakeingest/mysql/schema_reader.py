@@ -204,6 +204,7 @@ class _Descriptions:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
         copied_generated = tuple(name for name in generated if name not in skipped)
         stored = tuple(str(row["column_name"]) for row in rows)
+        # row images have the hidden columns after all others
         stored += hidden_columns(stored, self.indexes.get(table.name, []))
         return TableSchema(table, columns, key, choices, skipped, copied_generated, index, comment, stored)
 

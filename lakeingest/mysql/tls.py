@@ -74,7 +74,7 @@ def _header(data: bytes) -> tuple[int, int]:
         raise ValueError("an element of a certificate is cut, or has a long tag")
     if data[1] < 0x80:  # noqa: PLR2004 - a length in one byte
         return 2, data[1]
-    length_bytes = data[1] & 0x7F
+    length_bytes = data[1] & 0x7F  # DER has neither 0 of them nor a zero as the first of them
     if not 0 < length_bytes <= 4 or len(data) < 2 + length_bytes or not data[2]:  # noqa: PLR2004
         raise ValueError("an element of a certificate has no length of DER")
     return 2 + length_bytes, int.from_bytes(data[2 : 2 + length_bytes], "big")

@@ -110,6 +110,8 @@ def read_archives_once() -> None:
 
 
 class _Archive(zipimporter):
+    """Imports modules from an archive, but not from a jar."""
+
     def __init__(self, path: str) -> None:
         if path.endswith(".jar"):
             raise ImportError(f"{path} has no modules")

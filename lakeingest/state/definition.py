@@ -247,6 +247,7 @@ def keep_first_position(state: File, schema: TableSchema, published: int | None,
     if published is None or (stored is not None and stored.before == published):
         first = position and replace(position, history=None)
         restarted = None if stored is None else stored.restarted
+        # a new document, without earlier definitions, and not suspect
         _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))
 
 
