@@ -46,9 +46,7 @@ _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # MariaDB: send all events, because positions are counted from the sizes of events
 _GTIDS_KNOWN = 4  # MariaDB: send GTID events unchanged
 _DUMP = struct.Struct("<IHI")
-_BEFORE_EVENT = (
-    100  # the most packets that are read for one event: a dump begins with the file's name, its format, heartbeats
-)
+_BEFORE_EVENT = 100  # the most packets that are read for one event: the file's name and format come first
 _FATAL_READING = 1236  # the server cannot read the binlog that was asked for, or ended the dump for another replica
 _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
@@ -369,8 +367,7 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
     """Yield the events, with their headers, that the server sends: from `begin` to the end of its binlog.
 
-    The connection must be fresh and cannot be used afterwards. `server_id` must not be the id of a
-    replica.
+    The connection must be fresh and cannot be used afterwards. `server_id` must not be that of a replica.
     """
     _start_dump(connection, begin, server_id)
     return dumped_events(connection)
