@@ -45,6 +45,6 @@ def driver_output(folder: Stored) -> str:
             texts.append(gzip.decompress((folder / name).read()).decode(errors="replace"))
         except (FileNotFoundError, EOFError, gzip.BadGzipFile):
             continue
-        except Retryable:
+        except Retryable:  # the store does not answer; the output so far is better than an error
             break
     return "".join(texts)

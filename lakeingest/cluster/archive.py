@@ -1,6 +1,6 @@
 """Builds the archives of a job: one with lakeingest and a pipeline.yml, and others with the packages that it needs.
 
-Spark is not in the archives. All are built for the Python and the machines of EMR 7, whatever machine builds them. The
+Spark is not in the archives. They are built for the Python and the machines of EMR 7, whatever machine builds them. The
 name of an archive ends with a digest of its content, so that an upload never changes a file that a running job reads.
 """
 
@@ -67,7 +67,7 @@ def requirements(*more: str) -> list[str]:
     visited, waiting = set(), [Requirement("lakeingest[aws]"), *map(Requirement, more)]
     while waiting:
         requirement = waiting.pop()
-        for extra in ("", *requirement.extras):
+        for extra in ("", *requirement.extras):  # "": what the package needs without extras
             name = canonicalize_name(requirement.name)
             if (name, extra) in visited:
                 continue
@@ -89,7 +89,7 @@ def requirements(*more: str) -> list[str]:
 
 
 def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
-    """The archives with the pinned packages, in the folder. If one is missing, pip fetches the packages.
+    """The archives with the pinned packages, in the folder. If an archive is missing, pip fetches the packages.
 
     Each archive is smaller than 100 MB, the limit of some services for a file. Raises OperatorNeeded if pip fails.
     """
@@ -99,7 +99,7 @@ def dependencies(folder: Path, pins: list[str]) -> tuple[Path, ...]:
         with tempfile.TemporaryDirectory(prefix=".fetched-", dir=folder) as scratch:
             fetched, archive = Path(scratch) / "fetched", Path(scratch) / "archive"
             _fetch(pins, fetched)
-            for name, files in zip(names, _divided(fetched, len(names)), strict=True):
+            for name, files in zip(names, _divided_files(fetched, len(names)), strict=True):
                 with gzip.open(archive, "wb", compresslevel=6) as file:
                     _pack(file, files)
                 archive.rename(folder / name)
@@ -112,7 +112,7 @@ def dependencies_names(pins: list[str]) -> tuple[str, ...]:
     return tuple(f"dependencies{number}-{digest}.tar.gz" for number in range(1, _ARCHIVES + 1))
 
 
-def _divided(fetched: Path, count: int) -> list[dict[str, Path]]:
+def _divided_files(fetched: Path, count: int) -> list[dict[str, Path]]:
     """The fetched files that a job needs, divided into `count` parts of about the same size.
 
     The files of one package are in the same part. Each part has its files by their names in the archive.
@@ -125,7 +125,7 @@ def _divided(fetched: Path, count: int) -> list[dict[str, Path]]:
     parts: list[dict[str, Path]] = [{} for _ in range(count)]
     sizes = [0] * count
     by_size = {key: sum(path.stat().st_size for path in files.values()) for key, files in packages.items()}
-    for key in sorted(packages, key=lambda key: (-by_size[key], key)):
+    for key in sorted(packages, key=lambda key: (-by_size[key], key)):  # the largest package first
         smallest = sizes.index(min(sizes))
         parts[smallest] |= packages[key]
         sizes[smallest] += by_size[key]
@@ -194,7 +194,7 @@ def _fetch(pins: list[str], folder: Path) -> None:
     Packages with and without hashes need two calls, because pip demands hashes for all packages of a call, or none.
     """
     requirements_file = folder.with_suffix(".txt")
-    for options in (["--require-hashes"], []):
+    for options in (["--require-hashes"], []):  # first the packages with hashes, then those without
         lines = [line for line in with_hashes(pins) if ("--hash" in line) == bool(options)]
         if lines:
             requirements_file.write_text("\n".join(lines))

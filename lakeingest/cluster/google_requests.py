@@ -32,7 +32,7 @@ def assert_accepted(kind: str, request: Mapping[str, Any], required: Mapping[str
     """Raise ConfigError if the request has an unknown field, a value of a wrong type, or no value for a required field.
 
     `kind` is the name of the request's type. Google's types do not say which fields are required: `required` has the
-    path of each, with its key of pipeline.yml.
+    path of each required field, with the key of pipeline.yml that gives its value.
     """
     try:
         getattr(google_types(), kind)(request)
@@ -57,7 +57,7 @@ def client(kind: str, region: str) -> Any:
 
 
 def read_options() -> dict[str, Any]:
-    """The options of a request that only reads: its timeout, and for how long it is repeated if the service fails."""
+    """The options of a request that only reads: its timeout, and how long it is repeated if the service fails."""
     from google.api_core import exceptions
     from google.api_core.retry import Retry, if_exception_type
 
@@ -67,7 +67,7 @@ def read_options() -> dict[str, Any]:
 
 @contextmanager
 def named_errors(doing: str, key: str | None = None) -> Iterator[None]:
-    """Turn errors of requests in the block into lakeingest's errors, as `amazon.named` does.
+    """Turn errors of requests in the block into lakeingest's errors, as `amazon.translate_errors` does.
 
     The messages begin with `doing`. `key` is the key of pipeline.yml whose value can be the reason.
 

@@ -11,8 +11,8 @@ from lakeingest.errors import ConfigError, OperatorNeeded
 def assert_accepted(service: str, operation: str, request: Mapping[str, Any], keys: Mapping[str, str]) -> None:
     """Raise ConfigError if the service would refuse the request.
 
-    `keys` has the key of pipeline.yml for some parameters of the request. The message names the keys of those that are
-    wrong. Raises OperatorNeeded if AWS's client is not installed.
+    `keys` has the key of pipeline.yml for some parameters of the request. The message names the keys of the wrong
+    parameters. Raises OperatorNeeded if AWS's client is not installed.
     """
     try:
         from botocore.session import Session  # type: ignore[import-untyped]

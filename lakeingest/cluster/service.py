@@ -113,7 +113,7 @@ class JobService(ABC, Generic[C]):
 
     @abstractmethod
     def start(self, request: Mapping[str, Any]) -> str:
-        """Start the job, unless it was already started with this request, and return its id, the `run` below."""
+        """Start the job, unless this request has already started it, and return its id: the `run` of other methods."""
 
     @abstractmethod
     def state(self, run: str) -> State:

@@ -1,4 +1,4 @@
-"""Reads a segment of the binlog into Arrow batches. The server sends the segment as to a replica."""
+"""Reads a segment of the binlog into Arrow batches. The server sends the segment as it would to a replica."""
 
 import struct
 from collections import Counter
@@ -46,7 +46,7 @@ _NON_BLOCK = 1  # at the end of the binlog, end the dump
 _WITH_ANNOTATIONS = 2  # MariaDB: send all events, because positions are counted from the sizes of events
 _GTIDS_KNOWN = 4  # MariaDB: send GTID events unchanged
 _DUMP = struct.Struct("<IHI")
-_BEFORE_EVENT = 100  # how many packets to read for one event: the file's name, its format and heartbeats are before it
+_BEFORE_EVENT = 100  # the most packets that are read for one event: the file's name and format come first
 _FATAL_READING = 1236  # the server cannot read the binlog that was asked for, or ended the dump for another replica
 _INTERRUPTED = 1317
 _LOST = {CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST, ER.SERVER_SHUTDOWN, _INTERRUPTED, *KILLED}
@@ -70,7 +70,8 @@ def read_segment(
     that are prepared at the segment's start or at an earlier place; without `prepared`, the binlog is searched for
     them.
 
-    The connection must be fresh and cannot be used afterwards; the caller closes it. No replica may have `server_id`.
+    The connection must be fresh and cannot be used afterwards; the caller closes it. `server_id` must not be the id of
+    a replica.
 
     Raises:
         BinlogGone: the server does not have this segment.
@@ -90,7 +91,7 @@ def read_segment(
         _start_dump(connection, begin, server_id)
         source = source_of(connection)
         replay = _Replay(source, segment, server_id, schemas, prepared)
-        replay.ends_twice = dialect(connection).is_xa_late
+        replay.ends_twice = dialect(connection).is_xa_late  # such a server may lose an XA COMMIT in a crash
         yield from change_rows(
             connection,
             segment,
@@ -103,7 +104,7 @@ def read_segment(
             replay=replay if copies_xa(connection) else None,
         )
         facts.nulled.update(replay.nulled)
-        facts.lacks_cascades &= can_log_cascades(connection)  # only a source that can log them lacks them
+        facts.lacks_cascades &= can_log_cascades(connection)  # a server that cannot log them never sets the flag
     except pymysql.err.MySQLError as error:
         raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
@@ -120,11 +121,11 @@ def _dump_start(segment: Segment) -> FilePosition:
 
 
 class _Replay:
-    """Reads prepared XA transactions from the binlog again. Each read opens a connection (`wire.xa.Replay`).
+    """Reads prepared XA transactions from the binlog again (`wire.xa.Replay`). Each read opens a connection.
 
-    `prepared` has the transactions that are prepared at a place of the binlog, so that the binlog before this place
-    need not be read. It is ignored if the place is after the segment's start. A segment with `prepared` must have no
-    transactions to skip, because a skipped transaction may be one that prepares.
+    `prepared` has the transactions that are prepared at the position `prepared.at`, so that the binlog before
+    `prepared.at` need not be read. `prepared` is ignored if `prepared.at` is after the segment's start. A segment with
+    `prepared` must have no transactions to skip, because a skipped transaction may be an XA PREPARE.
     """
 
     def __init__(
@@ -138,28 +139,30 @@ class _Replay:
         self._source, self._segment, self._server_id = source, segment, server_id
         self._schemas = schemas
         is_usable = prepared is not None and not is_before(segment.start, prepared.at)
-        self._known = self._known_at_start = prepared if is_usable else None
+        self._known = self._known_at_start = prepared if is_usable else None  # `_known` is None once it is used
         self._pending = Pending()  # what the binlog between `_looked_to` and the segment says about transactions
         self._looked_to: FilePosition | None = None  # how far back the binlog was read; None: not at all
         self.nulled = Counter[TableId]()
         self.ends_twice = False  # whether the server may end a transaction twice
 
     def find(self, xid: Xid, at: FilePosition) -> Prepared:
-        """Where a transaction was prepared that the segment commits at `at`, and whose XA PREPARE it has not yielded.
+        """Find where the transaction that the segment commits at `at` was prepared.
 
-        Raises UnsupportedEvent if the binlog has no XA PREPARE of the transaction.
+        Its XA PREPARE is before the segment, or the segment skips it. Raises UnsupportedEvent if the binlog does not
+        have the XA PREPARE.
         """
         if self._looked_to is None:
-            # without known transactions, the segment itself is read as well: it may skip an XA PREPARE
+            # Without known transactions, the search begins at `at` and not at the segment's start, because the segment
+            # may skip the XA PREPARE.
             self._looked_to = at if self._known is None else self._segment.start
         if xid not in self._pending.prepared:
             self._look_back(xid, self._looked_to)
         if xid not in self._pending.prepared:
-            raise self._prepare_lost(at, self._schemas)
+            raise self._error_without_prepare(at, self._schemas)
         return self._pending.prepared[xid]
 
     def rows(self, prepared: Prepared, at: FilePosition, stamp: Stamp) -> Iterator[Part]:
-        """The change rows of a prepared transaction, as rows of the transaction `stamp`, which commits it at `at`.
+        """The change rows of a prepared transaction. They belong to `stamp`, the transaction that commits them at `at`.
 
         Raises UnsupportedEvent if the binlog with its XA PREPARE has been purged.
         """
@@ -168,7 +171,7 @@ class _Replay:
         segment = replace(self._segment, start=prepared.start, stop=prepared.stop, skip=GtidSet(), history=None)
         begin = prepared.start if can_begin_at(prepared.start) else prepared.start.start_of_file
         if not is_in_one_of(begin, self._files()):
-            raise self._prepare_lost(at, prepared.changed(self._schemas))
+            raise self._error_without_prepare(at, prepared.changed(self._schemas))
         decoder = SegmentDecoder(segment, begin, self._schemas, gtids=False, stamp=stamp)
         for table, batch in self._read(segment, begin, decoder):
             if table is not None:
@@ -179,17 +182,17 @@ class _Replay:
         """Read the binlog before `stop`, the newest file first, until it shows where the transaction was prepared."""
         starts = [start for start in map(file_start, self._files()) if is_before(start, stop)]
         while starts and xid not in self._pending.prepared:
-            start, at_place = starts[-1], self._known
-            # The file has the place of known transactions: read the part after the place and add the known
-            # transactions. The next turn reads the part before the place, if the transaction is still not found.
-            if at_place is not None and is_before(start, at_place.at):
-                start, self._known = at_place.at, None
+            start, known = starts[-1], self._known
+            if known is not None and is_before(start, known.at):
+                # `known.at` is in this file: read only the part after it, and add the known transactions. If the
+                # transaction is not among them, the next turn reads the part before `known.at`.
+                start, self._known = known.at, None
             else:
                 starts.pop()
-                at_place = None
+                known = None
             self._pending = self._pending.after(self._pending_in(start, stop))
-            if at_place is not None:
-                self._pending = self._pending.after(Pending(dict(at_place.prepared)))
+            if known is not None:
+                self._pending = self._pending.after(Pending(dict(known.prepared)))
             self._looked_to = stop = start
 
     def prove_prepared(self, xid: Xid, at: FilePosition) -> None:
@@ -198,8 +201,10 @@ class _Replay:
         Only MariaDB can end a transaction twice: after a crash between the write of its XA COMMIT and the moment in
         which its rows become visible.
         """
+        if not self.ends_twice:
+            return
         # the newest part of the binlog that prepares or ends the transaction decides
-        for start, stop in self._parts_before(at) if self.ends_twice else ():
+        for start, stop in self._parts_before(at):
             part = self._pending_in(start, stop, frozenset({xid}))
             if xid in part.prepared:
                 return
@@ -210,12 +215,15 @@ class _Replay:
                 )
                 error.tables = frozenset(self._schemas)
                 raise error
-            # known to be prepared at `start`, so the binlog before it need not be read
+            # the transaction is known to be prepared at `start`, so the binlog before `start` need not be read
             if self._known_at_start and start == self._known_at_start.at and xid in self._known_at_start.prepared:
                 return
 
     def _parts_before(self, stop: FilePosition) -> list[tuple[FilePosition, FilePosition]]:
-        """The binlog before a position in parts, the newest first: files, cut at the place of known transactions."""
+        """The start and the stop of each part of the binlog before `stop`, the newest part first.
+
+        A part is a file. Only the file with the position of known transactions is divided, at that position.
+        """
         starts = {file_start(file) for file in self._files()}
         starts |= {self._known_at_start.at} if self._known_at_start else set()
         ordered = sorted((at for at in starts if is_before(at, stop)), key=lambda at: (at.number, at.pos))
@@ -226,8 +234,10 @@ class _Replay:
         in_segment = self._pending_in(self._segment.start, self._segment.stop, xids)
         outside = unseen = xids.difference(in_segment.prepared, in_segment.ended)
         ended = frozenset[Xid]()
+        if not unseen:  # then the list of binlog files is not needed either
+            return ended, outside
         # the newest part first, because the last event of a transaction counts
-        for part in self._parts_before(self._segment.start) if unseen else ():
+        for part in self._parts_before(self._segment.start):
             if not unseen:
                 break
             in_part = self._pending_in(*part, unseen)
@@ -238,7 +248,7 @@ class _Replay:
     def _pending_in(self, start: FilePosition, stop: FilePosition, sought: frozenset[Xid] = frozenset()) -> Pending:
         """The transactions that a part of the binlog prepares and does not end, and the transactions that it ends.
 
-        The ended ones are those that were prepared before the part, and all of them that are in `sought`.
+        A transaction that is prepared and ended in the part counts as ended only if it is in `sought`.
         """
         from lakeingest.mysql.wire.segment import SegmentDecoder
 
@@ -268,8 +278,8 @@ class _Replay:
             except pymysql.err.MySQLError as error:
                 raise _dump_error(error, f"{segment.start} to {segment.stop}") from error
 
-    def _prepare_lost(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
-        """The error for an XA COMMIT at `at` whose XA PREPARE is not in the binlog any more. It stops `tables`."""
+    def _error_without_prepare(self, at: FilePosition, tables: Iterable[TableId]) -> UnsupportedEvent:
+        """The error for an XA COMMIT at `at` whose XA PREPARE is no longer in the binlog. The error stops `tables`."""
         error = UnsupportedEvent(
             f"the binlog holds an XA COMMIT at {at}, but not the XA PREPARE of its transaction any more; keep the "
             "binlog for longer than transactions stay prepared, then copy the tables again"
@@ -281,10 +291,10 @@ class _Replay:
 def ended_before(
     source: Source, segment: Segment, server_id: int, xids: Collection[Xid]
 ) -> tuple[frozenset[Xid], frozenset[Xid]]:
-    """Two sets of XA transactions among `xids`, without those that the segment prepares or ends.
+    """The XA transactions among `xids` that ended before the segment, and those of which the binlog shows no such end.
 
-    The first set has the transactions that ended before the segment, the second set all others. The binlog is read
-    backwards until it shows each transaction. The errors are those of `read_segment`.
+    Transactions that the segment prepares or ends are in neither set. The binlog is read backwards until each
+    transaction is found. The errors are those of `read_segment`.
     """
     return _Replay(source, segment, server_id, NO_TABLES, None).ended_before(frozenset(xids))
 
@@ -295,7 +305,7 @@ def can_begin_at(at: FilePosition) -> bool:
 
 
 def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int) -> tuple[int, Event, bytes]:
-    """Read the event that begins at `at`. Returns the second in which its file was begun, the event, and its bytes.
+    """Read the event that begins at `at`. Returns the second in which the file was begun, the event, its bytes.
 
     At the start of a file the event is the file's FORMAT_DESCRIPTION. The connection must be fresh and cannot be used
     afterwards. Raises BinlogGone if no event begins at `at`.
@@ -309,6 +319,7 @@ def read_event(connection: pymysql.Connection, at: FilePosition, server_id: int)
                 began, checksums = event.seconds, has_checksums(raw)
             elif event.is_artificial or event.type in HEARTBEATS:
                 continue
+            # a dump sends the FORMAT_DESCRIPTION first, wherever it begins
             if event.type != Type.FORMAT_DESCRIPTION or at.pos == FILE_START:
                 return began, event, raw
     except Damaged as damage:
@@ -328,7 +339,7 @@ def assert_same_server(uuid: str, expected: str, at: FilePosition) -> None:
 
 
 def _require_segment(uuid: str, written: FilePosition, segment: Segment) -> None:
-    """Raise SourceReplaced if the server is not that of the segment, BinlogGone if it has not written the segment."""
+    """Raise SourceReplaced if the server is not that of the segment, BinlogGone if its binlog ends before the stop."""
     assert_same_server(uuid, segment.server_uuid, segment.start)
     if is_before(written, segment.stop):
         raise BinlogGone(f"the source's binlog ends at {written}, before {segment.stop}; copy the tables again")
@@ -356,7 +367,7 @@ def _start_dump(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: int) -> Iterator[bytes]:
     """Yield the events, with their headers, that the server sends: from `begin` to the end of its binlog.
 
-    The connection must be fresh and cannot be used afterwards. No replica may have `server_id`.
+    The connection must be fresh and cannot be used afterwards. `server_id` must not be that of a replica.
     """
     _start_dump(connection, begin, server_id)
     return dumped_events(connection)
@@ -365,6 +376,7 @@ def dump_events(connection: pymysql.Connection, begin: FilePosition, server_id: 
 def _dump_error(error: pymysql.err.MySQLError, what: str) -> Exception:
     """The lakeingest error for a driver's error during the dump of `what`; any other driver error is returned as is."""
     code, text = (*error.args, 0, "")[:2]
+    # if another replica with the same server id has ended the dump, the binlog is not lost
     if code == _FATAL_READING and "replica with the same" not in str(text):
         return BinlogGone(f"the source cannot send {what}: {text}; copy the tables again")
     if code in _LOST or code == _FATAL_READING or isinstance(error, pymysql.err.InterfaceError):

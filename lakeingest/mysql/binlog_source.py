@@ -42,7 +42,7 @@ class BinlogSource(Source):
     """A source whose binlog can be read. Each read opens a connection."""
 
     def file_began(self, file: str) -> int:
-        """The second (since 1970) in which a binlog file was begun. After a reset, it differs for files of one name."""
+        """The second (since 1970) in which a binlog file was begun. After a reset, it is another second."""
         return continuity.file_began(self.settings, file)
 
     def state(self) -> ServerState:
@@ -50,7 +50,7 @@ class BinlogSource(Source):
         return server_state(self.connection)
 
     def executed_with(self, gtids: GtidSet, position: Position | None = None) -> ServerState:
-        """Wait until the server has executed these transactions. Returns its state then (`continuity.executed_with`).
+        """Wait until the server has executed these transactions. Returns the state then (`continuity.executed_with`).
 
         Raises BinlogGone if meanwhile the server loses the history of `position`.
         """
@@ -88,11 +88,11 @@ class BinlogSource(Source):
         return read_changes(self.settings, segment, tables)
 
     def here(self, epoch: int) -> ThisServer:
-        """The binlog of this server, where positions of other servers are found. They become positions of `epoch`."""
+        """The binlog of this server, in which positions of other servers are found. They get the number `epoch`."""
         return ThisServer(self.settings, self.connection, epoch)
 
     def wait_until_over(self, second: int) -> None:
-        """Wait until the server's clock has passed this second (`continuity.wait_until_over`)."""
+        """Wait until the server's clock is later than `second` (`continuity.wait_until_over`)."""
         continuity.wait_until_over(self.connection, second)
 
     def with_default_values(self, schema: TableSchema, names: Collection[str]) -> TableSchema:

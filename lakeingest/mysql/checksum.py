@@ -15,19 +15,20 @@ _TIME = "'%Y-%m-%d %H:%i:%s.%f'"
 
 
 def range_checksums(source: Source, schema: TableSchema, keys: KeyRange, buckets: int = 1) -> dict[int, Checksum]:
-    """The checksum of the range's rows in each bucket of keys, by the bucket's number, read by one statement.
+    """The checksum of the range's rows in each bucket of keys, by the bucket's number.
 
-    Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the server's max_allowed_packet.
+    One statement reads the range. Buckets without rows are left out. Raises OperatorNeeded if a row is longer than the
+    server's max_allowed_packet.
     """
     with connect(source) as connection:
         rows_by_bucket = query(
             connection,
-            f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_half('d', 1)}), BIT_XOR({_half('d', 17)})"
+            f"SELECT bucket, COUNT(*), COUNT(d), BIT_XOR({_as_uint64('d', 1)}), BIT_XOR({_as_uint64('d', 17)})"
             f" FROM (SELECT {_bucket(schema, buckets)} AS bucket, {_digest(schema)} AS d"
-            f" FROM {_from(schema, keys)}) AS digests GROUP BY bucket",
+            f" FROM {_table_and_range(schema, keys)}) AS digests GROUP BY bucket",
         )
-        count, hashed = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
-        _require_all_hashed(connection, schema, count, hashed)
+        row_count, hashed = (sum(int(row[index]) for row in rows_by_bucket) for index in (1, 2))
+        _require_all_hashed(connection, schema, row_count, hashed)
     return {int(number): Checksum(int(rows), int(left), int(right)) for number, rows, _, left, right in rows_by_bucket}
 
 
@@ -48,14 +49,14 @@ def row_checksums(
     with connect(source) as connection:
         rows = query(
             connection,
-            f"SELECT {', '.join(values)}, {_half(_digest(schema), 1)}, {_half(_digest(schema), 17)}"
-            f" FROM {_from(schema, keys)}{in_buckets} ORDER BY {', '.join(order)} LIMIT {limit}",
+            f"SELECT {', '.join(values)}, {_as_uint64(_digest(schema), 1)}, {_as_uint64(_digest(schema), 17)}"
+            f" FROM {_table_and_range(schema, keys)}{in_buckets} ORDER BY {', '.join(order)} LIMIT {limit}",
         )
     part = int if schema.ordered else str
     return {tuple(map(part, row[:-2])): Checksum(1, int(row[-2]), int(row[-1])) for row in rows}
 
 
-def _from(schema: TableSchema, keys: KeyRange) -> str:
+def _table_and_range(schema: TableSchema, keys: KeyRange) -> str:
     table = table_name(schema.table)
     return f"{table} WHERE ({keys.predicate(schema.key)})"
 
@@ -78,7 +79,7 @@ def _joined(columns: Sequence[Column]) -> str:
     return f"CONCAT({', '.join(parts)})"
 
 
-def _half(digest: str, first: int) -> str:
+def _as_uint64(digest: str, first: int) -> str:
     """SQL for a number of 64 bits: the 16 hexadecimal digits of the digest from the position `first` on."""
     return f"CAST(CONV(SUBSTR({digest}, {first}, 16), 16, 10) AS UNSIGNED)"
 

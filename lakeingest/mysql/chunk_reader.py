@@ -4,14 +4,14 @@
    start of the current binlog file, because a rotation waits for earlier commits.
 2. Open the read view: START TRANSACTION WITH CONSISTENT SNAPSHOT.
 3. Read high: the written position, which contains everything that the view contains. High is read before the rows: the
-   view does not change any more, so the window is milliseconds.
+   view does not change any more, so the window is only milliseconds long.
 4. Take the table's metadata lock and read the definition while the lock is held. Prove that the session still has our
    settings (`mysql.session`), so that no result is truncated. Then read the rows in the same transaction.
 
 MariaDB reports the binlog position of a read view. The chunk's view gives the high watermark, and a view that is opened
 earlier gives the low watermark. But a view may lack an XA COMMIT that is before its position. So XA RECOVER is asked
-between the two views. If it lists a transaction, low is an earlier position, of which it is proven that new views
-contain each XA COMMIT before it (`xa_list.settle`).
+between the two views. If it lists a transaction, low is an earlier position, for which `xa_list.settle` has proven
+that new views contain each XA COMMIT before the position.
 
 With `source.replica`, the view, the lock, the definition and the rows are the replica's, while low and high are the
 primary's; `mysql.replica` says why this is right.
@@ -62,7 +62,7 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions that a test runs between the steps; empty in production."""
+    """Functions that a test runs between the steps. In production, they do nothing."""
 
     after_low: Callable[[], None] = field(default=_nothing)
     after_view: Callable[[], None] = field(default=_nothing)
@@ -128,9 +128,9 @@ def read_chunk(
 
 
 def read_stable(read: Callable[[], Read]) -> Read:
-    """The result of `read`, which is repeated up to `READ_TRIES` times while it raises SplitUnstable.
+    """The result of `read`, which is called again after SplitUnstable, in all at most `READ_TRIES` times.
 
-    Each try reads its own watermarks. Raises SplitUnstable if the last try raises it.
+    Each call reads its own watermarks. Raises SplitUnstable if the last call raises it.
     """
     for _ in range(READ_TRIES - 1):
         with suppress(SplitUnstable):
@@ -163,8 +163,8 @@ def read_rows(
         ChunkTooSlow, ChunkTooLarge: the read reached the cap.
 
     """
-    # The steps are those at the head of this file. Errors in the block name the server of `reading`: the replica, or
-    # the primary without a replica. `primary` and `reading` are never the same connection.
+    # The steps are those at the head of this file. Errors in the block name the server of `reading`: the replica, or,
+    # if there is no replica, the primary. `primary` and `reading` are always two connections.
     with connect(source) as primary, connect(source.of_rows, stream=True) as reading:
         # Steps 1 to 3: low, the view, high
         low, high = _open_view(source, reading, primary, server_uuid, epoch, hooks, settled)
@@ -176,7 +176,7 @@ def read_rows(
             raise SchemaChanged(
                 f"{schema.table}: DDL changed its definition since its first chunk; copy the table again"
             )
-        if source.replica is None:
+        if source.replica is None:  # on a replica, `_current_schema` has proven the server and the settings
             _require_server(reading, server_uuid)
         # the SELECT has a time limit, because an ALTER waits for the metadata lock of this transaction
         milliseconds = round(cap.seconds * 1000)
@@ -203,10 +203,10 @@ def _open_view(
     hooks: Hooks,
     settled: FilePosition | None,
 ) -> tuple[Low, FilePosition]:
-    """Open the read view on the connection `reading`; return its low and its high watermark."""
+    """Open the read view on the connection `reading`; return the view's low and high watermark."""
     is_exact = dialect(primary).has_snapshot_position
     # Step 1: low is read before the view opens, so that the view contains low; a replica catches up to low first
-    with named_errors(source):
+    with named_errors(source):  # so that errors name the primary
         low = _settled_low(primary, settled).place(epoch) if is_exact else read_low(primary, server_uuid, epoch)
     hooks.after_low()
     if source.replica is not None:
@@ -223,7 +223,7 @@ def _open_view(
 
 
 def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -> FilePosition:
-    """The low watermark of a read view that is opened after this returns, if the server reports views' positions.
+    """The low watermark of a read view that is opened after this call, on a server that reports views' positions.
 
     Raises SplitUnstable if XA transactions are prepared, and no `settled` is given.
     """
@@ -236,7 +236,7 @@ def _settled_low(connection: pymysql.Connection, settled: FilePosition | None) -
 
 
 def read_low(connection: pymysql.Connection, server_uuid: str, epoch: int) -> Low:
-    """The low watermark of a read view that is opened after this returns. Raises SplitUnstable on another server."""
+    """The low watermark of a read view that is opened after this call. Raises SplitUnstable on another server."""
     state = server_state(connection)
     if state.uuid != server_uuid:
         raise SplitUnstable(f"another server answers: {state.uuid}, not {server_uuid}; run the same command again")
@@ -250,7 +250,8 @@ def _current_schema(
 ) -> TableSchema:
     """The table's present definition on the server that its rows are read from.
 
-    It is read on another connection than `reading`, because information_schema in the read view is as old as the view.
+    The definition is read on another connection than `reading`, because information_schema in the read view is as old
+    as the view.
     """
     if source.replica is None:
         return read_schema(primary, schema.table, schema.choices)
@@ -262,7 +263,8 @@ def _current_schema(
 def server_state(connection: pymysql.Connection) -> ServerState:
     """The server's state. Raises OperatorNeeded if commits are not in binlog order.
 
-    One SELECT reads all values: if binlog_order_commits is switched off at any moment, the executed set may have gaps.
+    One SELECT reads all values. Between two statements, binlog_order_commits could be switched off; then the executed
+    set may have gaps.
     """
     uuid, mode, ordered, executed = query_row(connection, dialect(connection).state, 4)
     if str(ordered) not in {"1", "ON"}:

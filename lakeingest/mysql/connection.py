@@ -101,7 +101,7 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 def beside(source: Source) -> Iterator[pymysql.Connection]:
     """A connection as from `connect`, beside the run's main connection and for a short time.
 
-    A process has one such connection at a time; others wait.
+    A process has one such connection at a time: a second caller waits until the first has closed its connection.
     """
     with _BESIDE, connect(source) as connection:
         yield connection
@@ -152,7 +152,7 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
 
 @surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
-    """The text of SHOW CREATE TABLE. MariaDB shows binary defaults as bytes; if not UTF-8, they become surrogates."""
+    """The text of SHOW CREATE TABLE. MariaDB shows binary defaults as bytes: those not in UTF-8 become surrogates."""
     connection.use_unicode = False
     try:
         text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]
@@ -162,7 +162,7 @@ def create_statement(connection: pymysql.Connection, table: TableId) -> str:
 
 
 def _require_result(cursor: Any, sql: str) -> None:
-    """Raise Surprise if the server answers a query without a result."""
+    """Raise Surprise if the server answers a SELECT or SHOW without a result."""
     if cursor.description is None and sql.startswith(("SELECT", "SHOW")):
         raise Surprise("no result to a question")
 
@@ -181,8 +181,8 @@ def table_name(table: TableId) -> str:
 def written_position(connection: pymysql.Connection) -> FilePosition:
     """The written position: it contains every transaction that is in an already open read view.
 
-    On MariaDB it is the position of a read view that is opened now, which is the end of the finished commits. The
-    connection must have no open transaction.
+    On MariaDB it is the position of a read view that is opened now: the end of the finished commits. The connection
+    must have no open transaction.
     """
     if not dialect(connection).has_snapshot_position:
         row = binary_log_status(connection)
@@ -225,11 +225,11 @@ def file_sizes(connection: pymysql.Connection) -> dict[str, int]:
 def start_of_newest(connection: pymysql.Connection, most: int) -> FilePosition:
     """The start of the oldest binlog file from which on the binlog has at most `most` bytes.
 
-    If even the newest file is larger, the start of the newest file.
+    If even the newest file is larger, the result is the start of the newest file.
     """
     sizes = file_sizes(connection)
-    first, *older = reversed(sizes)
-    bytes_left = most - sizes[first]
+    newest, *older = reversed(sizes)
+    first, bytes_left = newest, most - sizes[newest]
     for file in older:
         bytes_left -= sizes[file]
         if bytes_left < 0:
@@ -247,10 +247,10 @@ def source_of(connection: pymysql.Connection) -> Source:
 
 @surprises("an answer to a question")
 def free_server_id(connection: pymysql.Connection, source: Source, *others: int) -> int:
-    """A server id of the configured range that no replica uses now, as far as the user may see replicas.
+    """A server id of the configured range that no replica uses now, as far as the user can see replicas.
 
-    The id is not in `others` either: the ids of our own readers, which the server does not list. Raises OperatorNeeded
-    if all ids are taken.
+    The id is not in `others` either, the ids of our own readers, which the server does not list. Raises
+    OperatorNeeded if all ids are taken.
     """
     taken = {int(query_row(connection, "SELECT @@global.server_id", 1)[0]), *others}
     try:

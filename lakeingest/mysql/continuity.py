@@ -80,33 +80,33 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
-    # Compare the event that ends at the position, or without such an event the first event of the file. Each of the two
-    # tells when the file was begun.
+    # Compare the event that ends at the position. If the history has no such event, read the first event of the file.
+    # Either read also tells when the file was begun.
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
-        began, _, raw = _event(source, begins, at, position)
+        began, _, raw = _read_event_at(source, begins, at, position)
         if event is not None and digest(raw) != event.digest:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
     # Compare the last transaction before the position.
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
-        _, beginning, _ = _event(source, FilePosition(last.file, last.pos), at, position)
-        if not _begins(beginning, last):
+        _, beginning, _ = _read_event_at(source, FilePosition(last.file, last.pos), at, position)
+        if not _begins_transaction(beginning, last):
             raise other_history(at, f"another transaction begins at {last.file}:{last.pos}")
 
 
 def file_began(source: Source, file: str) -> int:
     """The second (since 1970) in which a binlog file was begun."""
     start = file_start(file)
-    return _event(source, start, start)[0]
+    return _read_event_at(source, start, start)[0]
 
 
 def last_transaction(source: Source, connection: pymysql.Connection, end: FilePosition) -> Committed | None:
     """The last transaction with a GTID up to `end`, which is the end of a transaction.
 
-    Complete files are read, the newest first, but rows are not decoded. None if there is no such transaction, if a file
-    is longer than `LEAST_BYTES`, or if an event is refused.
+    Complete files are read, the newest first, but rows are not decoded. The result is None if there is no such
+    transaction, if a file is longer than `LEAST_BYTES`, or if an event is refused.
     """
     uuid, sizes = server_state(connection).uuid, file_sizes(connection)
     stop = end
@@ -130,7 +130,7 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
 def executed_with(
     connection: pymysql.Connection, gtids: GtidSet, look: Callable[[ServerState], None] = lambda _: None
 ) -> ServerState:
-    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns its state then.
+    """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns the state then.
 
     `look` is called with every state that is read. Raises Retryable if the server takes too long.
     """
@@ -146,7 +146,7 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock has passed this second (since 1970); if it is the present one, at most a second.
+    """Wait until the server's clock is later than `second` (since 1970): if it shows `second` now, at most a second.
 
     If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """
@@ -154,7 +154,7 @@ def wait_until_over(connection: pymysql.Connection, second: int) -> None:
         time.sleep(CLOCK_PAUSE_SECONDS)
 
 
-def _event(
+def _read_event_at(
     source: Source, begins: FilePosition, at: FilePosition, position: Position | None = None
 ) -> tuple[int, Event, bytes]:
     """Read the event that begins at `begins`, on a connection of its own, as `read_event` does.
@@ -172,7 +172,7 @@ def _event(
             raise other_history(at, f"no event begins at {begins}") from error
 
 
-def _begins(event: Event, last: Committed) -> bool:
+def _begins_transaction(event: Event, last: Committed) -> bool:
     """Whether the event begins the transaction `last`."""
     if ACTIONS.get(event.type) is not Action.GTID:
         return False

@@ -1,4 +1,4 @@
-"""Chooses the decoders of the source's rows: the fast ones, or, with LAKEINGEST_WIRE=reference, the slow ones.
+"""Chooses the decoders of the source's rows: fast decoders, or, with LAKEINGEST_WIRE=reference, slow decoders.
 
 Only this module chooses. The fast decoders are in `wire`, which takes a second to import, because of numba. The slow
 decoders are `witness`, for the binlog, and `text_rows`, for a SELECT.

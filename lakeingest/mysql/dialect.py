@@ -26,7 +26,7 @@ class Dialect:
     version can. `xa_since` is the first version whose XA transactions can be copied. `is_xa_late`: a read view may lack
     an XA COMMIT that is before the view's position in the binlog; XA RECOVER, which needs no right, lists the
     transaction until new views contain it. `double_widths` has the greatest lengths of a DOUBLE's text without an
-    exponent: that of a column, and that of an expression. `weight` is the SQL expression for a text's sort weight. On
+    exponent: as a column, and as an expression. `weight` is the SQL expression for a text's sort weight. On
     MariaDB it leaves out the weights of accents and case, because these weights depend on spaces at the end.
     """
 

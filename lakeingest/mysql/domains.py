@@ -28,7 +28,7 @@ def find_on(source: Source, connection: pymysql.Connection, last: Committed, *, 
 
     Raises:
         SourceBehind: this server does not have the transaction yet, and still replicates (`replicates`).
-        SourceDiverged: this server does not have the transaction, or has another one in its place.
+        SourceDiverged: this server does not have the transaction, or has another transaction in its place.
         BinlogGone: the transaction cannot be found, because its file is purged, there are other domains, or numbers may
             be out of order.
 
@@ -85,12 +85,12 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
         event = Event.parse(raw, checksums=checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             checksums = has_checksums(raw)
-        if event.type in HEARTBEATS or (event.is_artificial and not end):
+        if event.type in HEARTBEATS or (event.is_artificial and not end):  # events that are not in the file
             continue
         if event.type in _BETWEEN and gtid is not None:  # the transaction ended with the event before this one
             yield Logged(gtid, FilePosition(file, end), committed_at)
             gtid = None
-        if event.type in {Type.ROTATE, Type.STOP}:
+        if event.type in {Type.ROTATE, Type.STOP}:  # the end of the file
             return
         if 0 < event.end < end:  # the end has four bytes, so it starts again from 0 after 4 GiB
             raise BinlogGone(f"the source's {file} is larger than 4 GiB; its positions are not known")

@@ -40,7 +40,7 @@ _NEEDED = CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | C
 _LOGIN = struct.Struct("<IIB23s")
 _PACKET_MAX = 0xFFFFFF
 _OK, _MORE, _SWITCH = 0x00, 0x01, 0xFE
-_FAST, _FULL = b"\x03", b"\x04"
+_FAST, _FULL = b"\x03", b"\x04"  # of caching_sha2_password: the response was enough, or the password is needed
 _STEPS = 8  # the most packets of a server in a login: a server that sends more is refused
 _WAYS = (
     "set one of source.tls.ca (the authority that signed its certificate, with verify_identity or verify_ca),"
@@ -87,9 +87,10 @@ class Driver(BoundedConnection):
         return f"the source {self.source.host}:{self.source.port}"
 
     def _request_authentication(self) -> None:
-        """Answer the server's greeting, in place of the driver's own method: begin TLS if it is on, then log in.
+        """Answer the server's greeting: begin TLS if it is on, then log in.
 
-        Raises ServerUnproven if the server offers no TLS although the mode needs it.
+        This method replaces the driver's own. Raises ServerUnproven if the server offers no TLS although the mode needs
+        it.
         """
         driver: Any = self
         offered: int = driver.server_capabilities
@@ -153,9 +154,15 @@ class Driver(BoundedConnection):
         if _DEMANDS.get(plugin) is not Demand.CHALLENGE or plugin == _ED25519:
             plugin = _NATIVE  # if the user has another plugin, the server answers with a switch to that plugin
         response = self._first(plugin, salt)
-        attributes = b"".join(_packed(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
+        attributes = b"".join(_with_length(text.encode()) for pair in driver._connect_attrs.items() for text in pair)  # noqa: SLF001
         driver.write_packet(
-            head + self.source.user.encode() + b"\0" + _packed(response) + plugin.encode() + b"\0" + _packed(attributes)
+            head
+            + self.source.user.encode()
+            + b"\0"
+            + _with_length(response)
+            + plugin.encode()
+            + b"\0"
+            + _with_length(attributes)
         )
         for _ in range(_STEPS):
             packet: bytes = bytes(driver._read_packet().get_all_data())  # noqa: SLF001
@@ -169,7 +176,7 @@ class Driver(BoundedConnection):
                 driver.write_packet(self._first(plugin, salt))
             elif packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FULL:
                 driver.write_packet(self._secret(plugin, Demand.EXCHANGE, salt))
-            elif not (packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FAST):
+            elif not (packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FAST):  # after it comes _OK
                 raise Surprise("what is no step of a login")
         raise Surprise("a login without end")
 
@@ -199,7 +206,7 @@ class Driver(BoundedConnection):
             raise OperatorNeeded("source.tls.server_public_key holds no public RSA key") from error
 
     def _secret(self, plugin: str, demand: Demand, salt: bytes) -> bytes:
-        """The password in the form that is allowed on this line. Raises ServerUnproven if no form is allowed."""
+        """The password in the form that the present `line` allows. Raises ServerUnproven if no form is allowed."""
         password = bytes(self.password)
         if not password:
             return b"\0"
@@ -237,7 +244,7 @@ class _Probe(Driver):
         raise OperatorNeeded("it was only looked at")
 
 
-def _packed(data: bytes) -> bytes:
+def _with_length(data: bytes) -> bytes:
     """Bytes with their length in front, as the protocol has it; empty if they are too long for a login."""
     if len(data) < 0xFB:  # noqa: PLR2004 - of the protocol
         return bytes([len(data)]) + data

@@ -50,22 +50,22 @@ class ThisServer:
 
         Raises:
             SourceBehind: this server lacks transactions of the position, and is still replicating.
-            SourceDiverged: this server lacks transactions of the position, or has others in their place.
+            SourceDiverged: this server lacks transactions of the position, or has other transactions in their place.
             BinlogGone: this server has purged the binlog after the position, or one of the two servers has no GTIDs.
 
         """
         # Step 1: find where the position ends on this server
-        end_here = self._found(saved)
+        end_here = self._find_end(saved)
         # Step 2: read the file up to that end, for the history that later runs compare
         stop, facts = end_here.end, SegmentFacts()
         for _ in self._read(file_start(stop.file), stop, GtidSet(), facts=facts):
             pass
-        # Step 3: wait for the second after that in which the file began: so a binlog that is reset from now on begins
-        # in another second, by which it can be told from this one
+        # Step 3: wait until the second in which the file began is over. A binlog that is reset from now on begins in a
+        # later second, by which later runs tell it from this binlog
         if facts.history is not None and facts.history.began is not None:
             wait_until_over(self._connection, facts.history.began)
-        moved = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
-        return moved, self._tables_changed_by_errant(saved, end_here, tables)
+        position_here = end_here.position(saved, self._state.uuid, self._epoch, facts.history)
+        return position_here, self._tables_changed_by_errant(saved, end_here, tables)
 
     def takes_over(self, saved: Position) -> bool:
         """Whether this server continues the history of a position, as far as its GTIDs tell.
@@ -75,13 +75,13 @@ class ThisServer:
         if self._state.executed is not None:
             return is_related(saved, self._state.executed)
         try:
-            return bool(self._found(saved))
+            return bool(self._find_end(saved))
         except SourceBehind:
             return True
         except RestartNeeded:
             return False
 
-    def _found(self, saved: Position) -> Found:
+    def _find_end(self, saved: Position) -> Found:
         """Where the saved position ends in this server's binlog. The errors are those of `moved`."""
         executed, last = self._state.executed, None if saved.history is None else saved.history.last
         if last is not None and executed is None and dialect(self._connection) is MARIADB and has_gtid(last):
@@ -102,7 +102,7 @@ class ThisServer:
         purged = self._before_file(self._files[0])
         if unread := purged - saved.gtids:
             raise BinlogGone(f"the source is another server now, and has purged {unread}, which the copy lacks")
-        # the position ends in the newest file with a transaction of the position that is not before the file
+        # the position ends in the newest file for which older files do not have all transactions of the position
         file = newest(self._files, lambda name: bool(saved.gtids and not saved.gtids <= self._before_file(name)))
         if file is None:
             raise BinlogGone("the source is another server now, and has purged all transactions that are copied")
@@ -144,6 +144,7 @@ class ThisServer:
         start = file_start(newest(self._files, self._begins_before(end_here.errant)) or self._files[0])
         copied = saved.gtids or GtidSet()
         changed = self._changed_in(tables, lambda others: self._read(start, end_here.end, copied, watched=others))
+        # DDL of copied transactions counts, too, so no transaction is skipped
         altered = self._changed_in(tables, lambda others: self._read(start, end_here.end, GtidSet(), waiting=others))
         return frozenset(changed | altered)
 
@@ -154,14 +155,14 @@ class ThisServer:
     def _changed_in(
         self, tables: Mapping[TableId, TableSchema], read: Callable[[Mapping[TableId, TableSchema]], Iterator[Part]]
     ) -> set[TableId]:
-        """The tables that have rows in what `read` yields, or that have an event which it refuses.
+        """The tables that have rows in what `read` yields, or that have an event which `read` refuses.
 
         `read` is called with the tables that are still to be examined.
         """
         changed = set[TableId]()
         while True:  # a refused event ends the read; the next read leaves the event's tables out
             try:
-                changed |= {table for table, _ in read(_others(tables, changed)) if table is not None}
+                changed |= {table for table, _ in read(_tables_without(tables, changed)) if table is not None}
             except LakeIngestError as error:
                 if not error.tables:
                     raise
@@ -186,7 +187,7 @@ class ThisServer:
             yield from read_segment(connection, segment, watched, server_id, facts, waiting)
 
 
-def _others(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:
+def _tables_without(tables: Mapping[TableId, TableSchema], left_out: Collection[TableId]) -> dict[TableId, TableSchema]:
     return {table: schema for table, schema in tables.items() if table not in left_out}
 
 

@@ -29,7 +29,7 @@ def choose_key(
     """The names of the key's columns, in order, and the name of its index ('' for `declared` columns).
 
     `statistics` are the rows of information_schema.STATISTICS, in the order of their indexes' columns. The primary key
-    is preferred; then a unique key of integers; then the one with the fewest columns; then the first by name. Raises
+    is preferred; then a unique key of integers; then the key with the fewest columns; then the first by name. Raises
     NoKey if no columns can be the key.
     """
     by_name = {column.name: column for column in columns}
@@ -37,7 +37,7 @@ def choose_key(
         for name in declared:
             if name not in by_name:
                 raise NoKey(f"{_OPTION} names {name}, which is not a column of the table, or is skipped")
-            if reason := _unfit(by_name[name]):
+            if reason := _why_unfit(by_name[name]):
                 raise NoKey(f"{_OPTION} names {name}: {reason}")
         return tuple(declared), ""
     indexes: dict[str, list[Mapping[str, Any]]] = {}
@@ -73,15 +73,15 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
             return f"the index {name} has an expression, or a skipped column"
         if part["sub_part"] is not None:
             return f"the index {name} has only the beginning of {column.name}"
-        if reason := _unfit(column):
+        if reason := _why_unfit(column):
             return reason
         if part["nullable"] == "YES":
             return f"{column.name} of the index {name} may be NULL"
     return None
 
 
-def _unfit(column: Column) -> str | None:
-    """The reason why a column cannot be in a key; None if it can be in one."""
+def _why_unfit(column: Column) -> str | None:
+    """The reason why a column cannot be in a key; None if it can be in a key."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
     if not column.has_true_members:
         why = "the server may show its members with other characters, and its values are found by them"
@@ -91,7 +91,7 @@ def _unfit(column: Column) -> str | None:
 
 
 def _has_same_texts(column: Column) -> bool:
-    """Whether two numbers of an ENUM or SET have the same text. The number 0 is always '', and a SET joins by commas.
+    """Whether two numbers of an ENUM or SET have the same text. The number 0 is '', and a SET joins members by commas.
 
     MySQL refuses a comma in a member of a SET, except in armscii8, which has a second code for the comma.
     """

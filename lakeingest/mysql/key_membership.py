@@ -42,7 +42,8 @@ def _range_query(
 ) -> str:
     """The query for the numbers of those keys that are in the range.
 
-    Its values have the types and collations of the table's columns, so that the server compares them as the columns.
+    The values in the query get the types and collations of the table's columns, so that the server compares them as it
+    compares the columns.
     """
     parts = []
     for number, key in enumerate(keys):

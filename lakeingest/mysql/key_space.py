@@ -50,7 +50,7 @@ def estimated_bytes(connection: pymysql.Connection, schema: TableSchema) -> int:
 def next_boundary(
     connection: pymysql.Connection, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None
 ) -> Key | None:
-    """The key `rows` rows after `lower` (None: after the first row); None if fewer rows are before `upper`."""
+    """The key that is `rows` rows after `lower` (None: after the first row). None if `upper` comes before that key."""
     boundaries = query(connection, boundary_query(schema, lower, rows, upper))
     if not boundaries:
         return None
@@ -66,7 +66,7 @@ def boundary_query(schema: TableSchema, lower: Key | None, rows: int, upper: Key
 
 
 def _part(column: Column, text: str) -> int | str:
-    """The part of a boundary for one column. For an ENUM or SET: `number/last number`, or without a list the number."""
+    """The part of a boundary for one column. For an ENUM or SET whose numbers are listed: `number/last number`."""
     if column.kind in INTEGERS:
         return int(text)
     last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1

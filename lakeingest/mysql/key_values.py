@@ -78,7 +78,7 @@ def _value_of_literal(column: Column, part: int | str) -> Any:
         return ",".join(member for bit, member in enumerate(column.members) if number >> bit & 1)
     if column.source_type.name == "bit" and column.kind is Kind.BINARY:
         return int(text).to_bytes(_bit_bytes(column)).hex()
-    if "x'" in text:
+    if "x'" in text:  # with `_utf8mb4` or another charset before it, if it is a text
         raw = text.partition("x'")[2].rstrip("'")
         return raw if column.kind is Kind.BINARY else bytes.fromhex(raw).decode()
     if column.kind is Kind.BOOLEAN:
@@ -87,7 +87,7 @@ def _value_of_literal(column: Column, part: int | str) -> Any:
 
 
 def _bit_bytes(column: Column) -> int:
-    return -(-column.source_type.size // 8)
+    return -(-column.source_type.size // 8)  # rounded up
 
 
 def _literal(column: Column, value: Any) -> int | str:
@@ -117,7 +117,7 @@ def number_of(column: Column, value: str) -> int:
 
 
 def _arrow_value(schema: TableSchema, column: Column, value: Any) -> Any:
-    """A value that people wrote, as Arrow holds it in the column. Raises UsageError if the column cannot have it."""
+    """A value that people wrote, as Arrow holds it in the column. Raises UsageError for a value that it cannot have."""
     try:
         converted = _python_value(column, value)
         return pa.array([converted], arrow_type(column))[0].as_py()

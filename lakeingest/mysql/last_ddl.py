@@ -21,8 +21,8 @@ def last_ddl(
 ) -> dict[TableId, FilePosition | None]:
     """The end of the last DDL of each table that has DDL in the segment.
 
-    None if it is not certain that all transactions that changed the table had ended before that DDL. All tables have
-    None if the segment has an event that cannot be passed over. The DDL must be in force, as it is after
+    The end is None if it is not certain that all transactions that changed the table had ended before that DDL. All
+    tables have None if the segment has an event that cannot be passed over. The DDL must be in force, as it is after
     `read_stable_schema` has returned. Rows are not decoded.
     """
     ends = dict[TableId, FilePosition | None]()

@@ -79,7 +79,7 @@ class BoundedConnection(pymysql.Connection):
     _bytes_left, _deadline = LOGIN_BYTES, 0.0
 
     def allow(self, size: int, seconds: float, *, of_each: bool = False) -> None:
-        """Limit what is received from now on to so many bytes and seconds, together; with `of_each`, in each packet."""
+        """From now on, receive at most `size` bytes in at most `seconds`: in all, or with `of_each` in each packet."""
         self._size, self._seconds, self._of_each = size, seconds, of_each
         self._bytes_left, self._deadline = size, time.monotonic() + seconds
 
@@ -96,7 +96,7 @@ class BoundedConnection(pymysql.Connection):
         parent._execute_command(command, sql)  # noqa: SLF001
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
-        """Read a response, in place of the driver's own method: with limits, and as `_Result`."""
+        """Read a response as a `_Result`, with limits. This method replaces the driver's own."""
         if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self
@@ -118,7 +118,7 @@ class BoundedConnection(pymysql.Connection):
         return parent._read_packet(packet_type)  # noqa: SLF001
 
     def _read_bytes(self, num_bytes: int) -> bytes:
-        """Read so many bytes. Raises Surprise if that is above the limit.
+        """Read `num_bytes` bytes. Raises Surprise if so many bytes are above the limit.
 
         Raises the driver's OperationalError after the deadline, or if the connection breaks. In all three cases the
         connection is closed.

@@ -33,7 +33,7 @@ def catch_up(replica: pymysql.Connection, low: Low | None) -> None:
     """
     if not isinstance(low, GtidSet):
         raise OperatorNeeded(NO_GTIDS)
-    if not _has(replica, low, LAG_SECONDS):
+    if not _has_executed(replica, low, LAG_SECONDS):
         missing = low - executed(replica)
         raise SourceAway(
             f"the replica {replica.host}:{replica.port} lags: after {LAG_SECONDS} seconds it lacks {missing.count}"
@@ -45,7 +45,7 @@ def require_no_more(source: Source, primary: pymysql.Connection, replica: pymysq
     """Raise OperatorNeeded if the replica has executed transactions that its primary, `source`, has not executed."""
     applied = executed(replica)
     with named_errors(source):
-        if _has(primary, applied, COMMIT_SECONDS):
+        if _has_executed(primary, applied, COMMIT_SECONDS):
             return
         own = applied - executed(primary)
     raise OperatorNeeded(
@@ -59,7 +59,7 @@ def executed(connection: pymysql.Connection) -> GtidSet:
     return GtidSet.parse(query_row(connection, "SELECT @@global.gtid_executed", 1)[0])
 
 
-def _has(connection: pymysql.Connection, gtids: GtidSet, seconds: int) -> bool:
+def _has_executed(connection: pymysql.Connection, gtids: GtidSet, seconds: int) -> bool:
     """Whether the server has executed all these transactions. Waits for them for `seconds` at most."""
     (is_late,) = query_row(connection, f"SELECT WAIT_FOR_EXECUTED_GTID_SET({literal(str(gtids))}, {seconds})", 1)
     return not int(is_late)

@@ -21,7 +21,8 @@ def grant_statements(
 ) -> list[str]:
     """The GRANT statements for the account of a user who copies tables of these databases.
 
-    `names_are_patterns` is as in `grant_select`. True is for a server that cannot be asked: the default of servers.
+    `names_are_patterns` is as in `grant_select`. True is also right for a server that cannot be asked, because servers
+    take names for patterns by default.
     """
     rights = ", ".join((*dialect.more_rights, *dialect.rights))
     return [

@@ -23,7 +23,7 @@ from lakeingest.mysql.packets import READ_SECONDS, surprises
 _PREPARED = struct.Struct("<xIHHxH")
 _EXECUTE = struct.Struct("<IBI")
 _NO_CURSOR, _ONCE = 0, 1
-_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002  # after a read of fewer bytes than these, `Receiver` pauses so long
+_LITTLE_BYTES, _PAUSE_SECONDS = 128 << 10, 0.002  # after a read of fewer bytes, `Receiver` pauses for so long
 _PACE_BYTES = 1 << 20  # a server that needs more than READ_SECONDS for so many bytes is too slow
 
 
@@ -76,29 +76,29 @@ class Receiver:
         self._buffered, self._socket = wire._rfile, wire._sock  # noqa: SLF001
         self._is_drained = False  # whether the bytes in the driver's buffer have been received
         self._pauses = False  # whether the last read was short
-        self._little = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
+        self._short_read_bytes = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
         self._bytes, self._waited = 0, 0.0  # since the last full MiB
 
-    def receive(self, room: memoryview) -> int:
-        """Receive bytes into `room`; return their number. Raises the driver's OperationalError without a connection."""
+    def receive(self, buffer: memoryview) -> int:
+        """Receive bytes into `buffer`; return their number. Raises OperationalError if the connection is broken."""
         began = time.monotonic()
         try:
             if self._is_drained:
                 if self._pauses:
                     time.sleep(_PAUSE_SECONDS)
-                count = self._socket.recv_into(room)
-                self._pauses = count < min(self._little, len(room))
+                count = self._socket.recv_into(buffer)
+                self._pauses = count < min(self._short_read_bytes, len(buffer))
             else:  # at most the size of the driver's buffer, because for more bytes the call would wait for the server
-                count = self._buffered.readinto1(room[: io.DEFAULT_BUFFER_SIZE])
+                count = self._buffered.readinto1(buffer[: io.DEFAULT_BUFFER_SIZE])
                 self._is_drained = True
         except OSError as error:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"the connection broke: {error}") from error
         if not count:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection")
-        self._count(count, time.monotonic() - began)
+        self._count_received(count, time.monotonic() - began)
         return int(count)
 
-    def _count(self, count: int, seconds: float) -> None:
+    def _count_received(self, count: int, seconds: float) -> None:
         """Count received bytes and the wait for them. Raises the driver's OperationalError for a slow server."""
         self._bytes += count
         self._waited += seconds

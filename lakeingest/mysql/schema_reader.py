@@ -125,7 +125,7 @@ def read_stable_schema(connection: pymysql.Connection, table: TableId, choices: 
         # takes the lock; fails with ProgrammingError if the user may not read all columns
         query(connection, f"SELECT * FROM {table_name(table)} LIMIT 0")
         return read_schema(connection, table, choices)
-    except pymysql.err.ProgrammingError:  # the table was dropped, or the user may no longer read it
+    except pymysql.err.ProgrammingError:  # the table was dropped, or the user may not read it: `read_schema` says so
         return read_schema(connection, table, choices)
     finally:
         query(connection, "ROLLBACK")
@@ -173,7 +173,7 @@ class _Descriptions:
         indexes = f"SELECT * FROM information_schema.STATISTICS WHERE {where} ORDER BY SEQ_IN_INDEX"
         return cls(
             dialect(connection) is MARIADB,
-            {str(name): (str(kind), str(comment)) for name, kind, comment in tables},
+            {str(name): (str(table_type), str(comment)) for name, table_type, comment in tables},
             _by_table(query_dicts(connection, columns)),
             _by_table(query_dicts(connection, indexes)),
         )
@@ -183,11 +183,11 @@ class _Descriptions:
         rows, described = self.columns.get(table.name), self.tables.get(table.name)
         if not rows or not described:
             raise OperatorNeeded(f"{table}: no such table, or the user may not SELECT from it")
-        kind, comment = described
+        table_type, comment = described
         reasons: list[str] = []
         if not (table.database.isprintable() and table.name.isprintable()):
             reasons.append("its name has unprintable characters")
-        if self.is_mariadb and kind == _VERSIONED:
+        if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
         generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
         skipped_kinds = _skipped_kinds(choices)
@@ -202,10 +202,11 @@ class _Descriptions:
         key, index = _key(columns, self.indexes.get(table.name, []), choices, reasons)
         if reasons:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-        copied = tuple(name for name in generated if name not in skipped)
+        copied_generated = tuple(name for name in generated if name not in skipped)
         stored = tuple(str(row["column_name"]) for row in rows)
+        # row images have the hidden columns after all others
         stored += hidden_columns(stored, self.indexes.get(table.name, []))
-        return TableSchema(table, columns, key, choices, skipped, copied, index, comment, stored)
+        return TableSchema(table, columns, key, choices, skipped, copied_generated, index, comment, stored)
 
 
 def _skipped_kinds(choices: Choices) -> tuple[str, ...]:
@@ -227,7 +228,7 @@ def _key(
 ) -> tuple[tuple[str, ...], str]:
     """The key's columns and the name of its index. Without a key, both are empty and `reasons` gets a reason.
 
-    `reasons` also gets one for each key column that would be NULL for a zero date.
+    `reasons` also gets a reason for each key column that would be NULL for a zero date.
     """
     key: tuple[str, ...] = ()
     index = ""
@@ -244,10 +245,11 @@ def _key(
 
 
 def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
-    """The kind of a column's default, or the default NULL. Other values are not taken from COLUMN_DEFAULT.
+    """The kind of a column's default, or the default NULL.
 
-    Its text is for people, and is not always that of the value. MySQL shows NULL for a column without a default, and
-    marks expressions in EXTRA. MariaDB shows the default as SQL: the word NULL is the default NULL.
+    A value other than NULL is not taken from COLUMN_DEFAULT, whose text is for people and may differ from the value.
+    MySQL shows NULL for a column without a default, and marks expressions in EXTRA. MariaDB shows the default as SQL:
+    the word NULL is the default NULL.
     """
     shown, extra = row["column_default"], str(row["extra"]).upper()
     if "AUTO_INCREMENT" in extra:
@@ -291,7 +293,7 @@ def _column(row: dict[str, Any], choices: Choices, reasons: list[str]) -> Column
     reasons += [f"column {name} is {source}: {reason}" for is_refused, reason in refusals if is_refused]
     return Column(
         name=name,
-        kind=kind or Kind.STRING,
+        kind=kind or Kind.STRING,  # any kind will do for an unknown type: its table is refused
         source_type=source,
         nullable=str(row["is_nullable"]).upper() == "YES" or choice == NULL_DATES,
         precision=precision if source.name == "decimal" else 0,
@@ -313,7 +315,7 @@ def _charset(row: dict[str, Any]) -> str:
 
 
 def _kind_by_choices(kind: Kind | None, source: SourceType, choices: Choices) -> tuple[Kind | None, str]:
-    """The column's kind after the user's choices, and the value of `Column.choice`. `kind` is the kind without them."""
+    """The column's kind after the user's choices, and the value of `Column.choice`. Without choices it is `kind`."""
     if kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}:
         if choices.zero_dates == "string":
             return Kind.MOMENT, ""

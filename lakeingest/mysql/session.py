@@ -25,7 +25,7 @@ from lakeingest.mysql.dialect import MARIADB, dialect_of, version_of
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A session variable and its value in each session, as the server shows the value; `why` completes "else …".
+    """A session variable and its value in each session, as the server shows the value. `why` completes "else …".
 
     `since` is the first version of the server that has the variable. `depends`: results depend on the variable. Most
     variables without `depends` are limits and timeouts, which the server may round.
@@ -42,9 +42,8 @@ _ALL_ROWS = str(2**64 - 1)  # the server's value for "no limit"
 _DEFAULT = "DEFAULT"
 
 BOTH = (
-    # autocommit is set twice, because the change from 0 to 1 commits a transaction that init_connect may have begun. It
-    # is not left to the driver, which does not set it if the greeting says that autocommit is on: in the session it may
-    # be off.
+    # autocommit is set twice, because the change from 0 to 1 commits a transaction that init_connect may have
+    # begun. The driver does not set autocommit if the greeting says that it is on, but the session may have it off.
     Pin("autocommit", "0", "a transaction of init_connect goes on", depends=False),
     Pin("autocommit", "1", "all statements see the data of the first one"),
     Pin("completion_type", "NO_CHAIN", "COMMIT begins another transaction, or ends the connection"),

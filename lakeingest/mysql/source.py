@@ -1,6 +1,6 @@
 """Asks the source in SQL: for definitions, keys, settings, and the end of its binlog.
 
-`binlog_source.BinlogSource` extends `Source` and reads the binlog as well. It has a module of its own, because a module
+`binlog_source.BinlogSource` extends `Source` and reads the binlog as well. `Source` is apart from it, because a module
 that decodes rows takes a second to import.
 """
 
@@ -69,7 +69,7 @@ class Source:
         return connections.file_sizes(self.connection)
 
     def has_exact_lows(self) -> bool:
-        """Whether low watermarks are exact places of read views, so that no low is before a position read earlier."""
+        """Whether low watermarks are exact positions of read views. Then no low is before a position read earlier."""
         return dialect(self.connection).has_snapshot_position
 
     def reads_from_file_start(self, position: Position) -> bool:
@@ -77,7 +77,10 @@ class Source:
         return position.gtids is None and not self.has_exact_lows()
 
     def has_low_at_file_start(self, position: Position) -> bool:
-        """Whether a low watermark that is read from now on may be before the position."""
+        """Whether a low watermark that is read from now on may be before the position.
+
+        That is the case while the position is in the current binlog file, whose start would be the low watermark.
+        """
         if not self.reads_from_file_start(position):
             return False
         return not is_before(position.at, self.written().start_of_file)
@@ -90,7 +93,7 @@ class Source:
 
     @property
     def double_widths(self) -> tuple[int, int]:
-        """The greatest lengths of a DOUBLE's text without an exponent: that of a column, and that of an expression."""
+        """The greatest lengths of a DOUBLE's text without an exponent: as a column, and as an expression."""
         return dialect(self.connection).double_widths
 
     def clock(self) -> int:
@@ -178,7 +181,7 @@ class Source:
         return key_space.key_bounds(self.connection, schema, keys)
 
     def next_boundary(self, schema: TableSchema, lower: Key | None, rows: int, upper: Key | None = None) -> Key | None:
-        """The upper key of a chunk of so many rows (`key_space.next_boundary`)."""
+        """The upper key of a chunk of `rows` rows (`key_space.next_boundary`)."""
         return key_space.next_boundary(self.connection, schema, lower, rows, upper)
 
     def text_classes(self, collation: str, texts: Collection[str]) -> dict[str, str]:

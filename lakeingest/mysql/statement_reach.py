@@ -54,7 +54,8 @@ class StatementReach:
         objects = self._objects
         table = change.database, change.table
         if objects.hidden is None or not objects.hidden.isdisjoint({*change.names, change.database}):
-            # a system table has no triggers, and foreign keys are visible without these rights
+            # The user may not see all triggers, views and functions that matter for the statement. Only a system table
+            # needs no rights: it has no triggers, and foreign keys are visible without rights.
             return "" if change.in_system and table not in objects.referenced else _NO_RIGHTS
         if table not in objects.base_tables:
             return "its table is not a base table of the source now"
@@ -104,7 +105,7 @@ def hidden_by(grants: Iterable[str]) -> frozenset[str] | None:
             rights.update(granted[1].upper().split(", "))
         elif grant.startswith("REVOKE"):
             revoked = _REVOKED.match(grant)
-            if revoked is None:
+            if revoked is None:  # a REVOKE of another form may be for any database
                 return None
             if not _NEEDED.isdisjoint(revoked[1].upper().split(", ")):
                 hidden.add(folded(revoked[2].replace("``", "`")))

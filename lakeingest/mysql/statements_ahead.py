@@ -19,7 +19,7 @@ _BYTES = 16 << 20  # how many bytes are searched: enough, as services write such
 def statement_ahead(source: Source, start: FilePosition | None, schemas: Mapping[TableId, TableSchema]) -> str | None:
     """The message of the error with which a statement would stop tables; None if there is no such statement.
 
-    It is a statement that cannot be replayed and is not DDL. The binlog is searched from `start` on (None: from the
+    Such a statement cannot be replayed, and is not DDL. The binlog is searched from `start` on (None: from the
     start of the current file) for `_BYTES` at most. Compressed transactions are not searched.
     """
     if not schemas:
@@ -51,7 +51,7 @@ def _first_refusal(source: Source, start: FilePosition | None, schemas: Mapping[
                     if error.alterations is None:  # not DDL, which a run can follow or halt at
                         return str(error)
             if not event.is_made_up:
-                at = FilePosition(at.file, max(at.pos, event.end))
+                at = FilePosition(at.file, max(at.pos, event.end))  # the four bytes of `end` start again after 4 GiB
             bytes_left -= event.size
             if bytes_left < 0:
                 break

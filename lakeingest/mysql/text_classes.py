@@ -1,8 +1,8 @@
 """Finds texts that may be one value in a foreign key, by their sort weights. The server computes the weights.
 
 The server gives equal weights to texts that are equal by `=`. There is one exception: many collations ignore spaces at
-the end of a text, but give weights to these spaces. So the weights of spaces at the end are removed here. Then texts of
-different classes are never equal for the server. Texts of one class may differ for it.
+the end of a text, but give weights to these spaces. So the weights of spaces at the end are removed here. After that,
+texts of different classes are never equal for the server. Texts of one class may be different for the server.
 """
 
 from collections.abc import Collection

@@ -17,7 +17,7 @@ from lakeingest.rows import INSTANT, arrow_type, table_schema
 
 FETCH_ROWS = 2_000  # the most rows of a fetch, which are Python objects
 FETCH_BYTES = 4 << 20  # about how many bytes in Arrow a fetch has
-FETCH_GROWTH = 10  # a fetch has at most so many times the rows of the last one, because later rows may be larger
+FETCH_GROWTH = 10  # a fetch has at most so many times the rows of the fetch before, because later rows may be larger
 
 
 def stream_texts(connection: pymysql.Connection, schema: TableSchema, sql: str) -> Iterator[pa.RecordBatch]:
@@ -74,9 +74,10 @@ def _columns(schema: TableSchema, rows: Sequence[tuple[Any, ...]]) -> list[pa.Ar
 
 
 def from_text(column: Column, values: Sequence[Any]) -> pa.Array:
-    """The Arrow column of values of MySQL's text protocol (FLOAT read as DOUBLE; bytes for BINARY, BOOLEAN, VECTOR).
+    """The Arrow column of values of MySQL's text protocol.
 
-    Raises UnsupportedValue for a value that the type cannot hold, such as a zero date.
+    The values of BINARY, BOOLEAN and VECTOR are bytes, and those of FLOAT the texts of a DOUBLE. Raises
+    UnsupportedValue for a value that the type cannot hold, such as a zero date.
     """
     if column.kind is Kind.VECTOR or is_chosen(column):
         raise beyond_reference(column)

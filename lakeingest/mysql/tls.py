@@ -74,10 +74,10 @@ def _header(data: bytes) -> tuple[int, int]:
         raise ValueError("an element of a certificate is cut, or has a long tag")
     if data[1] < 0x80:  # noqa: PLR2004 - a length in one byte
         return 2, data[1]
-    more = data[1] & 0x7F
-    if not 0 < more <= 4 or len(data) < 2 + more or not data[2]:  # noqa: PLR2004
+    length_bytes = data[1] & 0x7F  # DER has neither 0 of them nor a zero as the first of them
+    if not 0 < length_bytes <= 4 or len(data) < 2 + length_bytes or not data[2]:  # noqa: PLR2004
         raise ValueError("an element of a certificate has no length of DER")
-    return 2 + more, int.from_bytes(data[2 : 2 + more], "big")
+    return 2 + length_bytes, int.from_bytes(data[2 : 2 + length_bytes], "big")
 
 
 @functools.lru_cache(maxsize=16)

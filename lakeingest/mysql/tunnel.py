@@ -1,8 +1,8 @@
 """Connections to the source through an SSH server, for a source that only that server can reach.
 
-Each process, such as an executor, has one SSH connection to an SSH server. All its connections to the source share the
-SSH connection. A pair of sockets in this process leads to a channel of the SSH connection. No port is opened on this
-machine, so other users of the machine cannot use the tunnel.
+Each process, such as an executor, has one SSH connection to an SSH server, which all connections of the process to
+the source share. Each of them goes through a pair of sockets to a channel of the SSH connection. No port is opened on
+this machine, so other users of the machine cannot use the tunnel.
 """
 
 import io
@@ -36,7 +36,7 @@ def open_tunnel(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
     Raises SourceAway if the SSH server, or the source behind it, cannot be reached. Raises OperatorNeeded if the SSH
     server has another host key, if it refuses the user or the connection to the source, or if a key cannot be read.
     """
-    with _named(source, ssh):
+    with _named_errors(source, ssh):
         client = _client(ssh, seconds)
         transport = client.get_transport()
         if transport is None:
@@ -49,7 +49,7 @@ def open_tunnel(source: Source, ssh: Ssh, seconds: float) -> socket.socket:
 
 
 def _client(ssh: Ssh, seconds: float) -> "paramiko.SSHClient":
-    """The process's connection to the SSH server. If there is none, or it is broken, a new one is opened."""
+    """The process's connection to the SSH server. If it is missing or broken, a new connection is opened."""
     import paramiko
 
     with _LOCK:
@@ -86,7 +86,7 @@ def _trust(keys: "paramiko.HostKeys", ssh: Ssh) -> None:
     """Add the host keys of `source.ssh.known_hosts` to `keys`. Only these host keys are trusted."""
     from paramiko.hostkeys import HostKeyEntry
 
-    for line in _text("known_hosts", ssh.known_hosts).splitlines():
+    for line in _text_of("known_hosts", ssh.known_hosts).splitlines():
         entry = HostKeyEntry.from_line(line.strip()) if line.strip() and not line.startswith("#") else None
         if entry is not None:
             for name in entry.hostnames:
@@ -97,14 +97,14 @@ def _key(ssh: Ssh) -> "paramiko.PKey":
     """The private key of `source.ssh.key`. Raises OperatorNeeded if it is of an unknown kind or has a passphrase."""
     import paramiko
 
-    text = _text("key", ssh.key.get_secret_value())
+    text = _text_of("key", ssh.key.get_secret_value())
     for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
         with suppress(paramiko.SSHException):
             return kind.from_private_key(io.StringIO(text))
     raise OperatorNeeded("source.ssh.key is no private key without a passphrase, of the kinds Ed25519, ECDSA and RSA")
 
 
-def _text(name: str, value: str) -> str:
+def _text_of(name: str, value: str) -> str:
     """The text of a key of `source.ssh`: the value, or, if the value is the name of a file, the file's content."""
     if not Ssh.is_file(value):
         return value
@@ -115,7 +115,7 @@ def _text(name: str, value: str) -> str:
 
 
 @contextmanager
-def _named(source: Source, ssh: Ssh) -> Iterator[None]:
+def _named_errors(source: Source, ssh: Ssh) -> Iterator[None]:
     """Turn SSH's errors inside the block into errors of lakeingest, which name the server and the way out."""
     try:
         import paramiko

@@ -94,7 +94,7 @@ def run_gate(
         for suite in suites
         for document in suite.expectations
     ]
-    detailed = {
+    with_details = {
         "result_format": "SUMMARY",
         "partial_unexpected_count": EXAMPLES,
         "unexpected_index_column_names": list(key),
@@ -102,9 +102,10 @@ def run_gate(
     # Step 1: evaluate all expectations, without counts and examples
     validation = _validate(name, rows, documents, "BOOLEAN_ONLY")
     failed = [result for result in validation.results if not result.success and _error(result.exception_info) is None]
-    # Step 2: evaluate those that failed again, with counts and examples. They count as failed, even if they pass now
+    # Step 2: evaluate the failed expectations a second time, with counts and examples. They count as failed, even if
+    # they pass now
     if failed:
-        details = _validate(name, rows, [_document(result) for result in failed], detailed).results
+        details = _validate(name, rows, [_document(result) for result in failed], with_details).results
         validation.results = [result for result in validation.results if result not in failed] + details
         for result in details:
             result.success = False
@@ -169,23 +170,23 @@ def _document(result: "ExpectationValidationResult") -> Mapping[str, Any]:
 
 
 def _outcome(result: "ExpectationValidationResult", key: Sequence[str]) -> Outcome:
-    """The outcome for a result of Great Expectations. It shows at most EXAMPLES rows."""
+    """The outcome for a result of Great Expectations. The outcome shows at most EXAMPLES rows."""
     document, details = _document(result), result.result
     rows = details.get(_ROWS, ())
-    examples = [_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]
+    examples = [_as_line(row) for row in rows] or [f"value={_shortened(value)}" for value in details.get(_VALUES, ())]
     return Outcome(
         document["meta"][_SUITE],
         document,
         bool(result.success),
         details.get("unexpected_count"),
-        tuple(_line(_key_values(row, key)) for row in rows[:EXAMPLES]),
+        tuple(_as_line(_key_values(row, key)) for row in rows[:EXAMPLES]),
         tuple(examples[:EXAMPLES]),
         details.get("observed_value"),
         _error(result.exception_info),
     )
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _as_line(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_shortened(value)}" for name, value in row.items())
 
 

@@ -43,9 +43,9 @@ def save_report(state: File, table: TableId, stage: str, rows: int, report: Gate
 
 
 def _unique_time(folder: File, now: datetime) -> str:
-    """The time with which the report's name begins, later than in the names of all older reports.
+    """The time with which the report's name begins. It is later than the times in the names of all older reports.
 
-    If the clock was set back, it is a microsecond after the last report's time.
+    If the clock was set back, the time is a microsecond after that of the last report.
     """
     last = next((file.name.partition("-")[0] for file in reversed(folder.listed("*.html"))), "")
     name = now.strftime(_MOMENT)

@@ -27,7 +27,7 @@ def is_sound(suite: Suite, rows: pa.Table) -> bool:
 
 
 def with_passed_suite(suite: Suite, evaluated: GateReport | None) -> GateReport:
-    """The report of a gate, with an outcome for each expectation of `suite`, which is known to pass.
+    """The report of a gate, in which each expectation of `suite` has passed, because the suite is known to pass.
 
     `evaluated` is the report of the gate's other suites; None if it has no other suites.
     """
@@ -49,9 +49,8 @@ def _has_no_null(rows: pa.Table, kwargs: Mapping[str, Any]) -> bool:
 def _is_unique(rows: pa.Table, names: Sequence[str]) -> bool:
     """Whether no two rows have the same values in these columns."""
     columns = [rows[name] for name in names]
-    if pc.all(
-        _is_less_than_next(columns), min_count=0
-    ).as_py():  # the usual case, because a chunk is read in this order
+    is_ascending = pc.all(_is_less_than_next(columns), min_count=0).as_py()
+    if is_ascending:  # the usual case, because a chunk is read in the order of its key
         return True
     return bool(rows.select(list(names)).group_by(list(names)).aggregate([]).num_rows == rows.num_rows)
 

@@ -1,8 +1,8 @@
 """Suites: the expectations that the rows of a table must meet. One suite is made from the table's definition.
 
 Users can add suites in files. Such a file has the name `<database>.<table>` with the suffix .yml, .yaml or .json; the
-name can have globs as in `tables.include`. It has a suite in the format of Great Expectations: `{expectations: [{type,
-kwargs, severity}]}`.
+name can have globs as in `tables.include`. The file has a suite in the format of Great Expectations: `{expectations:
+[{type, kwargs, severity}]}`.
 """
 
 import json
@@ -35,7 +35,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A name, and expectations, each of which is a document `{type, kwargs, …}`."""
+    """A list of expectations with a name. Each expectation is a document `{type, kwargs, …}`."""
 
     name: str
     expectations: tuple[Document, ...]
@@ -147,6 +147,7 @@ def _suite_files(quality: Quality) -> list[Path]:
 
 
 def _tables_of(path: Path, tables: Sequence[TableId]) -> list[TableId]:
+    """The tables among `tables` that the name of a suite's file matches."""
     return Tables(include=(path.stem,)).select(tables)
 
 

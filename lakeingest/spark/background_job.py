@@ -36,7 +36,7 @@ class BackgroundJob(Generic[Result]):
         return self._outcome.result()
 
     def cancel(self) -> None:
-        """End the Spark jobs of the work, whose result is not needed any more. Own workers begin no more of its tasks.
+        """End the Spark jobs of the work, whose result is not needed any more. `OwnWorkers` begin no more of its tasks.
 
         Waits for a few seconds until the thread has ended.
         """

@@ -26,7 +26,7 @@ _FIXED_DIGITS = 15  # beyond so many digits before the point or zeros after it, 
 
 
 def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[int, Checksum]:
-    """The checksum of the rows with each NUMBER, which is that of a range or bucket."""
+    """The checksum of the rows of each range or bucket, by its NUMBER."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     halves = rows.select(NUMBER, *_halves(schema, widths))
@@ -35,7 +35,7 @@ def checksums(rows: "DataFrame", schema: TableSchema, widths: Widths) -> dict[in
 
 
 def in_buckets(rows: "DataFrame", schema: TableSchema, count: int) -> "DataFrame":
-    """The rows with their key's bucket as NUMBER. It is the bucket that `core.checksum.bucket` computes."""
+    """The rows with their key's bucket as NUMBER. `core.checksum.bucket` computes the same number."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return rows.withColumn(NUMBER, (F.crc32(F.concat(*_parts(schema.key_columns, _NO_DOUBLES))) % count).cast("int"))
@@ -80,7 +80,7 @@ def double_text(value: float | None, most: int) -> str | None:
     else:
         width = point
     is_far = point <= -_FIXED_DIGITS or (point >= length and point > _FIXED_DIGITS)
-    if is_far or width > most - sign:
+    if is_far or width > most - sign:  # `sign` is 1 for a negative value, else 0
         text = digits[0] + ("." + digits[1:] if length > 1 else "") + f"e{point - 1}"
     elif point <= 0:
         text = "0." + "0" * -point + digits
@@ -129,7 +129,7 @@ def _text(column: TableColumn, widths: Widths) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col(quote(column.name))
-    # `useArrow=False`: otherwise Spark 4.1 derives the kind of UDF from the annotations, and warns about these ones
+    # `useArrow=False`: otherwise Spark 4.1 derives the kind of UDF from the annotations, and warns about ours
     match column.kind:
         case Kind.DECIMAL:  # a cast would write small numbers with an exponent
             pattern = "0." + "0" * column.scale if column.scale else "0"

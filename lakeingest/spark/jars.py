@@ -22,7 +22,7 @@ from lakeingest.spark.pins import SHA256
 from lakeingest.spark.settings import ivy_folder, work_folder
 
 PACKAGES, JARS = "spark.jars.packages", "spark.jars"
-_RESOLVING = {"spark.jars.ivySettings", "spark.jars.repositories", "spark.jars.excludes"}  # of which `fetch` obeys none
+_RESOLVING = {"spark.jars.ivySettings", "spark.jars.repositories", "spark.jars.excludes"}  # `fetch` does not obey these
 _SECONDS = 900  # the greatest time for which Ivy fetches
 _MODULE = """<ivy-module version="2.0"><info organisation="lakeingest" module="session"/>
 <dependencies>{dependencies}</dependencies></ivy-module>"""
@@ -32,11 +32,12 @@ _MODULE = """<ivy-module version="2.0"><info organisation="lakeingest" module="s
 def settings_with_jars(
     config: Config, settings: Mapping[str, str], java: Path | None = None
 ) -> Iterator[Mapping[str, str]]:
-    """The settings with which a session must start within the block, and all jars that these settings name.
+    """Fetch missing jars, and yield the settings with which a session must start within the block.
 
-    `java` is the home of Java; None: the Java on PATH. Missing jars are fetched by Ivy, in one process at a time. Then
-    the settings name the jars by their paths: Ivy, which Spark would start for names of Maven, takes seconds. If
-    pipeline.yml sets other jars or another way to resolve them, Spark itself fetches all jars.
+    `java` is the home of Java; None: the Java on PATH. Ivy fetches the jars, in one process at a time. Then the
+    settings have the paths of the jars, because for Maven coordinates Spark would start Ivy, which takes seconds. Spark
+    itself fetches the jars if pipeline.yml sets other jars or another way to resolve them, if Ivy is missing, or if the
+    SHA-256 of a jar is not known.
 
     Raises OperatorNeeded if a jar cannot be fetched, or if it differs from its release.
     """
@@ -61,7 +62,7 @@ def fetch(folder: Path, names: Sequence[str], java: Path | None = None) -> None:
 
     Raises OperatorNeeded if Ivy cannot fetch a jar, or if a jar differs from its release.
     """
-    for name in names:
+    for name in names:  # a damaged file would be kept
         for file in (_copy_path(folder, name), _cache_path(folder, name)):
             file.unlink(missing_ok=True)
     parts = (name.split(":") for name in names)

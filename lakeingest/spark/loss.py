@@ -39,13 +39,13 @@ def named_loss() -> Iterator[None]:
     """
     try:
         yield
-    except Retryable:
+    except Retryable:  # its reason is already known
         raise
     except Exception as error:
         misfit = _python_misfit(error)
         if misfit is not None:
             raise OperatorNeeded(misfit) from error
-        loss = _loss(error)
+        loss = _how_lost(error)
         if loss is None:
             raise
         raise SparkLost(f"Spark ended during the run: {loss}; run the same command again") from error
@@ -97,8 +97,8 @@ def _python_misfit(error: BaseException) -> str | None:
     )
 
 
-def _loss(error: BaseException) -> str | None:
-    """The sign, in one line, that the error was caused by a loss of Spark; None for other errors."""
+def _how_lost(error: BaseException) -> str | None:
+    """How Spark was lost, in one line, if its loss has caused the error; None for other errors."""
     if "pyspark" not in sys.modules:
         return None
     from py4j.protocol import Py4JError, Py4JNetworkError

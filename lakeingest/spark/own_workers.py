@@ -42,7 +42,7 @@ nurse()
 
 
 class OwnWorkers:
-    """So many worker processes. They start in the background; the first tasks wait for them."""
+    """`count` worker processes. They start in the background; the first tasks wait for them."""
 
     def __init__(self, count: int, log_folder: Path) -> None:
         """Start the processes. What they print goes to a log in this folder."""
@@ -69,40 +69,43 @@ class OwnWorkers:
     def prepare(
         self, function: Callable[[Descriptor], Result], descriptors: Sequence[Descriptor], at_once: int
     ) -> "OwnWork[Result]":
-        """The work of calling the function with each descriptor. Both are pickled here, in the caller's thread."""
+        """The work of calling the function with each descriptor. All are pickled now, in the caller's thread."""
         return OwnWork(self, [pickle.dumps((function, descriptor)) for descriptor in descriptors], at_once)
 
     def answer(self, task: bytes) -> Any:
-        """The result of a pickled function and its argument. Raises their error, or SparkLost if a worker has ended."""
+        """The result of a task: a pickled function and its argument. Waits for an idle worker, which runs the task.
+
+        Raises the error of the function, or SparkLost if a worker has ended.
+        """
         worker = self._idle.get()
         if worker is None:
-            self._idle.put(None)  # for the next one that waits
-            raise self._lost()
+            self._idle.put(None)  # for the next caller that waits
+            raise self._loss_error()
         try:
             worker.send_bytes(task)
             result, error = pickle.loads(worker.recv_bytes())  # noqa: S301 - of our own worker, over its socket
         except (EOFError, OSError) as lost:
             self._idle.put(None)
-            raise self._lost() from lost
+            raise self._loss_error() from lost
         self._idle.put(worker)
         if error is not None:
             raise error
         return result
 
     def close(self) -> None:
-        """Kill the workers. Nobody takes the result of a task that one of them still has."""
+        """Kill the workers. Nobody takes the result of a task that a worker still has."""
         with suppress(ProcessLookupError):
             os.killpg(self._nursery.pid, signal.SIGKILL)
         self._nursery.wait()
         for worker in self._workers:
             worker.close()
 
-    def _lost(self) -> SparkLost:
+    def _loss_error(self) -> SparkLost:
         return SparkLost(f"a worker process of this run ended; see {self._log}, and run the same command again")
 
 
 class OwnWork(Generic[Result]):
-    """Tasks for own workers; call it once, to wait for the results."""
+    """Tasks for `OwnWorkers`. The object is called once: the call runs the tasks and waits for their results."""
 
     def __init__(self, workers: OwnWorkers, tasks: Sequence[bytes], at_once: int) -> None:
         self._workers, self._tasks = workers, tasks
@@ -113,7 +116,7 @@ class OwnWork(Generic[Result]):
         self._is_cancelled.set()
 
     def __call__(self) -> list[Result]:
-        """The results, in the order of the descriptors. Raises the error of the first task that has one."""
+        """The results, in the order of the descriptors. Raises the error of the first task that failed."""
         with ThreadPoolExecutor(self._at_once) as pool:
             outcomes = [pool.submit(self._answer, task) for task in self._tasks]
         return [outcome.result() for outcome in outcomes]
@@ -123,7 +126,7 @@ class OwnWork(Generic[Result]):
             raise RuntimeError("this work was cancelled before its last task began")
         try:
             return cast(Result, self._workers.answer(task))
-        except BaseException:
+        except BaseException:  # the call raises it, so the results of other tasks are not needed
             self.cancel()
             raise
 
@@ -136,7 +139,7 @@ def serve(ends: Iterable[int]) -> NoReturn:
     for end in every_end:
         if os.fork() == 0:
             for other in every_end:
-                if other != end:
+                if other != end:  # while it is open, the run does not notice that the other worker has ended
                     os.close(other)
             _work(Connection(end))
     for end in every_end:
@@ -156,7 +159,7 @@ def _work(run: Connection) -> NoReturn:
 
 
 def _outcome(task: bytes) -> bytes:
-    """The pickled result of a task and None; or None and its error."""
+    """A pickled pair: the result of the task and None, or None and the error of the task."""
     try:
         function, descriptor = pickle.loads(task)  # noqa: S301 - of the run, over a socket that nobody else has
         return pickle.dumps((function(descriptor), None))

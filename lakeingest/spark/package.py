@@ -1,4 +1,4 @@
-"""The digest of lakeingest's sources, by which executors assert that they have the same sources as the driver."""
+"""The digest of lakeingest's modules, by which executors assert that they have the same modules as the driver."""
 
 import hashlib
 from functools import cache
@@ -9,8 +9,8 @@ DIGEST = "LAKEINGEST_SOURCES"  # the environment variable of executors that has 
 
 @cache
 def digest() -> str:
-    """The digest of this process's sources. It depends only on the contents and relative paths of the files."""
+    """The digest of this process's modules. It depends only on the contents and relative paths of the files."""
     root, sha256 = Path(__file__).parents[1], hashlib.sha256()
-    for source in sorted(root.rglob("*.py")):
-        sha256.update(f"{source.relative_to(root)}\0".encode() + source.read_bytes() + b"\0")
+    for module in sorted(root.rglob("*.py")):
+        sha256.update(f"{module.relative_to(root)}\0".encode() + module.read_bytes() + b"\0")
     return sha256.hexdigest()[:16]

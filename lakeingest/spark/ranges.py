@@ -1,6 +1,6 @@
-"""Ranges of keys in Spark: a DataFrame of `KeyRange`s, and a condition to join with it.
+"""Ranges of keys in Spark: a DataFrame of `KeyRange`s, and a condition to join rows with it.
 
-A property test holds both equal to `KeyRange`.
+A property test compares both with `KeyRange`.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,14 @@ def ranges(
     The types of the bounds are those of the columns `key` of `rows`.
     """
     types = [rows.schema[name].dataType.simpleString() for name in key]
-    kinds, parts = zip(*((_UNSIGNED, Decimal) if kind == _UNSIGNED else ("bigint", int) for kind in types), strict=True)
+    kinds, converters = zip(
+        *((_UNSIGNED, Decimal) if kind == _UNSIGNED else ("bigint", int) for kind in types), strict=True
+    )
     bounds = "".join(f", {_LOWER}{i} {kind}, {_UPPER}{i} {kind}" for i, kind in enumerate(kinds))
     range_rows = []
     for keys, range_tags in tagged:
         ends = keys.lower, keys.upper
-        values = (None if end is None else part(end[i]) for i, part in enumerate(parts) for end in ends)
+        values = (None if end is None else convert(end[i]) for i, convert in enumerate(converters) for end in ends)
         range_rows.append((*range_tags, *values))
     return rows.sparkSession.createDataFrame(range_rows, tags + bounds)
 

@@ -1,4 +1,7 @@
-"""Runs a function for each of several descriptors, on executors, own workers or here. The caller gets the results."""
+"""Runs a function for each of several descriptors, the arguments of the function, and returns the results.
+
+The function runs on Spark's executors, in worker processes of the run (`own_workers`), or in this process.
+"""
 
 import functools
 import sys
@@ -28,8 +31,8 @@ def scatter(
     Without workers, this process computes the results one after another. With workers, the function, descriptors and
     results are pickled.
 
-    Raises the LakeIngestError of the first descriptor that has one. A task returns such an error as a value, so that
-    Spark does not repeat the task. Any other error fails the Spark job.
+    Raises the LakeIngestError of the first descriptor whose task fails with such an error. A task returns such an error
+    as a value, so that Spark does not repeat the task. Any other error fails the Spark job.
     """
     return prepare(workers, function, descriptors, at_once)()
 
@@ -53,6 +56,7 @@ def prepare(
     # would run more tasks at the same time
     slots = workers.sparkContext.defaultParallelism
     task_count = len(descriptors) if at_once >= slots else min(len(descriptors), at_once)
+    # Spark cuts the list into one part for each task, so descriptors that are neighbours go to different tasks
     numbered = list(enumerate(descriptors))
     by_task = [item for task in range(task_count) for item in numbered[task::task_count]]
     tasks = workers.sparkContext.parallelize(by_task, task_count).mapPartitions(_task_of(function))
@@ -77,8 +81,8 @@ def _task_of(
 ) -> Callable[[Iterable[tuple[int, Descriptor]]], Iterable[tuple[int, Result | None, LakeIngestError | None]]]:
     """The work of a Spark task, as a function of numbered descriptors.
 
-    It yields the number, the result and the error of each descriptor; one of the last two is None. The task ends after
-    an error.
+    It yields the number, the result and the error of each descriptor; either the result or the error is None. The task
+    ends after an error.
     """
 
     def run(items: Iterable[tuple[int, Descriptor]]) -> Iterable[tuple[int, Result | None, LakeIngestError | None]]:
@@ -106,10 +110,12 @@ def read_archives_once() -> None:
 
 
 class _Archive(zipimporter):
+    """Imports modules from an archive, but not from a jar."""
+
     def __init__(self, path: str) -> None:
         if path.endswith(".jar"):
             raise ImportError(f"{path} has no modules")
         super().__init__(path)
 
     def invalidate_caches(self) -> None:
-        """An archive does not change."""
+        """Keep the file list, because an archive does not change."""

@@ -48,7 +48,7 @@ def open_session(config: Config) -> "SparkSession":
 def is_session_due() -> bool:
     """Whether a run opens the session at its start: if a session is running, or if the run is a submitted job.
 
-    Otherwise, a run starts a session only when it needs one, because the start takes longer than most catch-ups.
+    Other runs start a session only when they need it, because the start takes longer than most catch-ups.
     """
     return active_session() is not None or SUBMITTED in os.environ
 
@@ -78,7 +78,7 @@ def active_session() -> "SparkSession | None":
 def fit_session(session: "SparkSession", config: Config) -> "SparkSession":
     """Give the session all our settings that a running session can change, and return it.
 
-    Raises OperatorNeeded if the session does not have a setting that it needs and cannot change.
+    Raises OperatorNeeded if the session cannot be used because of settings with which it was started.
     """
     if misfit := _misfit(session, config):
         raise OperatorNeeded(misfit)
@@ -166,12 +166,14 @@ def _misfit(session: "SparkSession", config: Config) -> str | None:
         return f"the running Spark session has the master {master}: {unreachable_message(config.on_this_machine)}"
     our_settings = settings(config, master)
     required = {key: our_settings[key] for key in spark_properties(config.target)}
-    missing = [key for key, value in required.items() if _is_fixed(session, key) and not _has(session, key, value)]
+    missing = [
+        key for key, value in required.items() if _is_fixed(session, key) and not _has_value(session, key, value)
+    ]
     missing += [f"a jar with {name}" for name in _required_classes(required) if not _can_load(session, name)]
     harmful = [
         f"the extension of {name}, which damages tables of {config.target.format}"
         for name, lake in FORMATS.items()
-        if name != config.target.format and _has(session, EXTENSIONS, lake.extension)
+        if name != config.target.format and _has_value(session, EXTENSIONS, lake.extension)
     ]
     if not missing and not harmful:
         return None
@@ -187,7 +189,7 @@ def _is_fixed(session: "SparkSession", key: str) -> bool:
     return key.startswith("spark.sql.catalog.") or not session.conf.isModifiable(key)
 
 
-def _has(session: "SparkSession", key: str, value: str) -> bool:
+def _has_value(session: "SparkSession", key: str, value: str) -> bool:
     """Whether the session's setting has this value. The list of extensions can have further extensions."""
     current = session.conf.get(key, None)
     if current is None or key != EXTENSIONS:
@@ -231,10 +233,10 @@ def spark_finding(config: Config, session: "SparkSession | None" = None) -> str 
 
 
 def java_home() -> Path | None:
-    """The home of a Java 17: that of JAVA_HOME, or else of the Java that is installed with lakeingest.
+    """The home of a Java 17: JAVA_HOME, or the home of the Java that is installed with lakeingest.
 
-    None: JAVA_HOME has no Java 17, but PATH has one; JAVA_HOME is removed in this case. Raises OperatorNeeded if no
-    Java 17 is found.
+    None: JAVA_HOME names no Java 17, but one is on PATH; then the variable JAVA_HOME is removed. Raises OperatorNeeded
+    if no Java 17 is found.
     """
     home = os.environ.get("JAVA_HOME")
     if home and _version(Path(home) / "bin" / "java") == JAVA:
@@ -252,7 +254,7 @@ def java_home() -> Path | None:
 
 @cache
 def _version(java: Path) -> str | None:
-    """The major version of a Java: as the file of its release says, else as it says itself. None if nothing says it."""
+    """The major version of a Java, from its file `release`, or else from `java -version`. None if neither has it."""
     with suppress(OSError):
         release = (java.resolve().parents[1] / "release").read_text()
         if (stated := re.search(r'^JAVA_VERSION="(\d+)', release, re.MULTILINE)) and os.access(java, os.X_OK):
@@ -267,7 +269,7 @@ def _version(java: Path) -> str | None:
 
 @contextmanager
 def _ctrl_c_as_it_was() -> Iterator[None]:
-    """Restore the handler of SIGINT after the block: PySpark's handler would call the JVM in an interrupted call."""
+    """Restore the handler of SIGINT after the block: PySpark's handler calls the JVM during an interrupted call."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -278,7 +280,7 @@ def _ctrl_c_as_it_was() -> Iterator[None]:
 
 @contextmanager
 def _start_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of Spark's start within the block into OperatorNeeded, such as a full disk, no jars, no free port."""
+    """Turn errors of Spark's start in the block, such as a full disk, no jars or no free port, into OperatorNeeded."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
 
@@ -288,12 +290,12 @@ def _start_errors(folder: Path) -> Iterator[None]:
         cause = error.java_exception
         while cause.getCause() is not None:
             cause = cause.getCause()
-        raise _not_started(folder, str(cause.toString()).removeprefix("java.io.IOException: ")) from error
+        raise _error_not_started(folder, str(cause.toString()).removeprefix("java.io.IOException: ")) from error
     except PySparkRuntimeError as error:
-        raise _not_started(folder, str(error)) from error
+        raise _error_not_started(folder, str(error)) from error
 
 
-def _not_started(folder: Path, reason: str) -> OperatorNeeded:
+def _error_not_started(folder: Path, reason: str) -> OperatorNeeded:
     return OperatorNeeded(f"Spark does not start: {' '.join(reason.split())}; see {folder / 'spark.log'}")
 
 

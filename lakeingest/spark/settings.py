@@ -32,10 +32,10 @@ _JAVA_OPTIONS = " ".join(
 
 
 def settings(config: Config, master: str | None = None) -> dict[str, str]:
-    """All settings of the session. Those in pipeline.yml override ours.
+    """All settings of the session. Settings in pipeline.yml override ours.
 
-    `master` is the master of a running session. None: a new session will have the master that `config` names, or that
-    of the submitted job.
+    `master` is the master of a running session. None: a new session will have the master that `config` names, or the
+    master of the submitted job.
     """
     our_settings = {
         "spark.redaction.regex": f"(?i){SECRETS}",
@@ -61,8 +61,8 @@ def public_settings(config: Config, session_settings: Mapping[str, str]) -> dict
 def runs_here(config: Config, master: str | None = None) -> bool:
     """Whether the session's tasks run on this machine.
 
-    `master` is the master of a running session; None: the one that `config` names. If no master is known, the tasks run
-    on this machine, unless this run is a submitted job.
+    `master` is the master of a running session; None: the master that `config` names. If no master is known, the tasks
+    run on this machine, unless this run is a submitted job.
     """
     master = master or config.spark.master
     return is_on_this_machine(master) if master is not None else SUBMITTED not in os.environ
@@ -106,7 +106,7 @@ def _settings_of_executors(config: Config) -> dict[str, str]:
 
 
 def executors_python(config: Config) -> str:
-    """The Python program that runs the tasks: the one that pipeline.yml, or else the environment, sets.
+    """The Python program that runs the tasks, as pipeline.yml, or else the environment, sets it.
 
     If neither sets it, tasks on this machine use the driver's program. Tasks on other machines use the program of the
     driver's version on PATH, such as `python3.12`.

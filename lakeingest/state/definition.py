@@ -31,16 +31,16 @@ EARLIER_MAX = 8  # how many earlier definitions a document keeps
 class Definition:
     """The definition that the rows of a copy have (`schema`), and what is known of the copy's publishes.
 
-    `first` is the position of the first publish, and `first_at` its time in seconds since 1970. Both are None before
-    the first publish, and if an older version of lakeingest made it.
+    `first` is the position of the first publish, and `first_at` its time in seconds since 1970. They are None before
+    the first publish, or if an older version of lakeingest made that publish.
 
-    If the copy was started over, `before` is the version that readers saw then: this version and all earlier ones
-    belong to another changelog. From the place `restarted` on, the copy has all changes. Both are None if the copy was
-    never started over.
+    If the copy was started over, `before` is the version that readers saw then: this version and all earlier versions
+    belong to another changelog. From the place `restarted` on, the copy has all changes. `before` and `restarted` are
+    None if the copy was never started over.
 
     `earlier` are former definitions of the rows, the newest last: after DDL, a run may have to begin with one of them.
     `suspect`: rows may have been read with a wrong definition, so all rows are read again before the next publish.
-    `found` is the right definition for that, with the end of the source's binlog when a run found the definition.
+    `found` is the definition for this new read, and the end of the source's binlog when a run found the definition.
     """
 
     schema: TableSchema
@@ -87,7 +87,7 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
     """
     layout = dict(zip(_LAYOUT, schema.layout, strict=True))
     doc = asdict(schema) | {"table": str(schema.table), "layout": layout}
-    del doc["comment"], doc["stored"]
+    del doc["comment"], doc["stored"]  # the layout has `stored`
     for column in doc["columns"]:  # the layout has the UNMAPPED fields that are stored
         for name in UNMAPPED:
             del column[name]
@@ -155,10 +155,11 @@ def _table_of(state: File, file: File) -> TableId:
 
 
 def keep_definition(state: File, schema: TableSchema, *, is_new: bool = False) -> Definition:
-    """Store a table's definition if it is not stored yet, and return the document that is stored then.
+    """Store a table's definition if it is not stored yet, and return the document that is stored afterwards.
 
-    A definition among the `earlier` ones counts as stored, unless the copy `is_new`. For a new copy, a suspect stored
-    definition, or one with another layout, is replaced as well. A damaged document is replaced.
+    A definition among the stored `earlier` definitions counts as stored, unless the copy `is_new`. For a new copy, the
+    stored document is also replaced if it is suspect, or if its definition has another layout. A damaged document is
+    replaced.
     """
     stored = _stored_or_none(state, schema.table)
     if stored is None or schema not in {stored.schema, *(() if is_new else stored.earlier)}:
@@ -179,7 +180,7 @@ def keep_suspect(state: File, schema: TableSchema) -> None:
 def keep_found(state: File, schema: TableSchema, at: FilePosition) -> FilePosition:
     """Store that a run found this definition of a suspect copy, when the binlog ended at `at`.
 
-    Returns the end of the binlog when a run first found the definition: a stored one, or `at`.
+    Returns the position at which the binlog ended when a run first found the definition: the stored position, or `at`.
     """
     stored = _stored_or_none(state, schema.table) or Definition(schema, suspect=True)
     if stored.found is not None and stored.found[0].reads_as(schema):
@@ -198,7 +199,7 @@ def keep_layout(state: File, schema: TableSchema) -> None:
 def keep_next(state: File, current: TableSchema, schema: TableSchema) -> None:
     """Store `schema`, the definition to which the rows are about to be lifted.
 
-    The `current` definition of the rows, and the stored ones, become earlier definitions.
+    The `current` definition of the rows, and the stored definitions, become earlier definitions.
     """
     stored = _stored_or_none(state, current.table) or Definition(current)
     earlier = {(old, old.layout): old for old in (*stored.earlier, stored.schema, current)}
@@ -207,7 +208,7 @@ def keep_next(state: File, current: TableSchema, schema: TableSchema) -> None:
 
 
 def definition_of(state: File, table: TableId, fingerprint: str) -> TableSchema | None:
-    """The stored definition with this fingerprint, the current or an earlier one; None if none has it.
+    """The stored definition with this fingerprint, the current or an earlier one; None if no definition has it.
 
     If several definitions have the fingerprint, the result has only the parts of the layout in which they agree.
     """
@@ -239,13 +240,14 @@ def restore_definition(state: File, table: TableId, fingerprint: str, carried: s
 def keep_first_position(state: File, schema: TableSchema, published: int | None, position: Position | None) -> None:
     """Before a publish at this position, store the position if the publish is the first one of the copy.
 
-    It is the first one if `published`, the version that readers see, is None, or if readers still see a version from
-    before the copy was started over. Otherwise nothing is stored.
+    The publish is the first one if `published`, the version that readers see, is None, or if readers still see the
+    version from before the copy was started over. For other publishes nothing is stored.
     """
     stored = None if published is None else _stored_or_none(state, schema.table)
     if published is None or (stored is not None and stored.before == published):
         first = position and replace(position, history=None)
         restarted = None if stored is None else stored.restarted
+        # a new document, without earlier definitions, and not suspect
         _keep(state, Definition(schema, first, published, first_at=int(time.time()), restarted=restarted))
 
 

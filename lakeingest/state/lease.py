@@ -7,8 +7,8 @@ An object store has no locks. There, a run replaces lease.json only if the file 
 The file stays when a run ends, so that its `epoch` grows with each holder. Only the store's clock measures the age of
 the last renewal.
 
-A run can be suspended until another run has taken the lease. It notices that before its next commit. If it was
-suspended within a commit, the commit's own assertions refuse the commit.
+A run can be suspended until another run has taken the lease. The suspended run notices that before its next
+commit. If it was suspended within a commit, the commit's own assertions refuse the commit.
 """
 
 import fcntl
@@ -41,8 +41,8 @@ MARGIN_SECONDS = 2.0  # added in an object store, whose times can be whole secon
 class Owner:
     """The process that holds a lease.
 
-    `boot` and `started` distinguish the process from others with the same `pid`. They are None if the machine has no
-    /proc. `since` is the time when the process took the lease, for people.
+    `boot` and `started` distinguish the process from others with the same `pid`; without /proc on the machine, they are
+    None. `since` is the time when the process took the lease, for people.
     """
 
     token: str
@@ -74,7 +74,7 @@ class Owner:
     def has_ended(self) -> bool:
         """True if the process is known to have ended. False if it runs, or if that is not known.
 
-        It is known only of processes on this machine, in this container.
+        The end is known only of processes on this machine, in this container.
         """
         if None in {self.boot, self.started} or (self.host, self.boot) != (socket.gethostname(), _boot_and_container()):
             return False
@@ -157,7 +157,7 @@ class _StoredLease(Lease):
         self._doc, self._seen = doc, seen
 
     def release(self) -> None:
-        with suppress(OSError, LakeIngestError):
+        with suppress(OSError, LakeIngestError):  # a lease that is not released expires
             self._path.put_if({**self._doc, "free": True}, self._seen)
 
     def _renew(self) -> bool:
@@ -203,7 +203,7 @@ def is_held(folder: File) -> bool:
 def _is_valid(path: Local, owner: Owner | None) -> bool:
     """Whether a lease on a disk has not expired.
 
-    A lease has also expired if its last renewal is more than 30 s in the future, by a clock that was set back later.
+    A lease has also expired if its last renewal is more than 30 s in the future: then a clock was set back.
     """
     return abs(_now(path) - path.stat().st_mtime) <= VOID_SECONDS and not (owner and owner.has_ended)
 
@@ -222,7 +222,7 @@ def _take_local(path: Local) -> Lease:
         with suppress(FileNotFoundError):
             owner = _owner(path)
             if _is_valid(path, owner):
-                raise _held_by(path, owner)
+                raise _error_held_by(path, owner)
         this_process = Owner.of_this_process()
         lease = _LocalLease(path, this_process.token, time.monotonic())
         store.replace(path, asdict(this_process))
@@ -239,15 +239,15 @@ def _take_stored(path: Stored) -> Lease:
     else:
         last_doc, last_seen = _parsed(contents), seen
         if _is_valid_stored(path, last_doc, seen):
-            raise _held_by(path, _owner_of(last_doc))
+            raise _error_held_by(path, _owner_of(last_doc))
     our_doc = {**asdict(Owner.of_this_process()), "epoch": int(last_doc.get("epoch", 0)) + 1, "free": False}
     taken = time.monotonic()  # before the request: the lease must not seem younger than it is
     if (written := path.put_if(our_doc, last_seen)) is None:
-        raise _held_by(path, _owner(path))
+        raise _error_held_by(path, _owner(path))
     return _StoredLease(path, our_doc, written, taken)
 
 
-def _held_by(path: File, owner: Owner | None) -> LeaseHeld:
+def _error_held_by(path: File, owner: Owner | None) -> LeaseHeld:
     """The error for a lease that another run holds; `owner` is None if lease.json does not name the run."""
     who = f"pid {owner.pid} on {owner.host}, since {owner.since}" if owner else f"{path} does not say which"
     return LeaseHeld(

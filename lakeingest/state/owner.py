@@ -1,4 +1,6 @@
-"""The owner of a state folder: a pipeline, and the server that it copies from. Others may not use the folder.
+"""The owner of a state folder: a pipeline, and the server that it copies from.
+
+No other pipeline may use the folder, and no copies of another server.
 
 owner.json   the pipeline's name, the server, and the layout of the folder; replaced only when one of these changes
 """

@@ -25,7 +25,7 @@ def read_quiet(state: File) -> dict[TableId, Quiet]:
     Empty if the file is missing or damaged: then a table is known only as of the position of its commit.
     """
     try:
-        return dict(pair for group in store.read(state / NAME)["positions"] for pair in _tables(group))
+        return dict(pair for group in store.read(state / NAME)["positions"] for pair in _tables_of_group(group))
     except (OSError, *DAMAGED, StateUnreadable):
         return {}
 
@@ -39,7 +39,7 @@ def store_quiet(state: File, tables: Mapping[TableId, Quiet]) -> None:
     store.replace(state / NAME, {"positions": positions})
 
 
-def _tables(group: Mapping[str, Any]) -> list[tuple[TableId, Quiet]]:
+def _tables_of_group(group: Mapping[str, Any]) -> list[tuple[TableId, Quiet]]:
     position = Position.from_json(group["position"])
     return [
         (TableId.parse(table), Quiet(int(version), position, int(since)))

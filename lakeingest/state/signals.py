@@ -28,7 +28,7 @@ ENDED_MAX = 500  # `trim` keeps so many of the newest documents, even if their s
 
 @dataclass(frozen=True, slots=True)
 class SignalDocument:
-    """A signal, a note about its progress, which the owner of the lease writes, and its result, a JSON value."""
+    """A signal, a note on its progress by the owner of the lease, and the result of the signal, a JSON value."""
 
     signal: Signal
     note: str = ""
@@ -122,12 +122,12 @@ class SignalFolder:
     def trim(self) -> None:
         """Delete old documents of signals that have ended. The audit keeps their lines.
 
-        The newest ENDED_MAX documents stay. They include the greatest number, so that no number is given twice. A
+        The newest ENDED_MAX documents stay. Among them is the greatest number, so that no number is given twice. A
         `pause` or `resume` that decides whether some table is paused stays, too.
         """
         self._assert_owner()
         documents = self.read()
-        decisive = {document.signal.number for document in _decisive(documents)}
+        decisive = {document.signal.number for document in _decisive_documents(documents)}
         for document in documents[:-ENDED_MAX]:
             number = document.signal.number
             if document.ended and number not in decisive:
@@ -168,10 +168,11 @@ def this_process() -> str:
     return f"{user}@{socket.gethostname()} pid {os.getpid()}"
 
 
-def _decisive(documents: list[SignalDocument]) -> list[SignalDocument]:
+def _decisive_documents(documents: list[SignalDocument]) -> list[SignalDocument]:
     """The pauses and resumes that decide whether some table is paused, the newest first.
 
-    A pause or resume decides nothing if later ones name all of its tables, or one is for all tables.
+    A pause or resume decides nothing if later pauses and resumes name all of its tables, or if a later pause or resume
+    is for all tables.
     """
     decisive: list[SignalDocument] = []
     decided: set[Any] = set()  # the tables that later pauses and resumes name

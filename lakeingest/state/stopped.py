@@ -22,7 +22,7 @@ _SERIOUS = (_RETRY, 1, 3)
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A table that stopped at the time `at`, and its error: the class, which names the runbook, exit code, message."""
+    """A table that stopped at the time `at`, and its error: class (the name of the runbook), exit code and message."""
 
     table: TableId
     error: str

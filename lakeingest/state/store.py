@@ -64,7 +64,7 @@ def of_one_table(path: File) -> Iterator[None]:
         yield
     except StorageFailed as error:
         with suppress(OSError, LakeIngestError):
-            path.parent.probe()
+            path.parent.probe()  # raises if the folder cannot be written; then the scope stays
             error.scope = Scope.TABLE
         raise
 
@@ -74,7 +74,7 @@ def storage_errors(path: File, action: str = "written") -> Iterator[None]:
     """Turn an OSError of the block into StorageFailed with the path, and a MemoryError into Retryable.
 
     `action` is the word for the failed work in the message. Errors of connections stay as they are, because the block
-    may read from the source what it writes.
+    may also read from the source.
     """
     try:
         yield

@@ -81,7 +81,7 @@ def _shown_keys(server: Server, tables: Collection[TableId]) -> tuple[list[Shown
 
 
 def _definition(server: Server, table: TableId) -> str | None:
-    """The text of SHOW CREATE TABLE; '' if the text is denied or the table locked for long, None without the table."""
+    """The text of SHOW CREATE TABLE; '' if it is denied or the table stays locked, None if no table exists."""
     try:
         return create_statement(server.connection, table)
     except pymysql.err.Error as error:
@@ -117,7 +117,7 @@ def rules_in(definition: str, key: ShownKey) -> Rules | None:
 
 
 def _count_keys(definition: str) -> int:
-    """The number of foreign keys in the text of SHOW CREATE TABLE; −1 for an empty text, so that it equals no count."""
+    """The number of foreign keys in the text of SHOW CREATE TABLE; −1 for an empty text, which has no known number."""
     return len(re.findall(r"^  CONSTRAINT .*FOREIGN KEY \(", definition, re.MULTILINE)) if definition else -1
 
 
@@ -127,7 +127,7 @@ def _quoted(name: str) -> str:
 
 
 def pairs(tables: Collection[TableId]) -> str:
-    """A list of tables in SQL, by database and name."""
+    """A list of tables in SQL, by database and name. Without tables it has one without a name: IN needs an element."""
     return ", ".join(f"({literal(table.database)}, {literal(table.name)})" for table in tables) or "('', '')"
 
 

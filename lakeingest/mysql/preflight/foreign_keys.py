@@ -28,9 +28,10 @@ _INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 
 @dataclass(frozen=True, slots=True)
 class Unlogged:
-    """The foreign keys that change rows of some tables, or of their parents, outside the binlog, by table.
+    """The foreign keys that change rows of some tables, or of their parents, outside the binlog.
 
-    `unknown` has the tables and parents whose foreign keys the server does not show to the user.
+    `keys` has these foreign keys by the table whose rows they change. `unknown` has the tables and parents whose
+    foreign keys the server does not show to the user.
     """
 
     keys: Mapping[TableId, tuple[ForeignKey, ...]]
@@ -56,13 +57,16 @@ def unlogged_keys(server: Server, tables: Iterable[TableId], *, are_logged: bool
 
 
 def count_unlogged_keys(server: Server) -> dict[TableId, int]:
-    """The tables to be copied whose rows foreign keys change outside the binlog, with the number of known keys."""
+    """The number of known foreign keys that change a table's rows outside the binlog, by table to be copied.
+
+    Tables without such keys are left out.
+    """
     keys = unlogged_keys(server, server.tables).keys
     return {table: len(keys[table]) for table in server.tables if table in keys}
 
 
 def cascades(server: Server, options: Tables) -> Checked:
-    """The condition that changes by foreign keys are logged, can be read again, or are missing by the user's choice."""
+    """Check that changes by foreign keys are logged, can be read again, or are missing by the user's choice."""
 
     def finding(server: Server) -> Finding:
         unlogged = unlogged_keys(server, server.tables)
@@ -88,21 +92,21 @@ def missing_cascades(server: Server, options: Tables) -> Checked:
 
 
 def refusals(options: Tables, table: TableId, unlogged: Unlogged) -> list[str]:
-    """The reason why a table is refused: its copy would lack changes by foreign keys against the user's choice.
+    """The reason why a copy would lack changes by foreign keys against the user's choice, as a list of one text.
 
-    Empty if these changes can be read again, or if the user chose that they are missing.
+    The list is empty if these changes can be read again, or if the user chose that they are missing.
     """
     match options.of(table).cascades:
         case "missing":
             return []
-        case "refuse" if table not in unlogged.unknown:  # else `hindrance` says that the keys are not known
+        case "refuse" if table not in unlogged.unknown:  # for unknown keys, `hindrance` gives the reason
             return [f"{table}: tables.options → cascades is `refuse`"]
     reason = hindrance(options, table, unlogged)
     return [] if reason is None else [f"{table}: {reason}"]
 
 
 def hindrance(options: Tables, table: TableId, unlogged: Unlogged) -> str | None:
-    """The reason why rows that foreign keys change in a table cannot be read again exactly; None if they can be."""
+    """The reason why rows that foreign keys change in a table cannot be read again exactly; None if they can."""
     try:
         chain = family(table, unlogged.keys)
     except OperatorNeeded as error:
@@ -139,7 +143,7 @@ def _changing_keys(
 
 def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, str], tuple[str, str, str]]:
     """The type's name, the type and the collation of each column of these foreign keys, except generated columns."""
-    columns = {(table, name) for key in keys for table, names in _sides(key) for name in names}
+    columns = {(table, name) for key in keys for table, names in _child_and_parent(key) for name in names}
     if not columns:
         return {}
     literals = (f"({literal(table.database)}, {literal(table.name)}, {literal(name)})" for table, name in columns)
@@ -155,20 +159,22 @@ def _types(server: Server, keys: Iterable[ForeignKey]) -> dict[tuple[TableId, st
     }
 
 
-def _sides(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]], tuple[TableId, tuple[str, ...]]]:
+def _child_and_parent(key: ForeignKey) -> tuple[tuple[TableId, tuple[str, ...]], tuple[TableId, tuple[str, ...]]]:
     """The child and its columns, the parent and its columns."""
     return (key.table, key.columns), (key.parent, key.referenced)
 
 
 def _types_of_values(key: ForeignKey, types: Mapping[tuple[TableId, str], tuple[str, str, str]]) -> tuple[str, ...]:
     """The value of `ForeignKey.types` for this key."""
-    of_child, of_parent = ([_type(key, types.get((table, name))) for name in names] for table, names in _sides(key))
+    of_child, of_parent = (
+        [_type(key, types.get((table, name))) for name in names] for table, names in _child_and_parent(key)
+    )
     shared = tuple(child if child == parent else UNLIKE for child, parent in zip(of_child, of_parent, strict=True))
-    return shared if any(shared) else ()
+    return shared if any(shared) else ()  # () stands for integers only
 
 
 def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
-    """A text for a column of a foreign key. If both columns have the same text, their values compare in the same way.
+    """A text for a column of a foreign key. If child and parent column have the same text, their values compare alike.
 
     CHAR and VARCHAR are one type. But they are two types if the key copies values (ON UPDATE CASCADE), because a copy
     from one to the other may lose spaces at the end. `description` is None for a generated column.
@@ -180,4 +186,4 @@ def _type(key: ForeignKey, description: tuple[str, str, str] | None) -> str:
         return ""
     if name in {"enum", "set"}:
         return UNLIKE
-    return name if name == "varbinary" else text
+    return name if name == "varbinary" else text  # the length of a VARBINARY does not matter

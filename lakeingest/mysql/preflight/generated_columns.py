@@ -87,7 +87,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 is_current = _VERSION.unpack_from(raw)[0].rstrip(b"\0") == str(version).encode()[:50]
             elif event.type == Type.TABLE_MAP:
                 table_id, table = read_table_id(event), read_table_name(event)
-                names.pop(table_id, None)
+                names.pop(table_id, None)  # the id may have been another table's
                 if table in generated and is_current:
                     names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
             elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
@@ -104,7 +104,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
 def _generated(
     connection: pymysql.Connection,
 ) -> tuple[Mapping[TableId, frozenset[str]], Mapping[TableId, tuple[str, ...]]]:
-    """The generated columns by table, as far as the user may see tables; and all columns of the same tables."""
+    """The generated columns by table, of all tables that the user can see; and all columns of the same tables."""
     generated: dict[TableId, set[str]] = {}
     layouts: dict[TableId, list[str]] = {}
     sql = (

@@ -29,7 +29,7 @@ def replica_conditions(source: Source, server: Server) -> tuple[Checked, ...]:
 
 
 def _conditions(source: Source, primary: Server) -> Mapping[str, Condition]:
-    """The conditions on a replica by their names; `primary` is the server that it replicates."""
+    """The conditions on a replica by their names; `primary` is the replica's primary."""
 
     def another_server(replica: Server) -> Finding:
         if replica.variables.get("server_uuid") != primary.variables["server_uuid"]:
@@ -66,7 +66,7 @@ def _gtids(replica: Server) -> Finding:
 
 
 def _filters(replica: Server) -> Finding:
-    """The replica has no filters, because a filter leaves changes out whose transactions are in `gtid_executed`."""
+    """The replica has no filters, because a filter leaves out changes of transactions that are in `gtid_executed`."""
     filters = sorted(
         name
         for status in query_dicts(replica.connection, "SHOW REPLICA STATUS")

@@ -203,7 +203,10 @@ def aurora_writer(server: Server) -> Finding:
 
 
 def retention(server: Server, copy_seconds: float) -> Finding:
-    """The server keeps its binlog while a copy takes place (`copy_seconds`), and for a day, in case a run is late."""
+    """The server keeps its binlog for `copy_seconds`, in which a copy takes place, and at least for a day.
+
+    The day is for a run that is late.
+    """
     try:
         retained = server.retention_seconds
     except pymysql.err.Error as error:

@@ -49,7 +49,7 @@ def engines(server: Server) -> Finding:
 def read_schemas(
     connection: pymysql.Connection, tables: Iterable[TableId], options: Tables
 ) -> tuple[dict[TableId, TableSchema], Checked]:
-    """The definitions of tables that can be copied; and a condition with the reasons why other tables cannot."""
+    """The definitions of tables that can be copied; and a condition with the reasons why others cannot be copied."""
     schemas, reasons = {}, []
     for table in tables:
         try:
@@ -119,12 +119,12 @@ def _faults_of_key(connection: pymysql.Connection, schema: TableSchema) -> Itera
     nulls = " OR ".join(f"{quote(name)} IS NULL" for name in schema.key)
     if query(connection, f"SELECT 1 FROM {table} WHERE {nulls} LIMIT 1"):
         yield f"{subject} is NULL in a row; {fix}"
-    values = ", ".join(map(_bytes, schema.key_columns))
+    values = ", ".join(map(_value_in_lake, schema.key_columns))
     if query(connection, f"SELECT 1 FROM {table} GROUP BY {values} HAVING COUNT(*) > 1 LIMIT 1"):
         yield f"{subject} is not unique; {fix}"
 
 
-def _bytes(column: Column) -> str:
+def _value_in_lake(column: Column) -> str:
     """SQL for the value by which the lake tells keys apart: for a text its bytes, whatever its collation."""
     name = quote(column.name)
     return f"CAST({name} AS BINARY)" if column.kind is Kind.STRING else name

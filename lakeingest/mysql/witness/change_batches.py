@@ -47,7 +47,7 @@ class ChangeBatches:
         columns = list(zip(*rows, strict=True))
         origins = len(types) - len(table_columns)
         arrays = [pa.array(values, field.type) for field, values in zip(types, columns[:origins], strict=False)]
-        _, _, file, pos, *_ = rows[-1]
+        _, _, file, pos, *_ = rows[-1]  # of a change row: its kind, its epoch, and its place, which messages name
         with concerning(table):
             arrays += [
                 column_array(column, values, f"{table} up to {file}:{pos}")

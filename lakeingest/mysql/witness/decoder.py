@@ -67,8 +67,8 @@ def rows_in(
 
     `begin` is the segment's start, or an earlier position in the same file; events that end at the start or before it
     are skipped. DDL of the tables in `waiting` is refused, too. With `gtids`, a transaction without a GTID is refused.
-    `reach` tells whether a statement changes other tables. The rows are valid only if the iterator ends without an
-    error; then `facts` describe the whole segment.
+    `reach` tells why a statement may change tables that it does not name. The rows are valid only if the iterator ends
+    without an error; then `facts` describe the whole segment.
 
     Raises:
         BinlogGone: no transaction ends at the segment's stop.
@@ -157,10 +157,10 @@ class _Decoder:
                 return
             self._advance(event)
             at = (self._number, self._pos)
-            if (begins.number, begins.pos) < self._start <= at:
+            if (begins.number, begins.pos) < self._start <= at:  # the last event before the segment
                 prove_start(self._segment, LastEvent(begins.pos, events.digest(raw)), self._pos)
             if at > self._start:
-                yield from self._act(event, begins)
+                yield from self._act_on(event, begins)
             if at == self._stop:
                 self._last_event = LastEvent(begins.pos, events.digest(raw))
         except Damaged as damage:
@@ -186,7 +186,7 @@ class _Decoder:
             raise Damaged(f"an event that should end at {end} says {event.end}")
         self._pos = end
 
-    def _act(self, event: Event, begins: FilePosition) -> Iterator[Part]:
+    def _act_on(self, event: Event, begins: FilePosition) -> Iterator[Part]:
         """Act on an event, which begins at `begins`."""
         if self._state is State.PASSING:
             self._skip()
@@ -197,7 +197,7 @@ class _Decoder:
             case Action.PASS:
                 pass
             case Action.FILE:
-                self._move(Sign.FILE, event, begins)
+                self._move_state(Sign.FILE, event, begins)
             case Action.GTID:
                 self._begin(event, begins)
             case Action.TABLE:
@@ -214,14 +214,14 @@ class _Decoder:
             case Action.COMMIT:
                 yield from self._may_end(Sign.COMMIT, event, begins)
 
-    def _move(self, sign: Sign, event: Event, begins: FilePosition) -> None:
+    def _move_state(self, sign: Sign, event: Event, begins: FilePosition) -> None:
         self._state = state_after(self._state, sign, event.type, begins)
 
     def _begin(self, event: Event, begins: FilePosition) -> None:
         """Begin a transaction at its GTID event, or begin to skip it."""
         beginning = events.read_gtid(event)
         require_known(beginning, begins, gtids=self._gtids, has_length=False)
-        self._move(Sign.GTID, event, begins)
+        self._move_state(Sign.GTID, event, begins)
         self._transaction = _Transaction(begins, beginning)
         if isinstance(beginning.gtid, Gtid) and beginning.gtid in self._segment.skip:
             if not beginning.length:
@@ -239,7 +239,7 @@ class _Decoder:
 
     def _buffer(self, event: Event, begins: FilePosition) -> None:
         """Buffer an event of a copied table until the end of its transaction."""
-        self._move(Sign.ROWS, event, begins)
+        self._move_state(Sign.ROWS, event, begins)
         table_id = events.read_table_id(event)
         if table_id not in self._is_copied:
             raise Damaged(f"a row event of table id {table_id}, without a TABLE_MAP event")
@@ -251,7 +251,7 @@ class _Decoder:
         """Move the state by a sign. If the sign ends the transaction, yield the transaction's rows and its log row."""
         if sign in XA:
             raise refusal(*BEYOND[Type.XA_PREPARE], begins)
-        self._move(sign, event, begins)
+        self._move_state(sign, event, begins)
         if self._state is not State.OUTSIDE or self._transaction is None:
             return
         transaction, beginning = self._transaction, self._transaction.beginning
@@ -260,8 +260,8 @@ class _Decoder:
         if self._has_rows:
             yield from self._decode(end, beginning.committed_at, gtid, f"in the transaction at {transaction.begins}")
         mysql_gtid = beginning.gtid if isinstance(beginning.gtid, Gtid) else None
-        name = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
-        yield from self.batches.add(None, (*name, *end, beginning.committed_at))
+        parts = (None, None, None) if mysql_gtid is None else (mysql_gtid.uuid, mysql_gtid.tag, mysql_gtid.number)
+        yield from self.batches.add(None, (*parts, *end, beginning.committed_at))
         self._last = Committed(transaction.begins.file, transaction.begins.pos, gtid, beginning.committed_at)
         self._transaction = None
         self._is_copied.clear()

@@ -36,7 +36,7 @@ _IMAGES: dict[type, tuple[tuple[RowKind, str], ...]] = {
 _EVENTS = frozenset({row_event.TableMapEvent, *_IMAGES})
 _KNOWN_MAX = 1000  # how many TABLE_MAP events are remembered
 
-# The types that a column of each kind can have in the binlog. Integers: with 1 if they are unsigned, else 0.
+# The types that a column of each kind can have in the binlog. An integer type is a pair: the type, and 1 if unsigned.
 _INT32 = {(number, sign) for number in (FIELD_TYPE.TINY, FIELD_TYPE.SHORT, FIELD_TYPE.INT24) for sign in (0, 1)}
 _TYPES: dict[Kind, frozenset[Any]] = {
     Kind.INT32: frozenset(_INT32 | {(FIELD_TYPE.LONG, 0)}),
@@ -87,7 +87,7 @@ class RowEvents:
         self._tables[table_map.id], self._library_tables[table_map.id] = (schema, table_map), library_table
 
     def _read_table(self, event: Event, where: str) -> tuple[TableSchema, TableMap, Any]:
-        """The schema, the description, and the library's table of a TABLE_MAP event. Raises an error if they differ."""
+        """The schema, the description and the library's table of a TABLE_MAP event. Raises an error if they differ."""
         table_map = read_table_map(event)
         schema = self._schemas[table_map.table]
         where = f"{schema.table} {where}"
@@ -121,12 +121,12 @@ class RowEvents:
         missing_names = missing_columns(event.data, table_map.names)
         if rows.number_of_columns != len(table_map.names) or not missing_names <= set(schema.skipped):
             raise UnsupportedEvent(f"{where}: {not_full_message(schema, missing_names)}")
-        parts = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
+        images = [(kind, f"{prefix}values", f"{prefix}none_sources") for kind, prefix in _IMAGES[type(rows)]]
         for row in _decoded(lambda: rows.rows, where):
-            for kind, values, sources in parts:
-                if row[sources]:
-                    _require_no_lost_value(row[sources], schema, where)
-                yield kind, tuple(row[values][name] for name in schema.names)
+            for kind, values_key, sources_key in images:
+                if row[sources_key]:
+                    _require_no_lost_value(row[sources_key], schema, where)
+                yield kind, tuple(row[values_key][name] for name in schema.names)
         if rows.packet.read_bytes != rows.event_size:
             raise UnsupportedEvent(f"{where}: mysql-replication misread a row event; please report it")
 
@@ -190,9 +190,8 @@ def _require_types(columns: list[Any], schema: TableSchema, where: str) -> None:
     for column, read in zip(schema.columns, columns, strict=True):
         types = _TYPES[column.kind]
         digits = (column.precision, column.scale)
-        if not {read.type, (read.type, int(read.unsigned))} & types or (
-            PYTHON[column.kind] is Decimal and (read.precision, read.decimals) != digits
-        ):
+        has_type = bool({read.type, (read.type, int(read.unsigned))} & types)
+        if not has_type or (PYTHON[column.kind] is Decimal and (read.precision, read.decimals) != digits):
             raise SchemaChanged(f"{where}: column {column.name} is not {column.source_type}; copy the table again")
 
 
