@@ -316,8 +316,8 @@ class Changelog:
                 yield part
                 continue
             # An earlier version of lakeingest stored rows without the fingerprint of their definition. They have the
-            # newest definition, unless the table is not watched after these rows (`stops`), because DDL may follow.
-            schema = None if changes.stops else self._newest_definition
+            # newest definition, unless the table is not watched after these rows (`ends_watch`): then DDL may follow.
+            schema = None if changes.ends_watch else self._newest_definition
             if fingerprint := part.schema.metadata[DEFINITION].decode():
                 schema = self._schema_with(fingerprint)
             if schema is None:

@@ -54,7 +54,7 @@ def _string_type(column: Column) -> dict[str, Any]:
     if not column.members:
         return {"type": "string"}
     name = "Enum" if column.source_type.name == "enum" else "EnumSet"
-    allowed = {"parameters": {"allowed": ",".join(column.members)}} if column.has_true_members else {}
+    allowed = {"parameters": {"allowed": ",".join(column.members)}} if column.has_exact_members else {}
     return _named_type("string", f"io.debezium.data.{name}") | allowed
 
 

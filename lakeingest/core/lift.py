@@ -155,7 +155,7 @@ def _implicit(column: Column) -> object:
     if column.kind in _NUMBERS:
         return 0
     if column.source_type.name == "enum":
-        return column.members[0] if column.charset and column.has_true_members else None
+        return column.members[0] if column.charset and column.has_exact_members else None
     return "" if column.kind is Kind.STRING else None
 
 

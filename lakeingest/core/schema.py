@@ -166,11 +166,11 @@ class Column:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members of an ENUM or a SET; empty for another type. Their texts may be wrong (`has_true_members`)."""
+        """The members of an ENUM or a SET; empty for another type. Their texts may be wrong (`has_exact_members`)."""
         return self.source_type.members
 
     @property
-    def has_true_members(self) -> bool:
+    def has_exact_members(self) -> bool:
         """Whether the texts of the members are known exactly.
 
         information_schema and SHOW CREATE TABLE show a question mark for each character that is not in utf8mb3.
@@ -224,7 +224,7 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     @property
-    def bound(self) -> tuple[str, ...]:
+    def changed_by_any_ddl(self) -> tuple[str, ...]:
         """The copied columns whose values may change through any DDL of the table, even if the DDL does not name them.
 
         These are generated columns that a server may compute to other values (`generation`), and columns of the types

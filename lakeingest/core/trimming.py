@@ -12,26 +12,26 @@ from lakeingest.core.schema import TableId
 class Watched:
     """A table whose changes are in the spool.
 
-    `needed`: the place after which the table needs its changes; None if it is not known. `copy_places`: the places of
-    the copy: that of its staged rows, and that which readers see. `still`: True if the table has stopped or is paused,
-    so that it may need old changes for weeks.
+    `needed`: the place after which the table needs its changes; None if it is not known. `copy_places`: the place of
+    the staged rows of the copy, and the place of the rows that readers see. `is_idle`: the table has stopped or is
+    paused, so that it may need old changes for weeks.
     """
 
     table: TableId
     needed: Place | None
     copy_places: Collection[Place]
-    still: bool
+    is_idle: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """How the spool is trimmed: it forgets everything up to the place `forget`.
+    """How the spool is trimmed: it forgets everything up to the place `forget_before`.
 
     `needed`: for each table, the place after which it needs rows. The spool drops all other rows, and joins segments,
-    but not across a place in `copy_places`. None if no table is `still`: then the whole spool will soon be forgotten.
+    but not across a place in `copy_places`. None if no table is idle: then all is soon forgotten, as tables go on.
     """
 
-    forget: Place
+    forget_before: Place
     needed: Mapping[TableId, Place] | None
     copy_places: Collection[Place]
 
@@ -45,11 +45,11 @@ def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
     if not tables or len(needed) < len(tables):
         return None
     copy_places = {place for watched in tables for place in watched.copy_places}
-    forget = min(needed.values())
-    if not any(watched.still for watched in tables):
-        return Trim(forget, None, copy_places)
+    forget_before = min(needed.values())
+    if not any(watched.is_idle for watched in tables):
+        return Trim(forget_before, None, copy_places)
     # each parent keeps what any child needs, not only its own children: that is simpler, and never too little
     by_children = [needed[child] for child in keys if child in needed]
     parents = {key.parent for of_child in keys.values() for key in of_child if by_children and key.parent in needed}
     of_parents = {parent: min(needed[parent], *by_children) for parent in parents}
-    return Trim(forget, needed | of_parents, copy_places)
+    return Trim(forget_before, needed | of_parents, copy_places)

@@ -34,7 +34,7 @@ def is_same(before: Column, after: Column) -> bool:
     same_text = after.source_type.name not in _IN_CHARSET or (
         bool(after.collation) and (before.charset, before.collation) == (after.charset, after.collation)
     )
-    true_members = not after.members or after.has_true_members
+    true_members = not after.members or after.has_exact_members
     return before == after and same_text and true_members and before.generation == after.generation
 
 
@@ -100,7 +100,7 @@ def _members(before: Column, after: Column) -> bool:
     """New members must follow the old members: a row has the member's number in the source, its text in the copy."""
     if not before.members and not after.members:
         return True
-    are_true = before.has_true_members and after.has_true_members
+    are_true = before.has_exact_members and after.has_exact_members
     return are_true and after.members[: len(before.members)] == before.members
 
 

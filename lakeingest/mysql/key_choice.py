@@ -83,7 +83,7 @@ def _refusal(name: str, parts: Sequence[Mapping[str, Any]], columns: Mapping[str
 def _why_unfit(column: Column) -> str | None:
     """The reason why a column cannot be in a key; None if it can be in a key."""
     why = "its values have no order" if column.is_geometry else _UNFIT.get(column.kind)
-    if not column.has_true_members:
+    if not column.has_exact_members:
         why = "the server may show its members with other characters, and its values are found by them"
     elif _has_same_texts(column):
         why = "two of its values are the same text; remove the member that is empty, has a comma, or is a duplicate"

@@ -72,7 +72,7 @@ def trim_spool(run: OpenRun) -> None:
     # last commits, and would need changes that the spool forgets here
     edges.quiet.keep(edges.lease)
     watched = [
-        Watched(table.id, table.needed_from, table.copy_places, still=table.failure is not None or table.paused)
+        Watched(table.id, table.needed_from, table.copy_places, is_idle=table.failure is not None or table.paused)
         for table in run.tables.values()
         if table.is_watched
     ]
@@ -80,7 +80,7 @@ def trim_spool(run: OpenRun) -> None:
     if decision is None:
         return
     keep = edges.config.changelog.keep
-    spool.forget(decision.forget, keep)
+    spool.forget(decision.forget_before, keep)
     if decision.needed is not None:
         thin(spool, decision.needed, keep)
         join_neighbours(spool, decision.copy_places)

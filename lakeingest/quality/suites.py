@@ -118,7 +118,7 @@ def _column_expectations(column: Column, *, required: bool) -> Iterator[Document
     if required or not column.nullable:
         yield _expectation("expect_column_values_to_not_be_null", column=column.name)
     if column.source_type.name == "enum":
-        if column.has_true_members:  # a lenient sql_mode stores an unknown member as '', so '' is expected, too
+        if column.has_exact_members:  # a lenient sql_mode stores an unknown member as '', so '' is expected, too
             yield _expectation("expect_column_values_to_be_in_set", column=column.name, value_set=[*column.members, ""])
         return
     if column.source_type.name in _SIZED:

@@ -114,7 +114,7 @@ class StoredChangelog:
         """
         held = self._held_or_gone(table)
         stretch = held.stretch(table, lost=self._lost)
-        if stretch.stops or not stretch.segments:
+        if stretch.ends_watch or not stretch.segments:
             # these cases need the copy's place: first the place, then the segments, so that a commit that is published
             # meanwhile is no gap
             shown = self.shown()
@@ -179,7 +179,7 @@ class StoredChangelog:
         later, later_stretch = self.stretch(table)
         if later.name != name or later_stretch.begins_after(since):
             raise _Moved
-        return Changes(table, since, stretch.end, tuple(reversed(parts)), tuple(rereads), stretch.stops)
+        return Changes(table, since, stretch.end, tuple(reversed(parts)), tuple(rereads), stretch.ends_watch)
 
     def place_of_gtids(self, held: Held, gtids: GtidSet) -> Place | None:
         """The place up to which every transaction is in the set.

@@ -33,7 +33,7 @@ class Changes:
     """The changes of a table after `since`, up to the place `end`.
 
     The files of `parts` are open. The files of `rereads` are opened when they are read, because there may be too many
-    of them. `stops`: the table is not watched after `end`.
+    of them. `ends_watch`: the table is not watched after `end`.
     """
 
     table: TableId
@@ -41,7 +41,7 @@ class Changes:
     end: Place
     parts: tuple[ChangeFile | Altered, ...]
     rereads: tuple[RereadRows, ...] = ()
-    stops: bool = False
+    ends_watch: bool = False
 
     @property
     def read_to(self) -> ReadTo:

@@ -13,13 +13,13 @@ from lakeingest.spool.manifest import Manifest
 class Stretch:
     """The segments that have every change of a table after `start` and up to `end`, with the DDL that its copy follows.
 
-    `stops`: the table is not watched after `end`. For example, it waits at a halt, or is stopped.
+    `ends_watch`: the table is not watched after `end`. For example, it waits at a halt, or is stopped.
     """
 
     start: Place
     end: Place
     segments: tuple[Manifest, ...]
-    stops: bool
+    ends_watch: bool
 
     def begins_after(self, since: ReadTo) -> bool:
         """Whether the stretch begins after the position `since`, so that changes between the two may be missing."""
@@ -56,11 +56,11 @@ class Held:
         first = last
         while first and self._has(self.segments[first - 1], table, lost):
             first -= 1
-        segments, stops = self.segments[first:last], last < len(self.segments)
+        segments, ends_watch = self.segments[first:last], last < len(self.segments)
         end = self._stop(segments[-1]) if segments else self.end.place
-        if shown is not None and (not segments or (stops and shown > end)):
-            return Stretch(shown, shown, (), stops)
-        return Stretch(self._start(segments[0]) if segments else end, end, segments, stops)
+        if shown is not None and (not segments or (ends_watch and shown > end)):
+            return Stretch(shown, shown, (), ends_watch)
+        return Stretch(self._start(segments[0]) if segments else end, end, segments, ends_watch)
 
     def segments_after(self, since: ReadTo, segments: Sequence[Manifest]) -> list[Manifest]:
         """Those of the segments that may have changes after the position `since`.

@@ -210,22 +210,22 @@ def test_a_layout_is_known_where_all_definitions_agree() -> None:
 def test_a_question_mark_may_stand_for_another_character(charset: str, members: str, *, are_true: bool) -> None:
     """Unless the charset has none that the server cannot show."""
     column = Column("e", Kind.STRING, source_type(f"enum({members})"), charset=charset)
-    assert column.has_true_members is are_true
+    assert column.has_exact_members is are_true
 
 
 def test_columns_that_another_session_may_compute_anew_are_told() -> None:
     """Among those that are copied."""
     id_, text = LAID_OUT.columns
     computed = [replace(id_, name="f", generation="`id` + 1"), replace(text, name="h", generation="hour(`id`)")]
-    assert replace(LAID_OUT, columns=(id_, *computed), generated=("f", "h")).bound == ("h",)
-    assert LAID_OUT.bound == ()
+    assert replace(LAID_OUT, columns=(id_, *computed), generated=("f", "h")).changed_by_any_ddl == ("h",)
+    assert LAID_OUT.changed_by_any_ddl == ()
 
 
 @pytest.mark.parametrize(("text", "is_bound"), [("float(12,4)", True), ("double(7,0)", True), ("float", False)])
 def test_a_number_whose_digits_are_declared_may_be_cut_by_any_copy_of_the_table(text: str, *, is_bound: bool) -> None:
     """As MariaDB does with one that was larger before it had digits."""
     number = Column("f", Kind.FLOAT, source_type(text))
-    assert replace(LAID_OUT, columns=(*LAID_OUT.columns, number)).bound == (("f",) if is_bound else ())
+    assert replace(LAID_OUT, columns=(*LAID_OUT.columns, number)).changed_by_any_ddl == (("f",) if is_bound else ())
 
 
 def test_a_definition_hides_columns_that_are_only_stored() -> None:

@@ -84,7 +84,7 @@ def _is_not_looked_at(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def _members_are_as_shown(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Column, "has_true_members", property(lambda _: True))
+    patch.setattr(Column, "has_exact_members", property(lambda _: True))
 
 
 def _generated_columns_stay(patch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def follow(spool: Spool) -> None:
 def test_what_is_held_goes_on_over_ddl_that_the_copy_has_followed(spool: Spool) -> None:
     """Before that a reader has to stop there; the parts are in order, and each position leads to the rest."""
     spool.append([segment(spool, 0, other=True), ddl(spool, 1)])
-    assert held(spool).stretch(TABLE) == Stretch(place(0), place(1), tuple(held(spool).segments[:1]), stops=True)
+    assert held(spool).stretch(TABLE) == Stretch(place(0), place(1), tuple(held(spool).segments[:1]), ends_watch=True)
     spool.append([segment(spool, 2, other=True)])
     assert held(spool).stretch(TABLE).start == place(2)
     follow(spool)
@@ -86,7 +86,7 @@ def test_where_a_table_is_not_watched_to_the_end_its_copy_says_what_is_held(spoo
     spool.append([segment(spool, 0), ddl(spool, 1), replace(segment(spool, 2, rows=0), tables={OTHER: None})])
     found = held(spool)
     assert found.stretch(TABLE, place(1)).end == place(1)
-    assert found.stretch(TABLE, place(2)) == Stretch(place(2), place(2), (), stops=True)
+    assert found.stretch(TABLE, place(2)) == Stretch(place(2), place(2), (), ends_watch=True)
     assert found.stretch(OTHER, place(3)).start == place(1)
 
 

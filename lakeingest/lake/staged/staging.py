@@ -54,8 +54,8 @@ class StagingCommit:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back.
 
-        A commit that restarts stores its rows under another JSON key. So versions of lakeingest that cannot restart
-        refuse the commit.
+        If the commit restarts, the names of its files have another JSON key. So a version of lakeingest that cannot
+        restart finds no names, and refuses the commit.
         """
         return {
             "version": self.version,
@@ -137,8 +137,8 @@ class StagingFolder:
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
-    def resume(self, progress: Progress, key: Sequence[str], version: int) -> StagingCommit:
-        """Make the first commit of a new folder for a published table: the version that readers see, without files."""
+    def begin_at(self, version: int, progress: Progress, key: Sequence[str]) -> StagingCommit:
+        """Make the first commit of a new folder. It names no files: its rows are those of the published `version`."""
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 

@@ -224,7 +224,7 @@ class StagedTarget(Target, Generic[Published]):
         if staging.path.is_there():
             staging.drop()
         if staged is not None and published is not None:
-            staging.resume(staged.progress, published.key, staged.version)
+            staging.begin_at(staged.version, staged.progress, published.key)
 
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
         """The files with the rows of the commit `version`, and the files of each merge that changes these rows."""

@@ -80,7 +80,7 @@ class _AlterReader(DdlReader):
                 raise Unclear("it does more")
             return Alteration(empties=True)
         schema = self._read_altered_table()
-        if schema.bound:
+        if schema.changed_by_any_ddl:
             raise Unclear("it may compute a generated column anew")
         return Alteration(tuple(change for action in self._actions() for change in action.changes(schema)))
 

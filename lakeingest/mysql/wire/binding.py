@@ -152,7 +152,7 @@ def _members(column: Column, where: str) -> tuple[str, ...]:
 
     Raises SchemaChanged if the definition may have a member with another text than the server stores for it.
     """
-    if not (column.charset and column.has_true_members):
+    if not (column.charset and column.has_exact_members):
         raise SchemaChanged(
             f"{where}: the binlog does not name the members of {column.name}, and the server may not show them exactly;"
             " set binlog_row_metadata=FULL, then copy the table again"

@@ -71,7 +71,7 @@ class DdlReader:
             case "REPAIR" | "OPTIMIZE" as word:  # REPAIR may lose rows, OPTIMIZE copies them
                 self._skip("NO_WRITE_TO_BINLOG", "LOCAL")
                 self._expect("TABLE", "TABLES")
-                return any(word == "REPAIR" or schema.bound for schema in self._read_table_list())
+                return any(word == "REPAIR" or schema.changed_by_any_ddl for schema in self._read_table_list())
         raise Unclear("it is not DDL of a table")
 
     def _read_create(self) -> bool:
@@ -94,7 +94,7 @@ class DdlReader:
             self._read_name()
         self._expect("ON")
         return any(
-            schema.bound
+            schema.changed_by_any_ddl
             or (is_unique and (not _keeps_its_key(schema) or self._may_add_hidden_column(schema)))
             or (replaces and _may_be_key(schema, name))
             for schema in self._read_tables()
@@ -109,7 +109,7 @@ class DdlReader:
             self._skip_all("IF", "EXISTS")
             name = self._read_name()
             self._expect("ON")
-            return any(schema.bound or _may_be_key(schema, name) for schema in self._read_tables())
+            return any(schema.changed_by_any_ddl or _may_be_key(schema, name) for schema in self._read_tables())
         self._expect("TABLE", "TABLES")
         self._skip_all("IF", "EXISTS")
         changes = bool(self._read_table_list())
@@ -143,7 +143,7 @@ class DdlReader:
         self._skip_all("IF", "EXISTS")
         altered = self._read_tables()
         self._skip_wait()
-        if altered and (ignores or any(schema.bound for schema in altered)):  # IGNORE may delete rows
+        if altered and (ignores or any(schema.changed_by_any_ddl for schema in altered)):  # IGNORE may delete rows
             return True
         if Action(self._tokens[self._at :], self._database, self._copied).is_partition_maintenance():
             return False
