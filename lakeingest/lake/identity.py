@@ -2,9 +2,9 @@
 
 identity.json   the id, and the address of the folder at its last use
 
-A copy of a state folder belongs to another pipeline, and gets a new id. This folder is a copy if a folder with the same
-id still is at the noted address. If that address is on another machine, nobody can look there, and this folder counts
-as moved.
+A copy of a state folder belongs to another pipeline, and gets a new id. A state folder is a copy if another folder with
+the same id is still at the address in identity.json. If that address is on another machine, nobody can look there: the
+state folder then counts as moved.
 """
 
 import socket

@@ -1,12 +1,12 @@
-"""Removals that wait in the state folder: of files that no kept commit needs, but that a query may still read.
+"""Removals of files that wait in the state folder: no commit needs the files, but a query may still read them.
 
 <state>/waiting/<database>.<table>/
   began.json     the time since which all removals are stored in this folder
-  <name>.json    a removal: its files, and the time since which they wait; stored once no commit needs the files
+  <name>.json    a removal: its files, and the time since which they wait
 
 A removal is stored durably before any of its files is deleted. Its document is deleted last. So an interrupted removal
 is repeated. If the folder is lost, `maintain` finds the files, but deletes them only when every query that began before
-the loss has ended.
+the loss has ended: `began.json` says when the folder was made again.
 """
 
 import time
@@ -31,7 +31,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that waits since a moment. `of` is the document that the lake format has stored: it names the files."""
+    """A removal that waits since the moment `since`. `of` is its document, in which the lake format names the files."""
 
     file: File
     since: Moment
@@ -67,7 +67,7 @@ class Waiting:
         return any(file.stem.endswith(suffix) for file in self._files())
 
     def due(self, most: int | None = None) -> Iterator[Removal]:
-        """The removals that have waited for long enough, the oldest first; at most the first `most` are looked at."""
+        """The removals that have waited for long enough, the oldest first. Only the `most` oldest are checked."""
         now: Moment | None = None
         for file in self._files()[:most]:
             now = now or self._now()
@@ -78,7 +78,7 @@ class Waiting:
                 file.put_document({**removal.of, "since": now.to_json()})
                 continue
             if now.seconds_since(removal.since) < self.readers.total_seconds():
-                return  # all others are younger
+                return  # the removals after this one are younger
             yield removal
 
     def all(self) -> list[Removal]:

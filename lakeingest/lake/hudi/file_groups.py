@@ -58,10 +58,10 @@ def visible_files(folder: File, instant: str) -> list[File]:
 def _list_files(folder: File, instant: str) -> dict[str, File]:
     """The file of each file group that a reader of the commit `instant` reads, found by listing the folder.
 
-    A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. The file counts if
+    A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. The file is read if
     that commit is completed in the active timeline, or archived. An archived commit is older than the first write of
-    the active timeline. Cleanings, rollbacks, savepoints and restores are not writes: they can be older than archived
-    commits.
+    the active timeline. Cleanings, rollbacks, savepoints and restores do not count as writes, because they can be older
+    than archived commits.
     """
     completed = {begun for _, begun, _ in writes(folder)}
     no_writes = ("clean", "rollback", "savepoint", "restore")
@@ -102,7 +102,7 @@ def _newest_files(folder: File) -> dict[str, tuple[File, int, str]]:
 
 
 def _write_stats(commit: File) -> list[Any]:
-    """`_read_write_stats`, but an empty list if another run archived the commit since the timeline was listed."""
+    """As `_read_write_stats`, but an empty list if another run archived the commit since the timeline was listed."""
     try:
         return _read_write_stats(commit)
     except FileNotFoundError:

@@ -36,8 +36,8 @@ class RowDelta:
     """The changes of a publish to a table in `folder`. `published` is the commit that readers see.
 
     `merges` are the files of changes of each merge, the oldest merge first. `key` are the columns of the primary key,
-    and `buckets` is the table's number of buckets. `added` is the number of rows that the changes insert, less the
-    number of those that they delete.
+    and `buckets` is the table's number of buckets. `added` is the number of rows that the changes insert, minus the
+    number of rows that they delete.
     """
 
     table: TableId
@@ -69,6 +69,7 @@ class RowDelta:
             commit, any_group = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> WrittenFile:
+                # the first file of a group gets its columns from a file of any other group
                 previous = _contents(any_group).without_rows() if group.newest is None else _contents(group)
                 self._assert_same_record_keys(previous.rows, group.bucket, record_key)
                 return write_next_file(commit, group, previous, changes_by_bucket[group.bucket])
@@ -99,7 +100,7 @@ class RowDelta:
 
 
 def _assert_at_most(most_bytes: int, data_files: Sequence[File]) -> None:
-    """Raises Unfit if the files are larger in total."""
+    """Raises Unfit if the files are together larger than `most_bytes`."""
     if files.total(data_files) > most_bytes:
         raise Unfit
 

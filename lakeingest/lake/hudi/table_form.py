@@ -118,6 +118,6 @@ def _has_only_completed_writes(folder: File) -> bool:
         times, _, kind = file.name.partition(".")
         if "_" in times and kind in _KNOWN:
             completed.add(times.partition("_")[0])
-        elif not kind.startswith("clean."):
+        elif not kind.startswith("clean."):  # an entry of a write that began, or of a completed one that is not _KNOWN
             begun.add(times.partition("_")[0])
     return begun <= completed

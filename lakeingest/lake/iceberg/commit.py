@@ -51,8 +51,8 @@ def commit(
 ) -> Mapping[str, int]:
     """Make one commit. Returns the new snapshot of each branch that it moved.
 
-    `load` returns the current table; None if it does not exist. `rebuild` prepares the same commit on the current
-    table. It is called if someone else has committed, but moved none of the branches of this commit; None: the first
+    `load` returns the current table; None if it does not exist. If someone else has committed, but moved none of the
+    branches of this commit, `rebuild` prepares the same commit on the current table; if `rebuild` is None, the first
     request is sent again. Errors of the file system and of the database pass unchanged: then the commit did not take
     effect.
 
@@ -80,6 +80,7 @@ def commit(
         requests[-1].send()
 
     until_known(table, send, look)
+    # `effective` is empty if a request succeeded with an answer: that was the last request
     return dict((effective or requests)[-1].branches)
 
 
@@ -190,7 +191,7 @@ class _Request:
 
     def can_take_effect(self, current: Table | None) -> bool:
         """Whether a delayed copy of the request may still take effect. `current` is the table; None: there is none."""
-        if self.creates or current is None:
+        if self.creates or current is None:  # a creation needs that there is no table, every other commit needs one
             return self.creates and current is None
         asserted = [each for each in self.requirements if isinstance(each, AssertRefSnapshotId)]
         are_unmoved = all(_snapshot_of(current.metadata, each.ref) == each.snapshot_id for each in asserted)

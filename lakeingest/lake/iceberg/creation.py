@@ -116,10 +116,10 @@ def progress_removal(loaded: Table) -> Transaction:
 
 
 def end_building(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
-    """Let a table under its own name count as published, from the commit on that moves main to this version.
+    """Let the commit of `transaction`, which moves main to this version, end the state of building.
 
-    That commit also asserts where staging is. So if one run publishes the table and another one discards it, only the
-    first of the two takes effect.
+    From then on, a table under its own name counts as published. The commit also asserts where staging is. So if one
+    run publishes the table and another run discards it, only the first of these commits takes effect.
     """
     assert_staged(table, loaded, version)
     transaction.remove_properties(STATE)

@@ -69,7 +69,7 @@ def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Tab
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column in a file, by its statistics; None if one is missing there."""
+    """The least and the greatest value of a column in a file; None if the file's statistics do not have both."""
     least, greatest = ((ends or {}).get(field.field_id) for ends in (file.lower_bounds, file.upper_bounds))
     if least is None or greatest is None:
         return None
@@ -77,7 +77,7 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
-    """Write these positions to one file of deletes; no file if there are none. Its bounds let readers skip it."""
+    """Write these positions to one file of deletes, with bounds by which readers skip it; no file for no positions."""
     paths = sorted(path for path, rows in positions.items() if len(rows))
     if not paths:
         return []
@@ -133,9 +133,9 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
     if not rows.num_rows:
         return
     paths = rows["file_path"].unify_dictionaries().combine_chunks()
-    numbers = paths.indices.to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    distinct, starts = np.unique(numbers[order], return_index=True)
+    path_numbers = paths.indices.to_numpy()  # for each position, the number of its path in the dictionary
+    order = np.argsort(path_numbers, kind="stable")
+    distinct, starts = np.unique(path_numbers[order], return_index=True)
     parts = np.split(rows["pos"].to_numpy()[order], starts[1:])
     yield from zip(paths.dictionary.take(distinct).to_pylist(), parts, strict=True)
 

@@ -134,7 +134,7 @@ class Entries:
             return None
 
     def find_anew(self, table: TableId) -> Table | None:
-        """The table for a run that begins: as by `find`, after the name for building that it found before is forgotten.
+        """The table as by `find`, which first forgets the name for building that it found or made for an earlier run.
 
         Raises as `assert_ours`.
         """
@@ -142,10 +142,10 @@ class Entries:
         return self.find(table)
 
     def find(self, table: TableId) -> Table | None:
-        """The table under its own name, otherwise the one that is being built; None if there is neither.
+        """The table under its own name; else the table that is being built; None if there is neither.
 
-        If this run has found or made a name for building, only that name counts. Otherwise the most advanced of the
-        tables that runs have built is returned. Raises as `assert_ours`.
+        Several runs may have begun to build the table. If this run has found or made a name for building, the table of
+        that name is returned; else the most advanced table. Raises as `assert_ours`.
         """
         loaded = self.find_changed(table)
         if loaded is not None:
@@ -169,11 +169,11 @@ class Entries:
         """The table as by `find_changed`, but it may belong to another pipeline."""
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
-            return None  # no copy can have this name; a URL with it would lead elsewhere
+            return None  # no copy can have this name, and a URL with such a name would lead elsewhere
         loaded = self.load(table, own)
         if loaded is None and table in self._building:
             loaded = self.load(table, self._building[table])
-        elif loaded is None and self._first_publish.give_name is not None:
+        elif loaded is None and self._first_publish.give_name is not None:  # else tables are built under their own name
             loaded = max(self._built(table), key=_rank, default=None)
         if loaded is None:
             return None
@@ -184,9 +184,9 @@ class Entries:
         return loaded
 
     def existing(self, table: TableId) -> Table:
-        """The table as by `find`. Raises StaleWriter if there is none.
+        """The table as by `find`. Raises StaleWriter if the table does not exist.
 
-        It raises the same if the table was built under its own name, and another run has discarded it.
+        Raises StaleWriter also if the table was built under its own name, and another run has discarded it.
         """
         loaded = self.find(table)
         if loaded is None or (STATE in loaded.properties and not has_progress(loaded)):
@@ -250,7 +250,7 @@ class Entries:
     def _drop(self, table: TableId, building: Table) -> None:
         """Drop the entry of a table that is being built, for ever. Raises StaleWriter if a run has published it."""
         name = self._name_of(table, building)
-        if building.metadata.refs:  # first, because later its files may be deleted only if this commit is there
+        if building.metadata.refs:  # before the drop: `discarded` later deletes the files only if it finds this commit
             commit(table, discard_commit(building), lambda: self.load(table, name))
 
         def is_gone() -> bool:

@@ -67,7 +67,8 @@ def _comment_updates(
 ) -> tuple[TableUpdate, ...]:
     """The updates that give the columns these comments; none if the columns have them.
 
-    `ours` names the columns whose present comment we have set. It is removed if there is no new one.
+    `ours` names the columns whose present comments we have set. If such a column has no comment in `comments`, its
+    present comment is removed.
     """
     current = metadata.schema()
     fields = [

@@ -33,9 +33,9 @@ DISCARDED = "discarded"  # it will never be published
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
     """The state from which a run continues; None if an unpublished table has lost all its progress.
 
-    It is the newest marked commit on staging, if the history of that commit contains the snapshot that readers see.
-    Otherwise someone compacted what readers see, or removed staging. Then it is the snapshot that readers see, with the
-    progress of our newest commit in its history.
+    The state is that of the newest marked commit on staging, if the history of this commit contains the snapshot that
+    readers see. If not, someone compacted what readers see, or removed staging. Then the state is the snapshot that
+    readers see, with the progress of our newest commit in the history of that snapshot.
     """
     published, branch = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
     newest = next((snapshot for snapshot in ancestors_of(branch, loaded.metadata) if is_marked(snapshot)), None)
@@ -51,7 +51,7 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
 
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:
-    """Our commits before `staged` on staging, the newest first, down to the one that readers see, which is excluded."""
+    """Our commits on staging before `staged` and after the commit that readers see, the newest first."""
     last = loaded.metadata.snapshot_by_id(staged.version)
     newer = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, ancestors_of(last, loaded.metadata))
     table = staged.progress.table
@@ -62,7 +62,8 @@ def earlier(loaded: Table, staged: Staged) -> list[Staged]:
 def last_published(table: TableId, loaded: Table) -> Snapshot:
     """Our commit whose rows readers see: main itself, or the newest commit of ours below compactions of others.
 
-    Raises ForeignWrite if someone else has made any other commit above it; StateUnreadable if it has been expired.
+    Raises ForeignWrite if someone else has made another commit than a compaction above our commit; StateUnreadable if
+    our commit has been expired.
     """
     snapshots = lineage(loaded, tip(loaded, MAIN))
     for snapshot, _ in snapshots:
@@ -116,7 +117,7 @@ def is_building(loaded: Table) -> bool:
 def has_progress(loaded: Table) -> bool:
     """Whether staging has a commit of ours.
 
-    It has none in a table that a run created under its own name, and did not begin.
+    False, for example, if a run created the table under the table's own name, and was killed before its first commit.
     """
     branch = loaded.metadata.snapshot_by_name(STAGING)
     return any(is_marked(snapshot) for snapshot in ancestors_of(branch, loaded.metadata))
@@ -131,7 +132,7 @@ def assert_staged(table: TableId, loaded: Table, version: int) -> None:
 def published_snapshot(loaded: Table) -> int | None:
     """The snapshot that readers see, whoever made it; None if the table was never published.
 
-    Main of such a table does not exist, or has only the empty snapshot of its creation.
+    Before the first publish, main does not exist, or has only the empty snapshot of the table's creation.
     """
     if is_building(loaded) and MAIN not in loaded.metadata.refs:
         return None

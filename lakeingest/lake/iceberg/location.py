@@ -19,7 +19,7 @@ from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.leftovers import REFUSED, store_of
 from lakeingest.lake.marks import OWNER
 
-_OURS = frozenset({"data", "metadata"})
+_OURS = frozenset({"data", "metadata"})  # the folders that an Iceberg table has in its own folder
 
 
 def chosen_location(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
@@ -43,7 +43,7 @@ def beginning(settings: config.Target, table: TableId) -> str:
 
 
 def new_place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder of a new copy, or the path with which it begins if random digits follow. None: the catalog chooses."""
+    """The folder of a new copy; only its beginning if random digits follow; None if the catalog chooses the folder."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
 
@@ -82,10 +82,10 @@ def foreign_folder(table: TableId, location: str) -> OperatorNeeded:
 
 
 def assert_folder_usable(catalog: Catalog, settings: config.Target, options: TableOptions, table: TableId) -> None:
-    """Raises NotOurTable if no copy can be made in the folder that it would get.
+    """Raises NotOurTable if no copy of the table can be made in the folder that a new copy would get.
 
-    A REST catalog may give rights to a table's folder only once the table exists. So nothing is checked for it here;
-    the creation of the table checks the folder.
+    A REST catalog may give rights to a table's folder only once the table exists. So for a REST catalog nothing is
+    checked here: the creation of the table checks the folder.
     """
     location = new_place(settings, options, table)
     if location is None or settings.catalog.type == "rest":
@@ -100,7 +100,7 @@ def assert_folder_usable(catalog: Catalog, settings: config.Target, options: Tab
 def assert_free(io: FileIO, table: TableId, location: str) -> None:
     """Raises NotOurTable unless the folder is empty, or has only an older copy of the table.
 
-    Raises it also if the folder is inside of another table's folder.
+    Raises NotOurTable also if the folder is inside of another table's folder.
     """
     store, folder = store_of(io, location)
     names = {entry.base_name for entry in store.get_file_info(FileSelector(folder, allow_not_found=True))}
@@ -115,7 +115,7 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
 
 
 def assert_outside(io: FileIO, table: TableId, location: str) -> None:
-    """Raises NotOurTable if the folder, or a folder whose name begins so, is inside of another table's folder.
+    """Raises NotOurTable if the folder is inside of another table's folder. `location` may be only its beginning.
 
     If the credentials are for the table's folder alone, the folders above cannot be read, and nothing is raised.
     """

@@ -28,9 +28,10 @@ def mark(
     schema: int | None = None,
     more: Mapping[str, str] = NO_MARKS,
 ) -> None:
-    """Add a marked commit on staging to the transaction, with these file changes. It builds on the snapshot `base`.
+    """Add a marked commit with these file changes to the transaction: on staging, and on the snapshot `base`.
 
-    It has the schema with the id `schema`; None: the schema of its base. `more` are further properties of the commit.
+    The commit gets the schema with the id `schema`; None: the schema of `base`. `more` are further properties of the
+    commit.
     """
     marks = {**marks_of(progress, base), **more}
     with temporary_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):

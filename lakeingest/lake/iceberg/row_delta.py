@@ -51,7 +51,7 @@ def split_by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[Da
 class RowDelta(_FastAppendFiles):
     """A snapshot on a branch that adds and removes files at once.
 
-    It is refused if someone has changed the columns or the partitions, for which its files were written.
+    The commit is refused if someone has changed the columns or the partitions since the files were written.
     """
 
     def __init__(

@@ -34,9 +34,9 @@ class IcebergRows:
 
 
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
-    """Readers of all files of a snapshot that may have values of the first column within the bounds.
+    """Readers of the columns `names`, in all files that may have values of the first of these columns in `bounds`.
 
-    If `bounds` is None, they read all files.
+    If `bounds` is None, they read all files of the snapshot.
     """
     groups: list[list[FileScanTask]] = []
     rows = _ROWS  # so that the first file begins a group

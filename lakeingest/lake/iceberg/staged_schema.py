@@ -1,8 +1,9 @@
 """The schema of staging, which differs from the schema that readers see between a lift and its publish.
 
-Iceberg's current schema belongs to the table, not to a branch. So a lift only adds its schema to the table. In the
-transaction of each staging commit this schema is the current one for a moment: so the commit names it, and its files
-have its field ids. The commit that moves main makes it the current one for readers.
+Iceberg's current schema belongs to the table, not to a branch. So a lift only adds its schema to the table. While the
+transaction of a staging commit is prepared, this schema is the current one for a moment: so the commit names this
+schema, and the commit's files have the schema's field ids. The commit that moves main makes the schema the current one
+for readers.
 """
 
 import copy
@@ -29,9 +30,9 @@ NEWEST = -1  # in an update: the schema that was added last
 def schema_of(metadata: TableMetadata, version: int) -> int:
     """The id of the schema that commits on this snapshot have.
 
-    It is the schema of our newest commit in the snapshot's history. A compaction by others does not count, because it
-    may have another schema. If the current schema has the same columns, that is returned: it may have newer comments,
-    and optional columns in place of required ones.
+    This is the schema of our newest commit in the snapshot's history. A compaction by others does not count, because it
+    may have another schema. If the current schema has the same columns, or if the schema of our commit is unknown, the
+    current schema is returned: it may have newer comments, and optional columns in place of required ones.
     """
     snapshot = metadata.snapshot_by_id(version)
     ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
@@ -43,7 +44,7 @@ def schema_of(metadata: TableMetadata, version: int) -> int:
 
 
 def as_staged(loaded: Table, version: int) -> Table:
-    """The table as commits on this snapshot need it: with their schema as the current one. It must not be committed."""
+    """The table with the schema of commits on this snapshot as the current one. Do not commit on the returned table."""
     schema = schema_of(loaded.metadata, version)
     if schema == loaded.metadata.current_schema_id:
         return loaded
@@ -54,7 +55,7 @@ def as_staged(loaded: Table, version: int) -> Table:
 
 @contextmanager
 def temporary_schema(transaction: Transaction, schema: int) -> Iterator[None]:
-    """Make this schema the current one in the block, so that snapshots which are made there have it."""
+    """Make this schema the current one in the block: snapshots that are made in the block have it."""
     current = transaction.table_metadata.current_schema_id
     _set_current(transaction, schema)
     yield

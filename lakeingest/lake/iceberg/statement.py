@@ -1,4 +1,4 @@
-"""Spark's MERGE INTO on a branch of its own, which begins at the commit that the run knows.
+"""Spark's MERGE INTO on a branch of its own, which begins at the commit that the changes are merged into.
 
 Nobody else writes to that branch, so the statement can neither meet nor overwrite another commit. Its snapshot carries
 the progress, like any marked commit. Executors write the changes to files that belong to no snapshot. Spark reads these
@@ -124,8 +124,8 @@ class _Reader:
             ):
                 groups = (parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups))
                 size = sum(group.total_byte_size for group in groups)
-                rows = max(1, parquet.metadata.num_rows * _BATCH // max(size, _BATCH))
-                for batch in parquet.iter_batches(rows):
+                batch_rows = max(1, parquet.metadata.num_rows * _BATCH // max(size, _BATCH))
+                for batch in parquet.iter_batches(batch_rows):
                     yield from pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).to_batches()
 
 
@@ -140,7 +140,7 @@ def _worker_error(failure: Exception) -> LakeIngestError | None:
 
 
 class _Statement:
-    """A statement that the JVM calls back to run, so that the commits of the calling thread get properties."""
+    """A statement that runs in a call from the JVM: Iceberg gives properties only to commits within such a call."""
 
     class Java:
         """The Java interface of this object, as Py4J needs it."""
@@ -165,7 +165,7 @@ class _Statement:
             raise _worker_error(self._failure) or self._failure
 
     def call(self) -> None:
-        """Called by the JVM. An error is kept for `run`, because Java would lose its cause."""
+        """Execute the statement; the JVM calls this. An error is kept for `run`, because Java would lose its cause."""
         try:
             self._spark.sql(self._text)
         except Exception as error:  # noqa: BLE001 - it is raised after the call

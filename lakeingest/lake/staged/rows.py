@@ -24,8 +24,8 @@ def rows_after_commits(
 ) -> "DataFrame":
     """The rows after `commits`, the commits of staging since the published one.
 
-    `visible` returns the rows that readers see. If it is None, or if one of the commits restarts, the rows are those in
-    the folder `staging`. The changes of the commits are applied to these rows.
+    `visible` returns the rows that readers see. If `visible` is None, or if one of the commits restarts (it removes all
+    earlier rows), the rows are those in the folder `staging`. The changes of the commits are applied to the rows.
     """
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
