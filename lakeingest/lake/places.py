@@ -20,6 +20,7 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
         for table in tables
         if (folder := new_place(config.target, config.tables.of(table), table)) is not None
     }
+    # without superfluous slashes, so that the same folder has the same text
     folders = {table: re.sub("/+", "/", folder).rstrip("/") for table, folder in chosen.items()}
     # by folder: the table that gets this folder, and a table whose folder will be inside of it
     table_at, table_inside = dict[str, TableId](), dict[str, TableId]()

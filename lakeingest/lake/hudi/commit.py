@@ -34,7 +34,7 @@ def _record(name: str, fields: Sequence[Any]) -> dict[str, Any]:
 
 
 _COUNTS = ("numWrites", "numInserts", "numUpdateWrites", "numDeletes", "totalWriteBytes", "fileSizeInBytes")
-_ZEROS = (
+_ZEROS = (  # counts that are 0 in each commit of lakeingest
     "totalWriteErrors",
     "totalLogRecords",
     "totalLogBlocks",

@@ -104,9 +104,9 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
     tasks = list(_files_to_compare(loaded, version, names[0]))
     files = TableFiles.of(loaded)
     dead = read_deletes(files, {file.file_path: file for task in tasks for file in task.delete_files}.values())
-    fields = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
+    key_schema = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
     parts = (drop_deleted(read_rows(files, task.file, names), task.file, dead) for task in tasks)
-    keys = pa.concat_tables([fields.empty_table(), *(part.cast(fields) for part in parts)])
+    keys = pa.concat_tables([key_schema.empty_table(), *(part.cast(key_schema) for part in parts)])
     if len(names) == 1 and (integers := as_integers(keys.column(0))) is not None:
         numbers = np.sort(integers.to_numpy())  # seven times faster than `group_by`, in a fifth of the memory
         repeated = numbers[1:][numbers[1:] == numbers[:-1]]

@@ -173,9 +173,9 @@ class _Request:
         """Whether the table shows that the request took effect: by its new snapshots, or by its branches."""
         if metadata.table_uuid != self.table.metadata.table_uuid:
             return False
-        if self.snapshots:
+        if self.snapshots:  # no other request adds snapshots with these ids
             return all(metadata.snapshot_by_id(snapshot) is not None for snapshot in self.snapshots)
-        if not self.branches:
+        if not self.branches:  # the request only removes branches
             return self.removes.isdisjoint(metadata.refs)
         if MAIN_BRANCH not in self.branches:  # staging moves to a snapshot that it never had before
             for branch, target in self.branches.items():
@@ -220,7 +220,7 @@ def _snapshot_of(metadata: TableMetadata, branch: str) -> int | None:
 
 
 def _is_final(error: Exception | None) -> bool:
-    """Whether a file system or a transactional database raised the error. Then no copy of the request is delayed."""
+    """Whether a file system or a transactional database raised the error: no copy of the request takes effect later."""
     if isinstance(error, DBAPIError):
         return not error.connection_invalidated
     if isinstance(error, ConnectionError | TimeoutError):

@@ -51,12 +51,12 @@ def evolve(transaction: Transaction, form: Form) -> None:
     names, current = _given_names(metadata), metadata.properties
     withdrawn = [name for name in names["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
-    target = {**defaults, LOCATION: metadata.location, **form.all_properties}
+    wanted = {**defaults, LOCATION: metadata.location, **form.all_properties}
     if not form.all_properties and GIVEN in current:
         withdrawn.append(GIVEN)
-    if changed := {name: value for name, value in target.items() if current.get(name) != value}:
+    if changed := {name: value for name, value in wanted.items() if current.get(name) != value}:
         transaction.set_properties(changed)
-    if removed := [name for name in withdrawn if name in current and name not in target]:
+    if removed := [name for name in withdrawn if name in current and name not in wanted]:
         transaction.remove_properties(*removed)
     if updates := _comment_updates(metadata, form.comments, names["comments"]):
         transaction._stage(updates, ())  # noqa: SLF001 - the commit asserts the schema

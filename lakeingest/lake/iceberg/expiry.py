@@ -194,7 +194,7 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
             newest = max((_sequence_number(snapshot) for snapshot in loaded.metadata.snapshots), default=0)
             document = {
                 "table": str(loaded.metadata.table_uuid),
-                "number": newest,
+                "number": newest,  # a snapshot of others with a greater number may use the files again
                 "snapshots": [snapshot.snapshot_id for snapshot in removed],
                 "files": [file for file in files if is_below(loaded, file)],
             }

@@ -37,8 +37,8 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     readers see. If not, someone compacted what readers see, or removed staging. Then the state is the snapshot that
     readers see, with the progress of our newest commit in the history of that snapshot.
     """
-    published, branch = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
-    newest = next((snapshot for snapshot in ancestors_of(branch, loaded.metadata) if is_marked(snapshot)), None)
+    published, staging_tip = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
+    newest = next((snapshot for snapshot in ancestors_of(staging_tip, loaded.metadata) if is_marked(snapshot)), None)
     if newest is None and published is None:
         return None
     main, changed = tip(loaded, MAIN).snapshot_id, latest_time(loaded.metadata) / 1000
@@ -52,9 +52,8 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:
     """Our commits on staging before `staged` and after the commit that readers see, the newest first."""
-    last = loaded.metadata.snapshot_by_id(staged.version)
+    last, table = loaded.metadata.snapshot_by_id(staged.version), staged.progress.table
     newer = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, ancestors_of(last, loaded.metadata))
-    table = staged.progress.table
     ours = [snapshot for snapshot in newer if is_marked(snapshot)][1:]  # the first one is `staged` itself
     return [Staged(progress_of(table, snapshot), snapshot.snapshot_id, staged.published) for snapshot in ours]
 
@@ -119,8 +118,8 @@ def has_progress(loaded: Table) -> bool:
 
     False, for example, if a run created the table under the table's own name, and was killed before its first commit.
     """
-    branch = loaded.metadata.snapshot_by_name(STAGING)
-    return any(is_marked(snapshot) for snapshot in ancestors_of(branch, loaded.metadata))
+    staging_tip = loaded.metadata.snapshot_by_name(STAGING)
+    return any(is_marked(snapshot) for snapshot in ancestors_of(staging_tip, loaded.metadata))
 
 
 def assert_staged(table: TableId, loaded: Table, version: int) -> None:

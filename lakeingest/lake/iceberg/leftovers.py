@@ -73,13 +73,12 @@ def _permits_deletion(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[s
     True if this is the same table, or an older copy of the same source table that the catalog dropped. True also for
     an empty document: a killed writer has left a damaged file, which says nothing about a table.
     """
-    # an older copy changed last before `loaded` got its first snapshot
     uuid, ours = str(doc.get("table-uuid", "")), loaded.metadata
     if not doc or uuid == str(ours.table_uuid):
         return True
     owner = (doc.get("properties") or {}).get(OWNER)
-    begun = min((snapshot.timestamp_ms for snapshot in ours.snapshots), default=0)
-    is_older = int(doc.get("last-updated-ms") or 0) <= begun
+    first_snapshot = min((snapshot.timestamp_ms for snapshot in ours.snapshots), default=0)
+    is_older = int(doc.get("last-updated-ms") or 0) <= first_snapshot
     return is_older and owner == loaded.properties.get(OWNER) and not in_use(uuid)
 
 

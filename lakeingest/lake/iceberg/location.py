@@ -56,13 +56,16 @@ def is_ours(settings: config.Target, options: TableOptions, table: TableId, loca
     """
     if settings.catalog.type == "rest":
         return True
-    chosen, ours = chosen_location(settings, options, table), _scheme_and_path(beginning(settings, table))
+    chosen, (our_scheme, path_start) = (
+        chosen_location(settings, options, table),
+        _scheme_and_path(beginning(settings, table)),
+    )
     try:
-        actual = _scheme_and_path(location)
-    except ValueError:
+        scheme, path = _scheme_and_path(location)
+    except ValueError:  # no location of a folder
         return False
-    is_new = actual[0] == ours[0] and re.fullmatch(f"{re.escape(ours[1])}[0-9a-f]{{8}}", actual[1]) is not None
-    return is_new or (chosen is not None and actual == _scheme_and_path(chosen))
+    is_new = scheme == our_scheme and re.fullmatch(f"{re.escape(path_start)}[0-9a-f]{{8}}", path) is not None
+    return is_new or (chosen is not None and (scheme, path) == _scheme_and_path(chosen))
 
 
 def _scheme_and_path(location: str) -> tuple[str, str]:
@@ -104,12 +107,12 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
     """
     store, folder = store_of(io, location)
     names = {entry.base_name for entry in store.get_file_info(FileSelector(folder, allow_not_found=True))}
-    metadata = max(_metadata_files(store, folder), default=None)
-    is_ours = False
-    if metadata is not None and names <= _OURS:
-        owner = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{metadata[1]}")).properties.get(OWNER)
-        is_ours = owner == str(table)
-    if names and not is_ours:
+    newest = max(_metadata_files(store, folder), default=None)
+    is_older_copy = False
+    if newest is not None and names <= _OURS:
+        metadata = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{newest[1]}"))
+        is_older_copy = metadata.properties.get(OWNER) == str(table)
+    if names and not is_older_copy:
         raise NotOurTable(f"{table}: its folder {location} has files of something else; choose another")
     assert_outside(io, table, location)
 

@@ -103,7 +103,8 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
             fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
         else:
             fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
-    copied, taken = {column.name for column in lift.before.lake_columns}, {field.name.lower() for field in fields}
+    copied = {column.name for column in lift.before.lake_columns}  # the names of the columns before the lift
+    taken = {field.name.lower() for field in fields}  # those after the lift
     for field in old.fields:
         if field.name.lower() not in taken and field.name not in copied:
             fields.append(field)  # a column that an earlier lift dropped and kept for readers
@@ -136,16 +137,16 @@ def restarted_schema(
         else:
             fields.append(ids.new_field(column.name, kind, required=is_required))
     taken = {field.name.lower() for field in fields}
-    taken |= {origin.lower() for origin in origins.values() if origin}
+    taken |= {origin.lower() for origin in origins.values() if origin}  # these columns are renamed, not dropped
     dropped = [field for field in old.fields if keeps_dropped and field.name.lower() not in taken]
     fields += [field.model_copy(update={"required": False}) for field in dropped]
     key = [field.field_id for field in fields if field.name in schema.key]
-    number = max(candidate.schema_id for candidate in metadata.schemas) + 1
-    return Schema(*fields, schema_id=number, identifier_field_ids=key)
+    schema_id = max(candidate.schema_id for candidate in metadata.schemas) + 1
+    return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
 
 
 class _Ids:
-    """Gives field ids to new fields, and to the elements of those that are lists."""
+    """Gives field ids to new fields, and to the elements of new lists. `last` is the last id that the table has."""
 
     def __init__(self, last: int) -> None:
         self._last = last

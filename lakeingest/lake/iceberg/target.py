@@ -195,9 +195,9 @@ class IcebergTarget:
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
-        seen = as_staged(loaded, staged.version)
-        files = files_with(seen, staged.version, key[0], bounds)
-        return self._way_of_merging(loaded, staged.version).merger(TableFiles.of(seen), tuple(key), files)
+        staged_table = as_staged(loaded, staged.version)
+        files = files_with(staged_table, staged.version, key[0], bounds)
+        return self._way_of_merging(loaded, staged.version).merger(TableFiles.of(staged_table), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(

@@ -24,8 +24,9 @@ def remove_all_leftovers(
 ) -> tuple[int, int]:
     """Delete files whose removals are due, and files that nothing refers to, of the table and of its discarded copies.
 
-    Returns how many files nothing referred to, and their bytes. Such files in the table's own folder stay if it is not
-    known which files wait for queries. A discarded copy was never read. `in_use` is as in `remove_leftovers`.
+    Returns the number of files that nothing referred to, and their bytes. If it is not known which files wait for
+    queries, such files in the table's own folder stay; those of a discarded copy, which nobody reads, are deleted.
+    `in_use` is as in `remove_leftovers`.
     """
     own = 0, 0
     if waiting is not None:
