@@ -45,7 +45,7 @@ def identify(config: Config) -> Owner:
 
 
 def _address(config: Config) -> str:
-    """The address of the state folder. A local one names the machine, too, because others may have the same path."""
+    """The address of the state folder. That of a local folder has the machine's name: other machines have the path."""
     folder = config.state
     return folder.written if folder.scheme else f"{_LOCAL}{socket.gethostname()}{folder.path.resolve()}"
 
@@ -66,7 +66,7 @@ def _id_in(state: File) -> str:
 
 
 def _read(state: File) -> dict[str, Any]:
-    """The document; an empty one if there is none. Raises StateUnreadable where it is damaged."""
+    """The document in identity.json; an empty one if the file is missing. Raises StateUnreadable if it is damaged."""
     path = state / NAME
     try:
         doc = files.document(path)

@@ -10,7 +10,7 @@ from lakeingest.lake.formats import package_of
 
 
 def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
-    """The tables whose new folder would be another table's new folder, or contain it; each with its error.
+    """The tables whose new folder would be the same as another table's, or contain it; each table with its error.
 
     None of the given tables has a copy yet.
     """

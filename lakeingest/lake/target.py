@@ -201,7 +201,7 @@ class Staging(Protocol):
     ) -> tuple[Staged, Effects]:
         """Commit everything that mergers have written.
 
-        `after` gets the effects of the merge, and returns the progress that the commit carries. It is called just
+        `after` gets the effects of the merge, and returns the progress that the commit carries. `after` is called just
         before the commit, because the effects are not known earlier.
         """
 
@@ -226,9 +226,8 @@ class Staging(Protocol):
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Remove all rows in one commit on staging, with this progress. Readers see the rows until the next publish.
 
-        Later commits have the columns of `schema`. `known` has for each new column the name of the old column with the
-        same values; if `known` is None, that is the old column of the same name. Raises SchemaChanged if the format
-        cannot give the table another key.
+        Later commits have the columns of `schema`. `known` has for each of them the old name of the column; if `known`
+        is None, columns keep their names. Raises SchemaChanged if the format cannot give the table another key.
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:

@@ -115,7 +115,10 @@ class Waiting:
         return [file for file in self.folder.listed("*.json") if file.name != BEGAN]
 
     def _read(self, file: File) -> Removal | None:
-        """The removal in a file; None if the file is damaged, so that the removal is lost, or was just deleted."""
+        """The removal in a file; None if the file was just deleted, or is damaged.
+
+        A damaged file is deleted. Because its removal is lost, the folder counts as begun now.
+        """
         try:
             doc = files.document(file)
             return Removal(file, Moment.from_json(doc["since"]), doc)

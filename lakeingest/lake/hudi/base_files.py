@@ -82,8 +82,8 @@ class Contents:
 class WrittenFile:
     """A file that was written as the newest one of its group.
 
-    `size` is in bytes, and `rows` is the number of rows. `inserted`, `updated` and `deleted` say how many rows the
-    changes of `write_next_file` affected; all rows of a group's first file are `inserted`.
+    `size` is in bytes, and `rows` is the number of rows. `inserted`, `updated` and `deleted` are the numbers of rows
+    that changes have affected; if the file is the first one of its group, all its rows are `inserted`.
     """
 
     group: FileGroup

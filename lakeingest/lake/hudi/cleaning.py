@@ -5,8 +5,9 @@ long as their commits, and a timeline of thousands of commits makes each write s
 (`lake.waiting`), and deletes them later.
 
 A removal that waits names the first commit of the timeline. The files to delete are those that this commit or an older
-one has replaced: no commit of the timeline reads them. They are found by their names, even if a removal was lost. Hudi
-refuses new queries on an archived commit (`cleaned`). A query that began earlier can read the files while they wait.
+one has replaced: no commit of the timeline reads them. The files are found by their names, even if a removal was lost.
+Hudi refuses new queries on an archived commit (`cleaned`). A query that began earlier can read the files while they
+wait.
 """
 
 from collections.abc import Iterator

@@ -36,7 +36,7 @@ class Metastore:
     def answers(self) -> bool:
         """True if a metastore is configured and answers; False if none is configured.
 
-        Raises CatalogAway if it does not answer.
+        Raises CatalogAway if the metastore does not answer.
         """
         if self.is_configured:
             self._ask(lambda client: client.ping())

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Publication:
     """A publish: the `commits` of staging that readers do not see yet, and what the publish needs to know.
 
-    `published` is the commit that readers see. `staging` is the folder with the files of `commits`. `properties` are
-    those that the caller of the publish adds.
+    `published` is the commit that readers see; None before the first publish. `staging` is the folder with the files of
+    `commits`. `properties` are the properties that this publish has besides those of each publish.
     """
 
     table: TableId
@@ -55,7 +55,7 @@ class Publication:
     def publish_by_files(self) -> bool:
         """Publish without Spark: lakeingest writes the data files and the commit.
 
-        Returns False, and readers see no difference, if `publish_by_spark` has to do it instead.
+        Returns False, and readers see no difference, if only `publish_by_spark` can publish.
         """
         if self._replaces_all_files:
             return self._write_all_files()

@@ -30,7 +30,7 @@ def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
 
 
 def with_dropped_columns(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
-    """The changes with all columns of `rows`. A column that the changes do not have was dropped, so it is NULL."""
+    """The changes with all columns of `rows`. Columns that the changes lack are NULL: the source has dropped them."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     missing = [field for field in rows.schema if field.name not in changes.columns]

@@ -1,6 +1,6 @@
 """The target of Hudi: copy-on-write tables. Hudi has no branches, so staging is a folder of ours.
 
-A publish is one commit of Hudi. Readers would see that a commit is rolled back, so the gates check the staged rows
+A publish is one commit of Hudi. Readers would notice the rollback of a commit, so the gates check the staged rows
 before the commit. Each commit has all of these properties in its metadata:
 
 lakeingest.progress           everything that the next step depends on
@@ -165,7 +165,7 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Make a commit of progress alone. Hudi writes its publish, and archives old commits then.
+        """Make a commit of progress alone. Such a commit is published by Hudi, which then archives old commits.
 
         Nothing is done while this machine's clock is behind the timeline, because Hudi could not write the publish.
         """

@@ -36,7 +36,7 @@ _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed write of the timeline. `time` is the time when the write began, in UTC, by which Hudi names it."""
+    """A completed write of the timeline. `time` is the time when the write began, in UTC: Hudi's name for the write."""
 
     time: str
     properties: Mapping[str, str]

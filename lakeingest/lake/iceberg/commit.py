@@ -2,12 +2,12 @@
 
 The answer to a request can be lost or late. If a client or a proxy sends a request twice, the answer to the second copy
 may be a refusal although the first copy took effect. So only the table shows whether a commit took effect. To be
-recognised there, each commit adds a new snapshot, moves main, moves staging to a snapshot where it never was, or
-removes branches for ever. It asserts the current snapshot of each branch that it moves or removes (Iceberg's REST
-specification, "TableRequirement"). So at most one copy of a request takes effect, and no copy does once another commit
-has moved such a branch. A commit also asserts the table's schema and partition spec.
+recognised in the table, each commit adds a new snapshot, moves main, moves staging to a snapshot where it never was, or
+removes branches for ever. A commit asserts the current snapshot of each branch that it moves or removes (Iceberg's REST
+specification, "TableRequirement"). So at most one copy of a request takes effect, and no copy takes effect after
+another commit has moved such a branch. A commit also asserts the table's schema and partition spec.
 
-PyIceberg's `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says, and
+PyIceberg's `commit_transaction` is not used: it retries as the table's property `commit.retry.num-retries` says, and
 then builds our changes on the commit of another writer. After a conflict it deletes manifests, which are needed if the
 commit took effect after all. This module deletes nothing.
 """
@@ -203,7 +203,7 @@ class _Request:
 
 
 def _definition_assertions(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """Assertions that the table is still the same, and that its files still have these columns and partitions."""
+    """Assertions that nobody has replaced the table, or changed its columns or its partitions."""
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),

@@ -120,10 +120,11 @@ def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
 
 
 def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
-    """The data files to rewrite, in groups that become one file each. Together they have at most `ROWS_AT_ONCE` rows.
+    """The data files to rewrite, in groups that become one file each.
 
     All small files are one group. Each other file with many dead rows is a group of its own, so that its keys stay
-    close together. A group that would exceed the limit is left out.
+    close together. All groups together have up to `ROWS_AT_ONCE` rows: a group that would exceed this limit is left
+    out.
     """
     groups: list[list[DataFile]] = [list(small)] if small else []
     groups += [[file] for file in files if _has_many_dead(file, dead) and file not in small]

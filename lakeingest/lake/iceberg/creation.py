@@ -35,8 +35,8 @@ def creation_transaction(
 ) -> Transaction:
     """The transaction that creates the table under this name, in the `chosen` folder; None: in a new folder.
 
-    A REST catalog is asked to prepare the transaction, which changes nothing in the catalog. After an error it is asked
-    again. Raises StaleWriter if another table has the name; NotOurTable if the folder is in use.
+    A REST catalog is asked to prepare the transaction, which changes nothing in the catalog. After an error the catalog
+    is asked again. Raises StaleWriter if another table has the name; NotOurTable if the folder is in use.
     """
     table, transactions = schema.table, list[Transaction]()
     fields, location = iceberg_schema(schema, form.comments), chosen or new_location(settings, table)

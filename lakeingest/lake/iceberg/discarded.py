@@ -1,9 +1,9 @@
 """Discarded copies: the commit that proves that a copy was discarded, and the deletion of its files.
 
-Only a copy that was never published is discarded. The catalog drops its entry, and its files stay in its folder. So
-before the drop a last commit removes the copy's branches, and sets the property `lakeingest.state` to `discarded`. No
-other commit of ours can follow, because each of them asserts a branch. If the last metadata.json of a folder does not
-have this property, the folder is kept: another catalog may use it.
+Only a copy that was never published is discarded. The catalog drops the copy's entry, but the files stay in the copy's
+folder. So before the drop, a last commit removes the copy's branches, and sets the property `lakeingest.state` to
+`discarded`. No other commit of ours can follow, because each commit asserts a branch. If the last metadata.json of a
+folder does not have this property, the folder is kept: another catalog may use it.
 """
 
 import os

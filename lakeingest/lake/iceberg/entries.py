@@ -1,8 +1,9 @@
-"""The entries of our tables in a catalog. They are found by their names, made, named at the first publish, and dropped.
+"""The entries of our tables in a catalog: finds, makes and drops them, and gives a published table its own name.
 
 A table that is being built has an entry whose name has a random part. So a superseded run can neither drop nor change a
-table that a later run builds, because it does not know that name. A drop removes only the entry, never the files,
-because a published table may have the same files. If a table is built under its own name, its entry is never dropped.
+table that a later run builds: the superseded run does not know the name. A drop removes only the entry, never the
+files, because a published table may have the same files. If a table is built under its own name, its entry is never
+dropped.
 """
 
 import time
@@ -111,7 +112,7 @@ class Entries:
         return self._settings.identifier(table), *self._names_for_building(table)
 
     def load(self, table: TableId, name: Name) -> Table | None:
-        """The catalog's table under this name, with only those properties that our writers obey; None if there is none.
+        """The catalog's table of this name, with only the properties that our writers obey; None: no such table.
 
         A table whose folder is not ours also gets properties that forbid us to delete its files. Raises
         UnsupportedTable if the catalog refuses a request with this name; NotOurTable if the table is no Iceberg table.
@@ -248,7 +249,7 @@ class Entries:
         self._building.pop(table, None)
 
     def _drop(self, table: TableId, building: Table) -> None:
-        """Drop the entry of a table that is being built, for ever. Raises StaleWriter if a run has published it."""
+        """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it."""
         name = self._name_of(table, building)
         if building.metadata.refs:  # before the drop: `discarded` later deletes the files only if it finds this commit
             commit(table, discard_commit(building), lambda: self.load(table, name))

@@ -143,7 +143,7 @@ def published_snapshot(loaded: Table) -> int | None:
 def tip(loaded: Table, branch: str) -> Snapshot:
     """The last snapshot of a branch.
 
-    Raises StaleWriter if staging does not exist, because someone has removed it; StateUnreadable for any other branch.
+    If the branch does not exist: raises StaleWriter for staging, which someone has removed; else StateUnreadable.
     """
     snapshot = loaded.metadata.snapshot_by_name(branch)
     if snapshot is None and branch == STAGING:

@@ -56,10 +56,8 @@ def is_ours(settings: config.Target, options: TableOptions, table: TableId, loca
     """
     if settings.catalog.type == "rest":
         return True
-    chosen, (our_scheme, path_start) = (
-        chosen_location(settings, options, table),
-        _scheme_and_path(beginning(settings, table)),
-    )
+    chosen = chosen_location(settings, options, table)
+    our_scheme, path_start = _scheme_and_path(beginning(settings, table))
     try:
         scheme, path = _scheme_and_path(location)
     except ValueError:  # no location of a folder
@@ -118,7 +116,9 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
 
 
 def assert_outside(io: FileIO, table: TableId, location: str) -> None:
-    """Raises NotOurTable if the folder is inside of another table's folder. `location` may be only its beginning.
+    """Raises NotOurTable if the folder is inside of another table's folder.
+
+    Random digits may still be missing at the end of `location`.
 
     If the credentials are for the table's folder alone, the folders above cannot be read, and nothing is raised.
     """

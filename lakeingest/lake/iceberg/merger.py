@@ -75,7 +75,7 @@ class IcebergMerger:
         return positions, Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
 
     def _positions(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
-        """The positions of the old rows of the changed keys, and for each of them the index of its change."""
+        """The positions of the old rows of the changed keys, and the index of each such row's change in `changes`."""
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}
         dead = read_deletes(self.table, deletes.values())
@@ -95,7 +95,7 @@ class IcebergMerger:
         return positions, np.concatenate(change_numbers)
 
     def _may_have(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
-        """For each change, whether its key is within the bounds of the file, or the bounds are unknown."""
+        """For each change, whether its key is within the bounds of the file; True if the bounds are unknown."""
         field = self.table.metadata.schema().find_field(self.key[0])
         column = changes[self.key[0]]
         bounds = bounds_of(file, field)

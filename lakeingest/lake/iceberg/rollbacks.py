@@ -36,7 +36,7 @@ class IcebergRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """The rollback of changes by others; None if there are none. Only the table's metadata is read."""
+        """The rollback of changes by others; None: there are no such changes. Only the table's metadata is read."""
         with self._target.storage_errors():
             loaded = self._find(table) if self._target.exists() else None
             return None if loaded is None else find_rollback(table, loaded, self._is_our_place)
@@ -58,7 +58,7 @@ class IcebergRollbacks:
 
 
 def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
-    """The rollback of changes by others; None if there are none. Raises ForeignWrite if no rollback can undo them.
+    """The rollback of changes by others; None: no such changes. Raises ForeignWrite if no rollback can undo them.
 
     `is_ours` says whether we would make the table's copy in a folder: a person who moves the table can also change the
     property that says where the table was made.
@@ -161,7 +161,7 @@ def _changed_parts(
 
 
 def _unpartitioned_spec(metadata: TableMetadata) -> int | None:
-    """The id of the partition spec without fields, which we made the table with; None if it was removed."""
+    """The id of the partition spec without fields, with which we made the table; None if someone has removed it."""
     if metadata.spec().is_unpartitioned():
         return metadata.default_spec_id
     return next((spec.spec_id for spec in metadata.partition_specs if spec.is_unpartitioned()), None)

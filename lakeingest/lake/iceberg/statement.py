@@ -34,9 +34,9 @@ _BATCH = 32 << 20  # Python hands about so many bytes of rows at once to the JVM
 
 @dataclass(frozen=True, slots=True)
 class ChangesFile:
-    """A file with changes of a merge, at most one for each key. It has the columns of the table, and DELETED.
+    """A file with changes of a merge: the columns of the table, and DELETED. Each key has at most one change.
 
-    `ends` are the least and the greatest value of the key's first column; None if that is no integer.
+    `ends` are the least and the greatest value of the key's first column; None if the column has no integers.
     """
 
     path: str
@@ -84,7 +84,7 @@ def merge_on_branch(
 
 
 def _range_condition(files: Sequence[ChangesFile]) -> str:
-    """A condition that each row with a changed key meets; '' if the key's first column is no integer."""
+    """A condition that each row with a changed key meets; '' if the key's first column has no integers."""
     ends = [file.ends for file in files if file.ends is not None]
     if len(ends) < len(files):
         return ""

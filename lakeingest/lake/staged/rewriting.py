@@ -63,7 +63,7 @@ def rewriters(
     *,
     keeps_dropped: bool,
 ) -> list[StagedRewriter]:
-    """Rewriters that together write the rows of files with the changes of merges applied. There is at least one."""
+    """Rewriters that together write the rows of files with the changes of merges applied: at least one rewriter."""
     changes = tuple(map(tuple, merges))
     groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
     if changes or not groups:

@@ -44,7 +44,7 @@ def rows_after_changes(rows: "DataFrame", changes: "DataFrame", key: Sequence[st
 def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":
     """The rows of the files `names` in the folder of staging.
 
-    All files have the same columns. They are read from the first file, so that Spark runs no job to infer them.
+    All files have the same columns. The first file tells these columns, so that Spark runs no job to infer them.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
