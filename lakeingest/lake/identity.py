@@ -38,7 +38,7 @@ def identify(config: Config) -> Owner:
     pipeline_id, last_address = str(doc.get("id", "")), str(doc.get("state", ""))
     if pipeline_id and last_address == here:
         return Owner(config.name, pipeline_id, here)
-    if not pipeline_id or _is_still_at(config, last_address, pipeline_id):
+    if not pipeline_id or _is_still_at(config, last_address, pipeline_id):  # else the folder was moved: the id stays
         pipeline_id = uuid.uuid4().hex
     (state / NAME).put_document({"id": pipeline_id, "state": here})
     return Owner(config.name, pipeline_id, here)

@@ -129,7 +129,7 @@ class AllRows:
     def _passes(self) -> list[range]:
         """The ranges of buckets: about one for each processor, and more of them for a large table."""
         passes = max(os.cpu_count() or 1, files.total(self.rows) // _PASS_BYTES)
-        step = max(1, -(-self.buckets // passes))
+        step = max(1, -(-self.buckets // passes))  # the number of buckets in a pass, rounded up
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 
     def _rows_of_buckets(self, buckets: range, buckets_of_files: Sequence[np.ndarray]) -> pa.Table:

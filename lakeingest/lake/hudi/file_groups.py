@@ -45,6 +45,7 @@ def visible_files(folder: File, instant: str) -> list[File]:
         try:
             stats = [stat for commit in later_commits for stat in _read_write_stats(commit)]
             replaced = {stat["fileId"]: folder / stat["path"] for stat in stats}
+            # as from a listing: a file in a store has its size and time
             groups = groups | dict(zip(replaced, files.looked_at(replaced.values()), strict=True))
         except FileNotFoundError:  # another run archived a commit since the timeline was listed
             groups = _list_files(folder, instant)

@@ -61,7 +61,7 @@ class RowDelta:
             groups = groups_of(visible_files(self.folder, self.published.time), self.buckets)
             _assert_at_most(MOST_CHANGES_BYTES, [file for merge in self.merges for file in merge])
             changes = last_changes(self.merges, self.key)
-            if changes is None or not groups:
+            if changes is None or not groups:  # nothing to merge, or no file from which new files can get their columns
                 return False
             changes_by_bucket = rows_by_bucket(changes, self.key, record_key, self.buckets)
             changed_groups = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changes_by_bucket]

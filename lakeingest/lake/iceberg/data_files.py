@@ -83,27 +83,27 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
         return []
     counts = [len(positions[path]) for path in paths]
     file_paths = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
-    numbers = np.concatenate([positions[path] for path in paths])
+    row_numbers = np.concatenate([positions[path] for path in paths])
     metadata = table.metadata
     provider = load_location_provider(metadata.location, metadata.properties)
     out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
     with storage_errors(table.location):
         with out.create() as stream:
             pq.write_table(
-                pa.table([file_paths.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd"
+                pa.table([file_paths.cast(pa.string()), row_numbers], schema=_SCHEMA), stream, compression="zstd"
             )
         size = len(out)
-    lowest, highest = (struct.pack("<q", int(end)) for end in (numbers.min(), numbers.max()))
+    lowest, highest = (struct.pack("<q", int(end)) for end in (row_numbers.min(), row_numbers.max()))
     file = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=out.location,
         file_format=FileFormat.PARQUET,
         partition=Record(),
-        record_count=len(numbers),
+        record_count=len(row_numbers),
         file_size_in_bytes=size,
         lower_bounds={PATH: paths[0].encode(), _POS: lowest},
         upper_bounds={PATH: paths[-1].encode(), _POS: highest},
-        value_counts=dict.fromkeys((PATH, _POS), len(numbers)),
+        value_counts=dict.fromkeys((PATH, _POS), len(row_numbers)),
         null_value_counts=dict.fromkeys((PATH, _POS), 0),
         sort_order_id=None,
         spec_id=metadata.default_spec_id,

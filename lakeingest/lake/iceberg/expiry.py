@@ -260,7 +260,7 @@ def delete(io: FileIO, paths: Iterable[str]) -> None:
 def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
     """The files of rows and of deletes that only the removed snapshots need, then the manifests that only they need."""
     # Step 1: list the manifests of removed snapshots, and those of remaining snapshots that may have the same files
-    listed = [
+    by_snapshot = [
         {manifest.manifest_path: manifest for manifest in _manifests(snapshot, loaded.io)} for snapshot in removed
     ]
     remaining = {
@@ -269,13 +269,14 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
         for manifest in snapshot.manifests(loaded.io)
     }
     # Step 2: list the files of those manifests that no remaining snapshot has
-    manifests = {path: manifest for by_path in listed for path, manifest in by_path.items() if path not in remaining}
+    all_removed = {path: manifest for manifests in by_snapshot for path, manifest in manifests.items()}
+    manifests = {path: manifest for path, manifest in all_removed.items() if path not in remaining}
     files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
     # Step 3: take out the files that are also in a remaining manifest. A snapshot has each file in one manifest only.
     # So a manifest that all removed snapshots have has no file of their other manifests, and need not be read
-    in_all = set[str].intersection(*map(set, listed)) if listed else set()
+    in_all_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
     for path, manifest in remaining.items():
-        if path not in in_all:
+        if path not in in_all_removed:
             files.difference_update(_files(manifest, loaded.io))
     return [*files, *manifests]
 

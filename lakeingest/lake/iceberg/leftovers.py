@@ -136,6 +136,7 @@ def is_below(loaded: Table, name: str) -> bool:
             )
     except ValueError:  # no name of a file
         return False
+    # a store has no symbolic links: the path is compared as a text
     within = f"{folder.rstrip('/')}/"
     parts = path.removeprefix(within).split("/")
     return scheme == own_scheme and path.startswith(within) and {"", ".", ".."}.isdisjoint(parts)

@@ -82,13 +82,13 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
     """
     if not isinstance(catalog, SqlCatalog):
         return None
-    row = (
+    conditions = (  # of the table's row in the catalog
         IcebergTables.catalog_name == catalog.name,
         IcebergTables.table_namespace == name[0],
         IcebergTables.table_name == name[1],
     )
     with catalog.engine.begin() as connection:
-        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*row)
+        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*conditions)
         lost, previous = connection.execute(query).one_or_none() or (None, None)
         if lost is None or _read_metadata(catalog, lost) is not None:
             return None
@@ -96,7 +96,7 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
         newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
         if newest is None:
             return None
-        change = update(IcebergTables).where(*row, IcebergTables.metadata_location == lost)
+        change = update(IcebergTables).where(*conditions, IcebergTables.metadata_location == lost)
         connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
         return str(lost)
 

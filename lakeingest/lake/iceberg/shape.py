@@ -113,6 +113,7 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
         return metadata.schema()
     below_main = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
     ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in below_main]
+    # if others have expired all of these commits: our commits that are older than main
     ids = ids or [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
     return schemas[ids[-1] if ids and ids[-1] is not None else min(schemas)]
 

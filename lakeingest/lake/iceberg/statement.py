@@ -159,8 +159,8 @@ class _Statement:
         jvm = context._jvm  # noqa: SLF001 - Iceberg has this for Java alone
         assert jvm is not None  # noqa: S101 - the session runs
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call] # noqa: SLF001
-        failure = jvm.java.lang.Class.forName("java.lang.Exception")
-        jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, failure)
+        exception_class = jvm.java.lang.Class.forName("java.lang.Exception")  # of errors that `call` may raise in Java
+        jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, exception_class)
         if self._failure is not None:
             raise _worker_error(self._failure) or self._failure
 

@@ -28,10 +28,10 @@ def remove_all_leftovers(
     queries, such files in the table's own folder stay; those of a discarded copy, which nobody reads, are deleted.
     `in_use` is as in `remove_leftovers`.
     """
-    own = 0, 0
+    own_count, own_bytes = 0, 0
     if waiting is not None:
         sweep(loaded, waiting, all_due=True)
         if waiting.check_whole():
-            own = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
-    others = remove_discarded(loaded, table, beginning(settings, table), age)
-    return own[0] + others[0], own[1] + others[1]
+            own_count, own_bytes = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
+    discarded_count, discarded_bytes = remove_discarded(loaded, table, beginning(settings, table), age)
+    return own_count + discarded_count, own_bytes + discarded_bytes

@@ -42,7 +42,7 @@ class IcebergVersions:
                 position = snapshot.summary.additional_properties.get(POSITION)
                 if position:
                     versions[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
-            if entry.snapshot_id == before:
+            if entry.snapshot_id == before:  # this version and all versions up to it are left out
                 versions.clear()
         return sorted(versions.values(), key=lambda version: version.place)
 
