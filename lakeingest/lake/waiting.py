@@ -88,13 +88,13 @@ class Waiting:
     def check_whole(self) -> bool:
         """Whether the folder has every removal whose files a query may still read.
 
-        True if the folder's note is older than the longest query. If the note or the folder is missing, it is made, and
-        False is returned: either the folder was lost, or nothing was removed yet.
+        True if the folder's note is older than the longest query; False if the note is younger. If the note or the
+        folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet.
         """
-        if not self.readers:
+        if not self.readers:  # removals wait for no query
             return True
         now, began = self._now(), self._began()
-        if began is None or began.is_ahead_of(now):
+        if began is None or began.is_ahead_of(now):  # ahead: a clock was wrong, so the note proves nothing
             self._begin_now()
             return False
         return now.seconds_since(began) >= self.readers.total_seconds()

@@ -55,7 +55,8 @@ def groups_of(newest_files: Sequence[File], buckets: int) -> dict[int, FileGroup
         groups = {group.bucket: group for group in map(FileGroup.of, newest_files)}
     except ValueError as error:
         raise Unfit from error
-    if len(groups) < len(newest_files) or any(bucket >= buckets for bucket in groups):
+    have_same_bucket = len(groups) < len(newest_files)
+    if have_same_bucket or any(bucket >= buckets for bucket in groups):
         raise Unfit
     return groups
 
@@ -96,7 +97,7 @@ class WrittenFile:
 
     @property
     def stat(self) -> dict[str, Any]:
-        """The commit's entry for the file: the fields of Hudi's `HoodieWriteStat` that are not null."""
+        """The commit's entry for the file: those fields of Hudi's `HoodieWriteStat` that have a value of the file."""
         previous = self.group.newest
         return {
             "fileId": self.group.name,

@@ -69,9 +69,9 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
 
 
 def remove_indexes(folder: File) -> None:
-    """Remove the metadata table, an index of files that a write of someone else has made.
+    """Remove the metadata table, an index of the table's files. A write of someone else has made it.
 
-    The index names files that will be deleted.
+    The index must go, because it names files that will be deleted.
     """
     old_text = (folder / PROPERTIES).read().decode()
     names = "|".join(map(re.escape, _INDEXES))

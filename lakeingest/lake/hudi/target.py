@@ -240,7 +240,7 @@ class HudiTarget(StagedTarget[Instant]):
                 self._give_name(folder)
             if is_started_over(publication.commits):
                 folder.declare_record_key_of(folder.published())
-            # readers see the commit already, but a power loss could remove it; until now staging and the spool are kept
+            # readers see the commit already, but a power loss could undo it: staging and the spool are kept until here
             folder.make_durable(began)
             folder.clear_building(spark)
         return True

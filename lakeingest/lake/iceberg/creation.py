@@ -73,7 +73,7 @@ def make_at_once(
             lambda: catalog.table_exists(name),
         )
     loaded = catalog.load_table(name)
-    if location is not None and not loaded.metadata.snapshots:
+    if location is not None and not loaded.metadata.snapshots:  # no run has begun to fill the folder
         assert_usable = assert_outside if chosen is None else assert_free
         assert_usable(loaded.io, table, location)
     return loaded

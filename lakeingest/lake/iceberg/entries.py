@@ -88,9 +88,12 @@ class Entries:
         return {(".".join(space), own_name(name)) for *space, name in identifiers}
 
     def has_uuid(self, uuid: str) -> bool:
-        """Whether the catalog has an Iceberg table with this UUID, under any name; True if a table cannot be read."""
-        for space in self._namespaces():
-            for name in self._catalog.list_tables(space):
+        """Whether the catalog has an Iceberg table with this UUID, under any name.
+
+        True also if a table cannot be read, because it may be this one.
+        """
+        for namespace in self._namespaces():
+            for name in self._catalog.list_tables(namespace):
                 try:
                     table_uuid = str(self._catalog.load_table(name).metadata.table_uuid)
                 except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException):

@@ -19,7 +19,7 @@ from pyiceberg.io import FileIO
 from lakeingest.errors import DAMAGED
 
 _PARTS = ("data", "metadata")
-_OTHER_TABLE = re.compile(  # a file by which the folder `above` is a table's folder; no group: the searched folder
+_OTHER_TABLE = re.compile(  # a file by which its folder `above` is a table; `above` is None in the searched folder
     r"(?:(?P<above>.*?)/)?(?:metadata/(?:[^/]*\.metadata\.json[^/]*|version-hint\.text)|(?:\.hoodie|_delta_log)(?:/.*)?)"
 )
 
