@@ -94,6 +94,7 @@ class AllRows:
         group_names, data_files = {group.name for group in groups}, self.folder.listed("*.parquet")
         if late_files := [file for file in data_files if file.name.partition("_")[0] not in group_names]:
             files.delete_all(late_files)
+        # the commit names the record key, because it may have another one than the table had
         record_key_property = {f"{PREFIX}{RECORD_KEY_COLUMNS}": json.dumps(record_key)}
         metadata_properties = {SCHEMA: avro_schema(self.table.name, columns), **properties, **record_key_property}
         operation = "BULK_INSERT" if self.published is None else "UPSERT"

@@ -70,6 +70,7 @@ class Metastore:
             "hoodie.datasource.meta.sync.base.path": location(folder),
             **{key: value for key, value in catalog.plain_properties.items() if key.startswith("hoodie.")},
         }
+        # the user's properties that are no options of the tool are settings of the metastore's client
         hadoop = _HADOOP | {key: value for key, value in catalog.plain_properties.items() if key not in options}
         context: Any = spark.sparkContext
         jvm = context._jvm  # noqa: SLF001 - no public way

@@ -71,7 +71,7 @@ class Publication:
         return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
-        """Publish with Spark: tasks write all files of the table, or Hudi writes. `rows` returns the rows to publish.
+        """Publish with Spark: tasks write all files, or Hudi writes the changes. `rows` returns the rows to publish.
 
         Hudi makes the first commit by a bulk insert, and each later one by a MERGE INTO. The statement merges the
         changes of `commits`. If the copy was started over, the statement upserts all rows, and deletes the rows whose

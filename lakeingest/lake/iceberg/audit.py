@@ -31,6 +31,7 @@ def assert_publishable(table: TableId, loaded: Table, version: int, published: i
     `published` is the snapshot that readers see; None before the first publish. The first publish, and then one in
     `EVERY` commits, checks all files and keys. `complete` is as in `find_damage`.
     """
+    # later publishes: thorough if the number of commits has passed a multiple of EVERY since the last publish
     thorough = (
         published is None or _sequence_number(loaded, version) // EVERY > _sequence_number(loaded, published) // EVERY
     )

@@ -134,6 +134,7 @@ class _Request:
     def of(cls, transaction: Transaction) -> "_Request":
         """The request of a transaction. The transaction cannot be used after this call."""
         table, prepared = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way
+        # only a REST catalog knows how many milliseconds this machine's clock is `ahead`
         updates = not_before(table.metadata, prepared, getattr(table.catalog, "ahead", 0))
         transaction._failed = True  # noqa: SLF001 - so that it refuses further use
         branches = {

@@ -118,9 +118,8 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
 def assert_outside(io: FileIO, table: TableId, location: str) -> None:
     """Raises NotOurTable if the folder is inside of another table's folder.
 
-    Random digits may still be missing at the end of `location`.
-
-    If the credentials are for the table's folder alone, the folders above cannot be read, and nothing is raised.
+    Random digits may still be missing at the end of `location`. If the credentials are for the table's folder alone,
+    the folders above cannot be read, and nothing is raised.
     """
     store, folder = store_of(io, location)
     parent = folder.rpartition("/")[0]

@@ -60,8 +60,8 @@ class IcebergRollbacks:
 def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
     """The rollback of changes by others; None: no such changes. Raises ForeignWrite if no rollback can undo them.
 
-    `is_ours` says whether we would make the table's copy in a folder: a person who moves the table can also change the
-    property that says where the table was made.
+    `is_ours` says whether we would make the table's copy in a folder. The property that says where the table was made
+    is not enough: a person who moves the table can change it, too.
     """
     if (error := _refusal(table, loaded)) is None:
         return None

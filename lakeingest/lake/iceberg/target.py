@@ -270,7 +270,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
-        """Check the commit `staged.version`, and move main to it. It need not be the last commit on staging.
+        """Check the commit `staged.version`, and move main to this commit, even if it is not the last on staging.
 
         The move also stores the position of `staged` as a table property, and sets the comments and the properties that
         users want.
