@@ -39,7 +39,7 @@ def clean(folder: File, waiting: Waiting) -> None:
         # Step 1: store the removal: the files wait from now on. Step 2: refuse new queries that would read the files
         if not waiting.has(first):
             waiting.add(first, {_UNTIL: first})
-        if earliest_readable(folder) < first:  # no cleaning does that yet, or Hudi has archived the one that did
+        if earliest_readable(folder) < first:  # no cleaning of the timeline refuses these queries (any more)
             refuse_queries_before(folder, first, max(commits))
         # Step 3: delete the files of the removals that are due, and then the removals
         due = list(waiting.due())

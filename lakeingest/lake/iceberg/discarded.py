@@ -48,7 +48,7 @@ def discard_commit(loaded: Table) -> Transaction:
 
 
 def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedelta) -> tuple[int, int]:
-    """Delete the files of the table's discarded copies. Returns the number of deleted files and of their bytes.
+    """Delete the files of the table's discarded copies. Returns the numbers of deleted files and bytes.
 
     A copy stays if one of its files is not older than `age`. `loaded` is the present copy; `beginning` is the path with
     which the folders of all copies begin.

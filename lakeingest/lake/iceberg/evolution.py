@@ -85,6 +85,7 @@ def _comment_updates(
     existing = next((schema.schema_id for schema in metadata.schemas if schema == new), None)
     if existing is not None:
         return (SetCurrentSchemaUpdate.model_validate({"schema-id": existing}),)
+    # -1: the schema that was added last
     return AddSchemaUpdate.model_validate({"schema": new}), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
 
 

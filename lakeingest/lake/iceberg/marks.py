@@ -80,6 +80,7 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
     # after someone's compaction, deletes of files that it replaced may remain, and summaries would count them
     changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)
+    # if readers see the commit `staged`, the new commit has the same rows as they see
     same_rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}
     mark(transaction, staged.progress, staged.version, changes, more=same_rows)
     return transaction
