@@ -118,6 +118,7 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = _retained_snapshots(metadata, history, now)
     needed = retained | {ref.snapshot_id for ref in metadata.refs.values()}
+    # a compaction of others has no progress: our commit below it is needed, too
     for snapshot_id in list(needed):
         needed |= _down_to_ours(snapshot_id, snapshots)
     # staging keeps its history down to our oldest retained commit: readers may roll main back to that commit
@@ -137,7 +138,7 @@ def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> 
     """
     oldest = now - history.keep.total_seconds() * 1000
     retained: set[int] = set()
-    replaced_at = now
+    replaced_at = now  # the newest snapshot is not replaced yet
     for entry in reversed(metadata.snapshot_log):
         if len(retained) >= history.most or (len(retained) >= history.least and replaced_at < oldest):
             break

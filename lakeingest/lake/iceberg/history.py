@@ -69,6 +69,7 @@ def last_published(table: TableId, loaded: Table) -> Snapshot:
         if is_marked(snapshot):
             return snapshot
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
+            # `snapshots` goes on below the foreign snapshot
             ours = next((f"snapshot {below.snapshot_id}" for below, _ in snapshots if is_marked(below)), None)
             raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", ours)
     raise StateUnreadable(
@@ -176,6 +177,6 @@ def assert_unmoved(loaded: Table, staged: Staged) -> None:
     table = staged.progress.table
     if published_snapshot(loaded) == staged.published:
         return
-    if last_published(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
+    if last_published(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:  # main is a commit of ours
         raise published_by_another(table)
     raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

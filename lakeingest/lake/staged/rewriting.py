@@ -67,7 +67,7 @@ def rewriters(
     changes = tuple(map(tuple, merges))
     groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
     if changes or not groups:
-        groups.append(())  # the rewriter without files
+        groups.append(())  # for the rewriter without files, which writes the changed rows
     return [StagedRewriter(folder, lift, tuple(group), changes, added, keeps_dropped) for group in groups]
 
 
