@@ -29,11 +29,11 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
         for parent in _parents(folder):
             table_inside.setdefault(parent, table)
     for table, folder in folders.items():
-        other_table = table_inside.get(folder, table_at.get(folder))
-        if other_table is not None:
+        other = table_inside.get(folder, table_at.get(folder))
+        if other is not None:
             where = "be in" if folder in table_inside else "be"
             refused[table] = NotOurTable(
-                f"{table}: the folder of {other_table} would {where} its folder {chosen[table]}; choose another (location)"
+                f"{table}: the folder of {other} would {where} its folder {chosen[table]}; choose another (location)"
             )
         elif not folder.endswith("-"):  # random digits will follow the "-", so that no two folders are the same
             table_at[folder] = table
