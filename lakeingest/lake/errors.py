@@ -48,7 +48,7 @@ Format = TypeVar("Format", bound=Tables)
 def names_storage_errors(
     method: Callable[Concatenate[Format, Given], Answer],
 ) -> Callable[Concatenate[Format, Given], Answer]:
-    """Decorate a method of a target: a failure of its storage is raised as one of our errors."""
+    """Decorate a method of a target, so that it raises a failure of the target's storage as one of our errors."""
 
     @functools.wraps(method)
     def wrapper(self: Format, /, *arguments: Given.args, **options: Given.kwargs) -> Answer:
@@ -119,7 +119,8 @@ def _jvm_error(
 ) -> LakeIngestError | None:
     """Our error for a Java exception and its causes, the outermost first; None if none of them is a failure of storage.
 
-    An EOFException below an exception of Iceberg is a damaged file. Otherwise it means that a Python worker died: None.
+    An EOFException below an exception of Iceberg is a damaged file. Any other EOFException means that a Python worker
+    died: None.
     """
     iceberg_message = None
     for kinds, message in causes:

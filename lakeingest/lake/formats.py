@@ -43,7 +43,7 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
 
 
 def ownership_of(config: Config) -> Ownership:
-    """Whether copies belong to the pipeline of this state folder. It knows each table of which it has a definition."""
+    """The Ownership of this state folder's pipeline. The folder knows each table of which it has a definition."""
     definitions = state_of(config) / "definitions"
     return Ownership(lambda: owner_here(config), lambda table: (definitions / f"{file_name(str(table))}.json").exists())
 

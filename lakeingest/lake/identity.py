@@ -2,9 +2,9 @@
 
 identity.json   the id, and the address of the folder at its last use
 
-A copy of a state folder belongs to another pipeline, and gets a new id. This folder is a copy if a folder with the same
-id still is at the noted address. If that address is on another machine, nobody can look there, and this folder counts
-as moved.
+A copy of a state folder belongs to another pipeline, and gets a new id. A state folder is a copy if another folder with
+the same id is still at the address in identity.json. If that address is on another machine, nobody can look there: the
+state folder then counts as moved.
 """
 
 import socket
@@ -38,14 +38,14 @@ def identify(config: Config) -> Owner:
     pipeline_id, last_address = str(doc.get("id", "")), str(doc.get("state", ""))
     if pipeline_id and last_address == here:
         return Owner(config.name, pipeline_id, here)
-    if not pipeline_id or _is_still_at(config, last_address, pipeline_id):
+    if not pipeline_id or _is_still_at(config, last_address, pipeline_id):  # else the folder was moved: the id stays
         pipeline_id = uuid.uuid4().hex
     (state / NAME).put_document({"id": pipeline_id, "state": here})
     return Owner(config.name, pipeline_id, here)
 
 
 def _address(config: Config) -> str:
-    """The address of the state folder. A local one names the machine, too, because others may have the same path."""
+    """The address of the state folder. That of a local folder has the machine's name: other machines have the path."""
     folder = config.state
     return folder.written if folder.scheme else f"{_LOCAL}{socket.gethostname()}{folder.path.resolve()}"
 
@@ -66,7 +66,7 @@ def _id_in(state: File) -> str:
 
 
 def _read(state: File) -> dict[str, Any]:
-    """The document; an empty one if there is none. Raises StateUnreadable where it is damaged."""
+    """The document in identity.json; an empty one if the file is missing. Raises StateUnreadable if it is damaged."""
     path = state / NAME
     try:
         doc = files.document(path)

@@ -12,9 +12,10 @@ def merge_into(
     """The statement that applies each row of `changes` to `target`: it inserts, updates or deletes the row of a key.
 
     `names` are the columns of `target`, and `key` those of its key. A change whose column `deleted` is true deletes its
-    row. But if `target` itself has that column, the copy keeps deleted rows, and no change deletes a row. `within` is a
-    condition on the rows `t` of the target that each row with a changed key meets, so that Spark skips files without
-    such rows. The WHEN clauses exclude one another, because Hudi would drop the delete if two of them applied to a row.
+    row. But if `names` has the column `deleted`, the copy keeps deleted rows, and no change deletes a row. `within` is
+    a condition that each row `t` of the target with a changed key meets, so that Spark skips files without such rows;
+    '': no condition. The WHEN clauses exclude one another, because Hudi would drop the delete if two of them applied to
+    a row.
     """
     columns = [quote(name) for name in names]
     on = " AND ".join([*(f"t.{quote(name)} = c.{quote(name)}" for name in key), *([within] if within else [])])

@@ -10,7 +10,7 @@ from lakeingest.lake.formats import package_of
 
 
 def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
-    """The tables whose new folder would be another table's new folder, or contain it; each with its error.
+    """The tables whose new folder would be the same as another table's, or contain it; each table with its error.
 
     None of the given tables has a copy yet.
     """
@@ -20,6 +20,7 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
         for table in tables
         if (folder := new_place(config.target, config.tables.of(table), table)) is not None
     }
+    # without superfluous slashes, so that the same folder has the same text
     folders = {table: re.sub("/+", "/", folder).rstrip("/") for table, folder in chosen.items()}
     # by folder: the table that gets this folder, and a table whose folder will be inside of it
     table_at, table_inside = dict[str, TableId](), dict[str, TableId]()
@@ -28,11 +29,11 @@ def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, N
         for parent in _parents(folder):
             table_inside.setdefault(parent, table)
     for table, folder in folders.items():
-        occupant = table_inside.get(folder, table_at.get(folder))
-        if occupant is not None:
+        other = table_inside.get(folder, table_at.get(folder))
+        if other is not None:
             where = "be in" if folder in table_inside else "be"
             refused[table] = NotOurTable(
-                f"{table}: the folder of {occupant} would {where} its folder {chosen[table]}; choose another (location)"
+                f"{table}: the folder of {other} would {where} its folder {chosen[table]}; choose another (location)"
             )
         elif not folder.endswith("-"):  # random digits will follow the "-", so that no two folders are the same
             table_at[folder] = table

@@ -25,8 +25,8 @@ def copied(target: Tables, settings: config.Target) -> list[TableId]:
     """The source tables of all copies in the lake, by the names of the copies. The source may no longer have some."""
     if not target.exists():
         return []
-    sources = (settings.source_of(namespace, name) for namespace, name in target.names())
-    return sorted(table for table in sources if table is not None)
+    source_tables = (settings.source_of(namespace, name) for namespace, name in target.names())
+    return sorted(table for table in source_tables if table is not None)
 
 
 def copies(target: Tables, tables: Iterable[TableId]) -> Copies:

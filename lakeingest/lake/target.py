@@ -36,9 +36,9 @@ class Staged:
 
     If someone else has compacted the rows that readers see, and staging is not yet built on the compaction, `version`
     is the compaction. `published` is the version that readers see; None before the first publish. `lost` names the
-    missing or damaged file because of which `recover` went back to an older commit; '' if it did not. `changed` is the
-    time of the table's last change, in seconds since 1970 by the clock of its writer; 0 if it is not known. `same_rows`
-    is True if the commit has the same rows as the commit that readers see, and differs only in its progress.
+    missing or damaged file because of which `recover` went back to an older commit; '' if `recover` did not go back.
+    `changed` is the time of the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is
+    not known. `same_rows` is True if `version` has the same rows as `published`, and differs only in its progress.
     """
 
     progress: Progress
@@ -80,7 +80,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a caller must know about a format, because it decides which rows the caller writes.
+    """What a caller must know about a format, because the format decides which rows the caller writes.
 
     `merges_by` says what callers give to `Merger.write`. `rows`: only the new rows, because `Merger.replace` deletes
     the old ones. `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart.
@@ -93,7 +93,7 @@ class Writer(Protocol):
     """Writes rows as data files. It is pickled and sent to executors. Its files belong to no table before a commit."""
 
     def write(self, rows: pa.Table) -> Written:
-        """Write the rows to new files. Returns their names for `commit_wave`."""
+        """Write the rows to new files. Returns what `commit_wave` needs to add these files."""
 
 
 Bounds = tuple[Any, Any]  # the least and the greatest value of a column in Arrow's order; None for either: no bound
@@ -127,7 +127,7 @@ class Rewriter(Protocol):
     """Rewrites some rows of a commit to the next definition of their table. It is pickled and sent to executors."""
 
     def rewrite(self) -> Written:
-        """Write the rows to new files. Returns their names for `lift`."""
+        """Write the rows to new files. Returns what `lift` needs to add these files."""
 
 
 class Tables(Protocol):
@@ -142,10 +142,11 @@ class Tables(Protocol):
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to our last commit that has all its files, and return that; None if the table does not exist.
 
-        The history of the returned commit contains the one that readers see. If someone compacted what readers see, or
-        removed staging, staging is built again on what readers see, with the same progress. A table without staging
-        that was never published is dropped. If files of the last commits are missing or damaged, staging goes back to
-        the newest commit with all its files. The commit that readers see goes back, too, if its own files are damaged.
+        The history of the returned commit contains the commit that readers see. If someone compacted the rows that
+        readers see, or removed staging, staging is built again on the commit that readers see, with the same progress.
+        A table without staging that was never published is dropped. If files of the last commits are missing or
+        damaged, staging goes back to the newest commit with all its files. If files of the commit that readers see are
+        damaged, readers go back to an older commit, too.
 
         Raises NotOurTable when someone else made the table; ForeignWrite when someone else changed its rows, columns or
         partitions.
@@ -172,7 +173,7 @@ class Tables(Protocol):
     def storage_errors(self) -> AbstractContextManager[None]:
         """Raise failures of the tables' storage in the block as our errors.
 
-        Spark reads the rows of a DataFrame only when they are used. So use them in the block.
+        Spark reads the rows of a DataFrame only when they are used. So use the rows in the block.
         """
 
 
@@ -200,34 +201,33 @@ class Staging(Protocol):
     ) -> tuple[Staged, Effects]:
         """Commit everything that mergers have written.
 
-        `after` gets the effects of the merge, and returns the progress that the commit carries. It is called just
+        `after` gets the effects of the merge, and returns the progress that the commit carries. `after` is called just
         before the commit, because the effects are not known earlier.
         """
 
     def readers(
         self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]
     ) -> Sequence[Sequence[RowReader]]:
-        """For each item of `bounds`, RowReaders of the columns `names` of a commit.
+        """For each item of `bounds`, a list of RowReaders, which read the columns `names` of a commit.
 
-        The readers of one item return every row whose value of the first column is within these bounds, and maybe other
-        rows. If the item is None, they return every row.
+        Bounds limit the first of these columns. The readers of an item return every row within the item's bounds, and
+        maybe other rows. If the item is None, its readers return every row.
         """
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
         """Make a commit that changes only the progress, and no rows."""
 
     def earlier(self, staged: Staged) -> Sequence[Staged]:
-        """Our commits on staging before `staged`, the newest first, that are later than the one that readers see."""
+        """Our commits on staging after the commit that readers see and before `staged`, the newest first."""
 
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
         """Make a new commit that has this progress and the rows of the commit `version`, which is one of `earlier`."""
 
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
-        """Remove all rows in one commit on staging, with this progress. Readers see them until the next publish.
+        """Remove all rows in one commit on staging, with this progress. Readers see the rows until the next publish.
 
-        Later commits have the columns of `schema`. `known` names for each column the old column that it comes from;
-        None: columns with equal names are the same. Raises SchemaChanged if the format cannot give the table another
-        key.
+        Later commits have the columns of `schema`. `known` has for each of them the old name of the column; if `known`
+        is None, columns keep their names. Raises SchemaChanged if the format cannot give the table another key.
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
@@ -251,7 +251,7 @@ class Publishing(Protocol):
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
         """The number of rows of one commit, from metadata; None if only a read of the rows can tell.
 
-        If the quickest count equals `expected`, no other count is made.
+        If a quick count gives the `expected` number, no slower and more exact count is made.
         """
 
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
@@ -278,11 +278,11 @@ class Upkeep(Protocol):
     def maintain(self, staged: Staged) -> Staged:
         """Put the rows that readers see into fewer files, and remove old snapshots, in one commit on staging.
 
-        Returns `staged` itself if there is nothing to do. Snapshots that branches and tags of others refer to stay.
+        Returns `staged` itself if there is nothing to do. A snapshot to which a branch or tag of others refers stays.
         """
 
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete files older than `age` that nothing refers to. Returns how many files, and how many bytes."""
+        """Delete files older than `age` that nothing refers to. Returns the numbers of deleted files and bytes."""
 
     def inventory(self, table: TableId) -> Inventory:
         """The number of files, bytes and snapshots of the table."""
@@ -291,10 +291,10 @@ class Upkeep(Protocol):
 class Target(Tables, Staging, Publishing, Upkeep, Protocol):
     """The whole port to a lake format, whose tables carry their own progress.
 
-    Every commit carries the complete progress. It asserts that the given `Staged` is still the last commit on staging.
-    If another writer has committed there, it raises StaleWriter, and nothing of ours becomes visible. A process may be
-    killed at any time: `recover` then finds each step done or not begun. A failure of the storage raises StorageFailed,
-    a missing file StateUnreadable.
+    Every commit carries the complete progress. A method that commits asserts that the given `Staged` is still the last
+    commit on staging. If another writer has committed there, the method raises StaleWriter, and nothing of ours becomes
+    visible. A process may be killed at any time: `recover` then finds each step done or not begun. A failure of the
+    storage raises StorageFailed, a missing file StateUnreadable.
 
     Opening a target creates nothing and starts no Spark. The target calls its OpenSpark only for work that takes a
     Spark job: to `read` rows, and in formats that need a job to merge, to publish or to make `readers`.

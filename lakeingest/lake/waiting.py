@@ -1,12 +1,12 @@
-"""Removals that wait in the state folder: of files that no kept commit needs, but that a query may still read.
+"""Removals of files that wait in the state folder: no commit needs the files, but a query may still read them.
 
 <state>/waiting/<database>.<table>/
   began.json     the time since which all removals are stored in this folder
-  <name>.json    a removal: its files, and the time since which they wait; stored once no commit needs the files
+  <name>.json    a removal: its files, and the time since which they wait
 
 A removal is stored durably before any of its files is deleted. Its document is deleted last. So an interrupted removal
 is repeated. If the folder is lost, `maintain` finds the files, but deletes them only when every query that began before
-the loss has ended.
+the loss has ended: `began.json` says when the folder was made again.
 """
 
 import time
@@ -31,7 +31,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that waits since a moment. `of` is the document that the lake format has stored: it names the files."""
+    """A removal that waits since the moment `since`. `of` is its document, in which the lake format names the files."""
 
     file: File
     since: Moment
@@ -67,7 +67,7 @@ class Waiting:
         return any(file.stem.endswith(suffix) for file in self._files())
 
     def due(self, most: int | None = None) -> Iterator[Removal]:
-        """The removals that have waited for long enough, the oldest first; at most the first `most` are looked at."""
+        """The removals that have waited for long enough, the oldest first. Only the `most` oldest are checked."""
         now: Moment | None = None
         for file in self._files()[:most]:
             now = now or self._now()
@@ -78,7 +78,7 @@ class Waiting:
                 file.put_document({**removal.of, "since": now.to_json()})
                 continue
             if now.seconds_since(removal.since) < self.readers.total_seconds():
-                return  # all others are younger
+                return  # the removals after this one are younger
             yield removal
 
     def all(self) -> list[Removal]:
@@ -88,13 +88,13 @@ class Waiting:
     def check_whole(self) -> bool:
         """Whether the folder has every removal whose files a query may still read.
 
-        True if the folder's note is older than the longest query. If the note or the folder is missing, it is made, and
-        False is returned: either the folder was lost, or nothing was removed yet.
+        True if the folder's note is older than the longest query; False if the note is younger. If the note or the
+        folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet.
         """
-        if not self.readers:
+        if not self.readers:  # removals wait for no query
             return True
         now, began = self._now(), self._began()
-        if began is None or began.is_ahead_of(now):
+        if began is None or began.is_ahead_of(now):  # ahead: a clock was wrong, so the note proves nothing
             self._begin_now()
             return False
         return now.seconds_since(began) >= self.readers.total_seconds()
@@ -115,7 +115,10 @@ class Waiting:
         return [file for file in self.folder.listed("*.json") if file.name != BEGAN]
 
     def _read(self, file: File) -> Removal | None:
-        """The removal in a file; None if the file is damaged, so that the removal is lost, or was just deleted."""
+        """The removal in a file; None if the file was just deleted, or is damaged.
+
+        A damaged file is deleted. Because its removal is lost, the folder counts as begun now.
+        """
         try:
             doc = files.document(file)
             return Removal(file, Moment.from_json(doc["since"]), doc)

@@ -1,8 +1,9 @@
 """Publishes all rows of a table: one commit writes a file for each bucket that has rows.
 
-The first publish of a table is such a commit, and has the result of Hudi's own bulk insert. A later one replaces all
-rows of a copy that was read again or lifted to other columns. This process writes the files of a small table, and tasks
-of Spark write those of a large one.
+The first publish of a table is such a commit, with the same result as Hudi's own bulk insert. A later publish of this
+kind replaces all rows of a copy that was read again or lifted to other columns. This process writes the files of a
+small table, and tasks of Spark write those of a large table. The buckets are divided into ranges, which are called
+passes: a thread or a task has the rows of one pass in memory.
 """
 
 import json
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_BYTES = 512 << 20  # if the files of staging are larger in total, tasks of Spark write the table
-_PASS_BYTES = 32 << 20  # the size of the files of staging whose rows a thread or task has in memory at the same time
+_PASS_BYTES = 32 << 20  # about so many bytes of the files of staging are rows of one pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class AllRows:
         group_names, data_files = {group.name for group in groups}, self.folder.listed("*.parquet")
         if late_files := [file for file in data_files if file.name.partition("_")[0] not in group_names]:
             files.delete_all(late_files)
+        # the commit names the record key, because it may have another one than the table had
         record_key_property = {f"{PREFIX}{RECORD_KEY_COLUMNS}": json.dumps(record_key)}
         metadata_properties = {SCHEMA: avro_schema(self.table.name, columns), **properties, **record_key_property}
         operation = "BULK_INSERT" if self.published is None else "UPSERT"
@@ -107,13 +109,13 @@ class AllRows:
         return record_key_for(columns, self.key)
 
     def _groups(self) -> list[FileGroup]:
-        """The file group of each bucket: the present one, or a new one if the bucket has none."""
+        """The file group of each bucket: the group that the table has, or a new group if the bucket has none."""
         present_files = [] if self.published is None else visible_files(self.folder, self.published.time)
         groups = groups_of(present_files, self.buckets)
         return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
 
     def _write(self, writer: BucketWriter) -> list[WrittenFile]:
-        """Write the files of all buckets in this process: threads take passes in turn, and share all changes."""
+        """Write the files of all buckets in this process, in threads. Each thread writes one pass after the other."""
         changes = last_changes(self.merges, self.key)
         changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
         keys = (read_rows(file, self.key) for file in self.rows)
@@ -126,15 +128,15 @@ class AllRows:
             return [file for written in pool.map(write, self._passes()) for file in written]
 
     def _passes(self) -> list[range]:
-        """The ranges of buckets whose rows are in memory at the same time: at least one for each processor."""
+        """The ranges of buckets: about one for each processor, and more of them for a large table."""
         passes = max(os.cpu_count() or 1, files.total(self.rows) // _PASS_BYTES)
-        step = max(1, -(-self.buckets // passes))
+        step = max(1, -(-self.buckets // passes))  # the number of buckets in a pass, rounded up
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 
     def _rows_of_buckets(self, buckets: range, buckets_of_files: Sequence[np.ndarray]) -> pa.Table:
-        """The rows of all files whose bucket is in the range. `buckets_of_files` has the bucket of each row by file.
+        """The rows of all files whose bucket is in the range. `buckets_of_files` has, for each file, its rows' buckets.
 
-        A file without a column that other files have gets the column with NULL: the source has dropped it.
+        If only some of the files have a column, because the source has dropped it, it is NULL in the other files' rows.
         """
         parts = []
         for file, row_buckets in zip(self.rows, buckets_of_files, strict=True):

@@ -1,4 +1,4 @@
-"""The Avro schema of a table, which each commit of Hudi carries. It is the one that Hudi derives from Spark's types."""
+"""The Avro schema of a table, which each commit of Hudi carries. Hudi derives the same schema from Spark's types."""
 
 import json
 import re

@@ -28,7 +28,7 @@ _SPARK_VERSION = {b"org.apache.spark.version": b"3.5.0"}  # tells Spark the cale
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """A file group: the versions of a bucket's file. `newest` is the last one, None before the first is written."""
+    """A file group: the versions of a bucket's file. `newest` is the last version; None if no version exists yet."""
 
     bucket: int
     name: str
@@ -55,7 +55,8 @@ def groups_of(newest_files: Sequence[File], buckets: int) -> dict[int, FileGroup
         groups = {group.bucket: group for group in map(FileGroup.of, newest_files)}
     except ValueError as error:
         raise Unfit from error
-    if len(groups) < len(newest_files) or any(bucket >= buckets for bucket in groups):
+    have_same_bucket = len(groups) < len(newest_files)
+    if have_same_bucket or any(bucket >= buckets for bucket in groups):
         raise Unfit
     return groups
 
@@ -82,8 +83,8 @@ class Contents:
 class WrittenFile:
     """A file that was written as the newest one of its group.
 
-    `size` is in bytes, and `rows` is the number of rows. `inserted`, `updated` and `deleted` say how many rows the
-    changes of `write_next_file` affected; all rows of a group's first file are `inserted`.
+    `size` is in bytes, and `rows` is the number of rows. `inserted`, `updated` and `deleted` are the numbers of rows
+    that changes have affected; if the file is the first one of its group, all its rows are `inserted`.
     """
 
     group: FileGroup
@@ -96,7 +97,7 @@ class WrittenFile:
 
     @property
     def stat(self) -> dict[str, Any]:
-        """The commit's entry for the file: the fields of Hudi's `HoodieWriteStat` that are not null."""
+        """The commit's entry for the file: those fields of Hudi's `HoodieWriteStat` that have a value of the file."""
         previous = self.group.newest
         return {
             "fileId": self.group.name,
@@ -116,10 +117,10 @@ class WrittenFile:
 def write_next_file(commit: Commit, group: FileGroup, previous: Contents, changes: pa.Table | None) -> WrittenFile:
     """Apply the changes to the `previous` contents, and write the result as the newest file of the group.
 
-    `previous` is the content of the group's newest file, or rows that replace that content; without rows, it only names
-    the columns. `changes` have the columns RECORD and DELETED; None: no changes. DELETED is written only if the table
-    itself has that column. The new file is durable, but not part of the table until the commit is completed. Raises
-    Unfit as `rows_for_file`.
+    `previous` has the contents of the group's newest file, or rows that replace these contents. If `previous` has no
+    rows, it only names the columns. `changes` have the columns RECORD and DELETED; None: no changes. DELETED is written
+    only if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
+    completed. Raises Unfit as `rows_for_file`.
     """
     unchanged, updated, new_rows = previous.rows, 0, previous.rows.slice(0, 0)
     if changes is not None:
@@ -142,10 +143,10 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
 
 
 def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
-    """The rows with all columns of `schema`, the schema of a data file. Hudi's row numbers count from `first` on.
+    """The rows with all columns of `schema`, the schema of a data file. Hudi's row numbers begin with `first`.
 
-    The rows have RECORD. Rows that are DELETED are left out, unless the schema has DELETED. Raises Unfit if the rows
-    have a column that the schema does not have, or a value that does not fit the column's type.
+    `rows` have the column RECORD. Rows that are DELETED are left out, unless the schema has DELETED. Raises Unfit if
+    `rows` have a column that the schema does not have, or a value that does not fit the column's type.
     """
     if DELETED in rows.column_names and DELETED not in schema.names:
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
@@ -165,7 +166,7 @@ def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, 
 
 
 def _footer(previous: Mapping[bytes, bytes], keys: pa.ChunkedArray) -> dict[bytes, bytes]:
-    """The entries of the previous footer, but the least and the greatest record key are those of `keys`."""
+    """The entries of the previous footer, but with the least and the greatest of `keys` as the extreme record keys."""
     entries = {name: value for name, value in previous.items() if name not in _BLOOM_FILTER_ENTRIES}
     extremes = pc.min_max(keys).as_py() if len(keys) else {}
     key_entries = {f"hoodie_{name}_record_key".encode(): key.encode() for name, key in extremes.items()}

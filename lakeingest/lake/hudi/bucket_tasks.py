@@ -42,18 +42,19 @@ def write_in_tasks(
     changes_task, pass_length = len(rows), len(passes[0])  # the tasks before `changes_task` read rows
 
     def divide(number: int) -> Iterator[tuple[int, _Part | Exception]]:
-        """Read the rows, or the changes, of the task `number`. Yield the number of each pass, with its part of them."""
+        """Read the rows, or the changes, of the task `number`. Yield the number of each pass, with the pass's rows."""
         try:
             with storage_errors(str(writer.commit.folder)):
                 table = last_changes(merges, writer.key) if number == changes_task else read_all_rows(rows[number])
             if table is not None:
                 pass_numbers = bucket_numbers(table, writer.key, writer.record_key, len(writer.groups)) // pass_length
-                yield from ((at, (number, _to_bytes(part))) for at, part in rows_by_number(table, pass_numbers).items())
+                for pass_number, part in rows_by_number(table, pass_numbers).items():
+                    yield pass_number, (number, _to_bytes(part))
         except (Unfit, LakeIngestError) as error:
             yield 0, error.with_traceback(None)  # as a value, so that Spark does not repeat the task
 
-    def write(at: int, shuffled: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
-        """Write the files of the pass `at`."""
+    def write(pass_number: int, shuffled: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
+        """Write the files of a pass."""
         try:
             parts = {number: _of_bytes(part) for number, part in _values_of(part for _, part in shuffled)}
             changes = parts.pop(changes_task, None)
@@ -61,7 +62,7 @@ def write_in_tasks(
             ordered = [parts[number] for number in sorted(parts)]  # Spark delivers the parts in any order
             pass_rows = pa.concat_tables(ordered, promote_options="default") if ordered else None
             with storage_errors(str(writer.commit.folder)):
-                written = writer.write(passes[at], pass_rows, changes_by_bucket)
+                written = writer.write(passes[pass_number], pass_rows, changes_by_bucket)
             yield from written
         except (Unfit, LakeIngestError) as error:
             yield error.with_traceback(None)

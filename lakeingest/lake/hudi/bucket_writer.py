@@ -31,14 +31,14 @@ class BucketWriter:
 
         A repeated call writes files with the same names and rows. Raises Unfit as `write_next_file`.
         """
-        of_buckets = {} if rows is None else self.rows_by_bucket(rows)
+        rows_of_buckets = {} if rows is None else self.rows_by_bucket(rows)
         written = []
         for bucket in buckets:
             group, new_rows = self.groups[bucket], self.schema.empty_table()
-            if group.newest is None and bucket not in of_buckets and bucket not in changes_by_bucket:
+            if group.newest is None and bucket not in rows_of_buckets and bucket not in changes_by_bucket:
                 continue  # a bucket without rows needs no file, unless a file with old rows has to be replaced
-            if bucket in of_buckets:
-                new_rows = rows_for_file(of_buckets[bucket], self.commit.instant, bucket, self.schema)
+            if bucket in rows_of_buckets:
+                new_rows = rows_for_file(rows_of_buckets[bucket], self.commit.instant, bucket, self.schema)
             changes = changes_by_bucket.get(bucket)
             written.append(write_next_file(self.commit, group, Contents(new_rows, footer={}), changes))
         return written

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def buckets_of(parts: Sequence[pa.Array], count: int) -> np.ndarray:
-    """The bucket of each key, from 0 to `count` - 1: Java's `List.hashCode` of the key's parts, without the sign.
+    """The bucket of each key: Java's `List.hashCode` of the key's parts, without the sign, modulo `count`.
 
     `parts` has an array for each part of the key, with the texts of all keys. The texts are ASCII, so each byte is one
     `char` of Java.
@@ -22,7 +22,7 @@ def buckets_of(parts: Sequence[pa.Array], count: int) -> np.ndarray:
 
 
 def _hash_codes(texts: pa.Array) -> np.ndarray:
-    """Java's `String.hashCode` of each text. NumPy handles the first letters of all texts at once, then the second."""
+    """Java's `String.hashCode` of each text. NumPy handles all first letters at once, then all second letters."""
     strings = texts.cast(pa.large_string())
     _, offsets_buffer, letters_buffer = strings.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64)[strings.offset : strings.offset + len(strings) + 1]

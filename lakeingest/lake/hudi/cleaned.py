@@ -81,10 +81,10 @@ def earliest_readable(folder: File) -> str:
 
 
 def refuse_queries_before(folder: File, first: str, last: str) -> None:
-    """Let Hudi refuse queries on commits before the instant `first`, because their files will be deleted.
+    """Let Hudi refuse queries on commits before the instant `first`, whose files will be deleted.
 
-    This writes a cleaning into the timeline that deletes nothing and retains the commits from `first` on. `last` is the
-    newest commit.
+    The call writes a cleaning into the timeline. This cleaning deletes nothing, and retains the commits from `first`
+    on. `last` is the newest commit.
     """
     timeline_folder, begun = folder / ".hoodie" / "timeline", next_moment(folder)
     retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}

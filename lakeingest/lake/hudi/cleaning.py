@@ -5,8 +5,9 @@ long as their commits, and a timeline of thousands of commits makes each write s
 (`lake.waiting`), and deletes them later.
 
 A removal that waits names the first commit of the timeline. The files to delete are those that this commit or an older
-one has replaced: no commit of the timeline reads them. They are found by their names, even if a removal was lost. Hudi
-refuses new queries on an archived commit (`cleaned`). A query that began earlier can read the files while they wait.
+one has replaced: no commit of the timeline reads them. The files are found by their names, even if a removal was lost.
+Hudi refuses new queries on an archived commit (`cleaned`). A query that began earlier can read the files while they
+wait.
 """
 
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ def clean(folder: File, waiting: Waiting) -> None:
         # Step 1: store the removal: the files wait from now on. Step 2: refuse new queries that would read the files
         if not waiting.has(first):
             waiting.add(first, {_UNTIL: first})
-        if earliest_readable(folder) < first:  # no cleaning does that yet, or Hudi has archived the one that did
+        if earliest_readable(folder) < first:  # no cleaning of the timeline refuses these queries (any more)
             refuse_queries_before(folder, first, max(commits))
         # Step 3: delete the files of the removals that are due, and then the removals
         due = list(waiting.due())

@@ -34,7 +34,7 @@ def _record(name: str, fields: Sequence[Any]) -> dict[str, Any]:
 
 
 _COUNTS = ("numWrites", "numInserts", "numUpdateWrites", "numDeletes", "totalWriteBytes", "fileSizeInBytes")
-_ZEROS = (
+_ZEROS = (  # counts that are 0 in each commit of lakeingest
     "totalWriteErrors",
     "totalLogRecords",
     "totalLogBlocks",
@@ -146,8 +146,8 @@ def clock_lag(folder: File) -> timedelta:
 def await_clock(table: TableId, folder: File) -> None:
     """Wait until this machine's clock is after the last time in the timeline.
 
-    Hudi takes the instant of a commit from the clock alone. So if Hudi wrote a commit now, that would not be the last
-    one of the timeline. Raises ClockBehind if the wait would take more than a minute.
+    Hudi takes the instant of a commit from the clock alone. So while the clock is behind, a commit by Hudi would not be
+    the last commit of the timeline. Raises ClockBehind if the wait would take more than a minute.
     """
     lag = clock_lag(folder)
     if lag > NEAR:

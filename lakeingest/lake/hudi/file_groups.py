@@ -45,6 +45,7 @@ def visible_files(folder: File, instant: str) -> list[File]:
         try:
             stats = [stat for commit in later_commits for stat in _read_write_stats(commit)]
             replaced = {stat["fileId"]: folder / stat["path"] for stat in stats}
+            # as from a listing: a file in a store has its size and time
             groups = groups | dict(zip(replaced, files.looked_at(replaced.values()), strict=True))
         except FileNotFoundError:  # another run archived a commit since the timeline was listed
             groups = _list_files(folder, instant)
@@ -58,10 +59,10 @@ def visible_files(folder: File, instant: str) -> list[File]:
 def _list_files(folder: File, instant: str) -> dict[str, File]:
     """The file of each file group that a reader of the commit `instant` reads, found by listing the folder.
 
-    A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. The file counts if
+    A file's name has its group and the commit that wrote it, `<group>_<token>_<instant>.parquet`. The file is read if
     that commit is completed in the active timeline, or archived. An archived commit is older than the first write of
-    the active timeline. Cleanings, rollbacks, savepoints and restores are not writes: they can be older than archived
-    commits.
+    the active timeline. Cleanings, rollbacks, savepoints and restores do not count as writes, because they can be older
+    than archived commits.
     """
     completed = {begun for _, begun, _ in writes(folder)}
     no_writes = ("clean", "rollback", "savepoint", "restore")
@@ -102,7 +103,7 @@ def _newest_files(folder: File) -> dict[str, tuple[File, int, str]]:
 
 
 def _write_stats(commit: File) -> list[Any]:
-    """`_read_write_stats`, but an empty list if another run archived the commit since the timeline was listed."""
+    """As `_read_write_stats`, but an empty list if another run archived the commit since the timeline was listed."""
     try:
         return _read_write_stats(commit)
     except FileNotFoundError:

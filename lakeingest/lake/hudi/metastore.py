@@ -36,7 +36,7 @@ class Metastore:
     def answers(self) -> bool:
         """True if a metastore is configured and answers; False if none is configured.
 
-        Raises CatalogAway if it does not answer.
+        Raises CatalogAway if the metastore does not answer.
         """
         if self.is_configured:
             self._ask(lambda client: client.ping())
@@ -70,6 +70,7 @@ class Metastore:
             "hoodie.datasource.meta.sync.base.path": location(folder),
             **{key: value for key, value in catalog.plain_properties.items() if key.startswith("hoodie.")},
         }
+        # the user's properties that are no options of the tool are settings of the metastore's client
         hadoop = _HADOOP | {key: value for key, value in catalog.plain_properties.items() if key not in options}
         context: Any = spark.sparkContext
         jvm = context._jvm  # noqa: SLF001 - no public way

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Publication:
     """A publish: the `commits` of staging that readers do not see yet, and what the publish needs to know.
 
-    `published` is the commit that readers see. `staging` is the folder with the files of `commits`. `properties` are
-    those that the caller of the publish adds.
+    `published` is the commit that readers see; None before the first publish. `staging` is the folder with the files of
+    `commits`. `properties` are the properties that this publish has besides those of each publish.
     """
 
     table: TableId
@@ -55,7 +55,7 @@ class Publication:
     def publish_by_files(self) -> bool:
         """Publish without Spark: lakeingest writes the data files and the commit.
 
-        Returns False, and readers see no difference, if `publish_by_spark` has to do it instead.
+        Returns False, and readers see no difference, if only `publish_by_spark` can publish.
         """
         if self._replaces_all_files:
             return self._write_all_files()
@@ -63,21 +63,22 @@ class Publication:
             return False  # the user wants statements
         path, (_, merges), added = self.folder.current, self._rows_and_merges, self._added_rows
         if added is None or not merges:
-            return False  # the result could not be checked, or the publish has only new properties
+            return False  # the number of rows afterwards cannot be checked, or the publish has only new properties
         is_archiving_due = len(writes(path)) >= most_commits(self._retained)
         if is_archiving_due and not clock_lag(path):
-            return False  # only Hudi archives; while the clock is behind, Hudi cannot write, so it archives later
+            return False  # only Hudi can archive; but while the clock is behind, Hudi cannot write: it archives later
         key, buckets = self.commits[-1].key, int(self._buckets)
         return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
-        """Publish with Spark: tasks write all files of the table, or Hudi writes. `rows` returns the rows to publish.
+        """Publish with Spark: tasks write all files, or Hudi writes the changes. `rows` returns the rows to publish.
 
         Hudi makes the first commit by a bulk insert, and each later one by a MERGE INTO. The statement merges the
         changes of `commits`. If the copy was started over, the statement upserts all rows, and deletes the rows whose
         key is only in the old copy.
 
-        Raises SchemaChanged if such a copy has other columns or another key, which the statement cannot give it.
+        Raises SchemaChanged if a copy that was started over has other columns or another key: the statement cannot
+        change them.
         """
         if self._replaces_all_files and self._write_all_files(spark):
             return
@@ -105,11 +106,11 @@ class Publication:
 
     @property
     def _replaces_all_files(self) -> bool:
-        """Whether lakeingest tries to write all files of the table: for a restarted copy, or a first publish."""
+        """Whether lakeingest tries to write all files of the table: for a copy that was started over, or a new copy."""
         return is_started_over(self.commits) or (self.published is None and self.way_of_merging != "statement")
 
     def _write_all_files(self, spark: "SparkSession | None" = None) -> bool:
-        """Publish by `AllRows`. Returns False if that fails, or if the number of rows of staging is not known."""
+        """Publish by `AllRows`. Returns False if `AllRows` does, or if the number of rows of staging is not known."""
         (rows, merges), added = self._rows_and_merges, self._added_rows
         if added is None:
             return False

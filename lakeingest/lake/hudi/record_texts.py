@@ -38,6 +38,7 @@ def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) 
     parts = tuple(_texts(rows, name) for name in record_key)
     if len(parts) == 1:
         return RecordTexts(parts[0], parts)
+    # Hudi's text of a key with several columns: `<name>:<value>,<name>:<value>`
     starts = (f"{',' if number else ''}{name}:" for number, name in enumerate(record_key))
     return RecordTexts(_joined(piece for pair in zip(starts, parts, strict=True) for piece in pair), parts)
 

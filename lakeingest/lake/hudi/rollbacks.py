@@ -5,7 +5,8 @@ deleted, and last its other entries in the timeline. If the rollback is interrup
 rolls back the rest of that commit. Between two commits, readers see the table as it was before the commit that was
 removed last.
 
-A commit can be removed only if it left our files in the folder. Each write of a copy-on-write table makes new files.
+A commit can be removed only if it left our files in the folder. A write to a copy-on-write table leaves them, because
+it makes new files.
 """
 
 import re

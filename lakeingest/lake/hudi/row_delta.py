@@ -36,8 +36,8 @@ class RowDelta:
     """The changes of a publish to a table in `folder`. `published` is the commit that readers see.
 
     `merges` are the files of changes of each merge, the oldest merge first. `key` are the columns of the primary key,
-    and `buckets` is the table's number of buckets. `added` is the number of rows that the changes insert, less the
-    number of those that they delete.
+    and `buckets` is the table's number of buckets. `added` is the number of rows that the changes insert, minus the
+    number of rows that they delete.
     """
 
     table: TableId
@@ -51,9 +51,9 @@ class RowDelta:
     def publish(self, properties: Mapping[str, str]) -> bool:
         """Commit the changes with these properties.
 
-        Returns False, and readers see no difference, if only Hudi can publish the changes, if they are too many, or if
-        they do not add `added` rows. The next writer rolls back the files that were already written. Raises StaleWriter
-        if another run has rolled back the commit.
+        Returns False, and readers see no difference, if only Hudi can publish the changes, if there are too many, or if
+        the changes do not add `added` rows. The next writer deletes the files that were already written. Raises
+        StaleWriter if another run has rolled back the commit.
         """
         roll_back(self.folder)
         try:
@@ -61,7 +61,7 @@ class RowDelta:
             groups = groups_of(visible_files(self.folder, self.published.time), self.buckets)
             _assert_at_most(MOST_CHANGES_BYTES, [file for merge in self.merges for file in merge])
             changes = last_changes(self.merges, self.key)
-            if changes is None or not groups:
+            if changes is None or not groups:  # nothing to merge, or no file from which new files can get their columns
                 return False
             changes_by_bucket = rows_by_bucket(changes, self.key, record_key, self.buckets)
             changed_groups = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changes_by_bucket]
@@ -69,6 +69,7 @@ class RowDelta:
             commit, any_group = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> WrittenFile:
+                # the first file of a group gets its columns from a file of any other group
                 previous = _contents(any_group).without_rows() if group.newest is None else _contents(group)
                 self._assert_same_record_keys(previous.rows, group.bucket, record_key)
                 return write_next_file(commit, group, previous, changes_by_bucket[group.bucket])
@@ -99,7 +100,7 @@ class RowDelta:
 
 
 def _assert_at_most(most_bytes: int, data_files: Sequence[File]) -> None:
-    """Raises Unfit if the files are larger in total."""
+    """Raises Unfit if the files are together larger than `most_bytes`."""
     if files.total(data_files) > most_bytes:
         raise Unfit
 

@@ -1,7 +1,7 @@
 """A publish by Hudi: the MERGE INTO that Spark runs, and the changes that the statement merges.
 
 The column DELETED is true for the changes that delete their row (`lake.staged.rows`). If all rows of a copy are
-replaced, the column GONE has that meaning instead of DELETED: the copy may keep rows that are DELETED.
+replaced, the column GONE is true for these changes, because the copy may have a column DELETED of its own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ def rows_at(folder: File, instant: str, spark: "SparkSession") -> "DataFrame":
 
 
 def with_dropped_columns(changes: "DataFrame", rows: "DataFrame") -> "DataFrame":
-    """The changes with all columns of `rows`. A column that the changes do not have was dropped, so it is NULL."""
+    """The changes with all columns of `rows`. Columns that the changes lack are NULL: the source has dropped them."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     missing = [field for field in rows.schema if field.name not in changes.columns]
@@ -45,9 +45,9 @@ def empty_changes(rows: "DataFrame") -> "DataFrame":
 
 
 def changes_between(old_rows: "DataFrame", new_rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """The changes that turn the old rows into the new ones: all new rows, and as GONE each old row without a new one.
+    """The changes that turn the old rows into the new ones. The old and the new rows have the same columns.
 
-    The old and the new rows have the same columns.
+    The changes are all new rows and, with GONE, each old row whose key no new row has.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -84,6 +84,7 @@ def merge_folder(
         if RECORD_KEY in columns:
             changes, key = with_record_key(changes, key), [RECORD_KEY]
         changes.createOrReplaceTempView("lakeingest_changes")
+        # if the table has the column `deleted`, the copy keeps deleted rows, and the statement writes the column
         names = changes.columns if deleted in columns else changes.drop(deleted).columns
         spark.sql(merge_into(target, "lakeingest_changes", names, key, deleted))
     finally:

@@ -69,9 +69,9 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
 
 
 def remove_indexes(folder: File) -> None:
-    """Remove the metadata table, an index of files that a write of someone else has made.
+    """Remove the metadata table, an index of the table's files. A write of someone else has made it.
 
-    The index names files that will be deleted.
+    The index must go, because it names files that will be deleted.
     """
     old_text = (folder / PROPERTIES).read().decode()
     names = "|".join(map(re.escape, _INDEXES))
@@ -118,6 +118,6 @@ def _has_only_completed_writes(folder: File) -> bool:
         times, _, kind = file.name.partition(".")
         if "_" in times and kind in _KNOWN:
             completed.add(times.partition("_")[0])
-        elif not kind.startswith("clean."):
+        elif not kind.startswith("clean."):  # an entry of a write that began, or of a completed one that is not _KNOWN
             begun.add(times.partition("_")[0])
     return begun <= completed

@@ -1,6 +1,6 @@
 """The target of Hudi: copy-on-write tables. Hudi has no branches, so staging is a folder of ours.
 
-A publish is one commit of Hudi. Readers would see that a commit is rolled back, so the gates check the staged rows
+A publish is one commit of Hudi. Readers would notice the rollback of a commit, so the gates check the staged rows
 before the commit. Each commit has all of these properties in its metadata:
 
 lakeingest.progress           everything that the next step depends on
@@ -92,8 +92,8 @@ class HudiTarget(StagedTarget[Instant]):
         """The last commit of staging, after the repair of everything that an interrupted run has left.
 
         An interrupted first publish is finished. Staging that does not build on the commit that readers see is dropped,
-        and begins again on that commit. If a publish was interrupted before the metastore was updated, a commit of
-        progress alone is made, because the publish of that commit updates the metastore.
+        and begins again on that commit. If a publish was interrupted before it updated the metastore, `recover` makes a
+        commit of progress alone, because the publish of this commit will update the metastore.
         """
         # Step 1: refuse changes of others
         published = self._published(table)
@@ -103,7 +103,8 @@ class HudiTarget(StagedTarget[Instant]):
             self._folder_of(table).finish(published)
         # Step 3: begin staging again if it does not build on the published commit
         self._resume(table, published, staged)
-        # Step 4: bring the metastore up to date. A publish sweeps staging after that, so swept staging needs no step 4
+        # Step 4: bring the metastore up to date. It is up to date if staging is swept, because a publish updates the
+        # metastore before it sweeps staging
         if staged is None or published is None or not staged.visible:
             return staged
         if self._metastore.is_up_to_date(table, published.time) or self._staging(table).is_swept(published.version):
@@ -145,7 +146,7 @@ class HudiTarget(StagedTarget[Instant]):
     ) -> Staged:
         """Make the staged commit visible by one commit of Hudi, written by lakeingest if it can, else by Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
-        # Step 1: write the commit. If Hudi writes it, Hudi may archive commits, so files may become unneeded
+        # Step 1: write the commit. If Hudi writes it, Hudi may archive old commits, whose files `clean` later deletes
         if not self._write_commit(staged, folder, properties, spark=None):
             self._write_commit(staged, folder, properties, spark=self._open_spark())
             clean(folder.current, waiting_of(self._removals, table, self.settings.history))
@@ -164,7 +165,7 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Make a commit of progress alone. Hudi writes its publish, and archives old commits then.
+        """Make a commit of progress alone. Such a commit is published by Hudi, which then archives old commits.
 
         Nothing is done while this machine's clock is behind the timeline, because Hudi could not write the publish.
         """
@@ -173,7 +174,7 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftovers in the staging folder; those in the table's folder are rolled back by the next writer."""
+        """Delete leftovers in the staging folder; the next writer of the table deletes those in the table's folder."""
         return self._staging(table).remove_leftovers(age)
 
     @names_storage_errors
@@ -210,9 +211,9 @@ class HudiTarget(StagedTarget[Instant]):
     def _write_commit(
         self, staged: Staged, folder: TableFolder, properties: Mapping[str, str], spark: "SparkSession | None"
     ) -> bool:
-        """Publish with the session `spark`, or without Spark if it is None, while holding the lock of the table.
+        """Publish with the session `spark`; without Spark if `spark` is None. The call holds the lock of the table.
 
-        Returns False, and readers see no difference, if that is not possible without Spark.
+        Returns False, and readers see no difference, if the publish needs Spark and `spark` is None.
         """
         table = folder.table
         with publish_lock(table, folder.final, spark):
@@ -232,14 +233,14 @@ class HudiTarget(StagedTarget[Instant]):
                     raise published_by_another(table) from error
                 if published_now == published:
                     raise
-                # otherwise readers see our commit: only its answer was lost
+                # readers see our commit: only the answer to the commit was lost, so the publish goes on
             if not folder.shows(staged.version):
                 raise stale(table)
             if published is None:
                 self._give_name(folder)
             if is_started_over(publication.commits):
                 folder.declare_record_key_of(folder.published())
-            # readers already see the commit; staging and the spool are kept until it is durable, too
+            # readers see the commit already, but a power loss could undo it: staging and the spool are kept until here
             folder.make_durable(began)
             folder.clear_building(spark)
         return True

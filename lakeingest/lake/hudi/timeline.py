@@ -27,8 +27,8 @@ PREFIX = "hoodie."  # Hudi stores only keys with this prefix in the metadata of 
 VERSION = "lakeingest.version"
 KEY = "lakeingest.key"
 BUCKETS = "lakeingest.buckets"
-MOMENT = "%Y%m%d%H%M%S%f"  # the format of an instant, of which the first DIGITS count
-DIGITS = 17  # up to milliseconds
+MOMENT = "%Y%m%d%H%M%S%f"  # the format of an instant, with microseconds
+DIGITS = 17  # so many first digits of an instant are used: up to milliseconds
 T = TypeVar("T")
 _MOST_BUCKETS = 1 << 20
 _WRITES = {"commit", "deltacommit", "replacecommit"}
@@ -36,7 +36,7 @@ _WRITES = {"commit", "deltacommit", "replacecommit"}
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A completed write of the timeline. `time` is the time when the write began, in UTC, by which Hudi names it."""
+    """A completed write of the timeline. `time` is the time when the write began, in UTC: Hudi's name for the write."""
 
     time: str
     properties: Mapping[str, str]
@@ -79,7 +79,7 @@ class Instant:
 def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> Instant | None:
     """Our last commit, whose rows readers of the table in the folder see.
 
-    None: the folder has no commits, and is one of a first publish (`building`).
+    None: the folder has no commits, and is the folder of a first publish (`building`).
 
     Raises NotOurTable if the folder is no copy of the table. Raises ForeignWrite if someone else wrote to the table
     after our last commit, planned a clustering, or removed all commits.
@@ -112,10 +112,10 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
 def commits_to_retain(folder: File, history: History) -> int:
     """The number of commits that Hudi retains at its next write. The settings of Hudi have no duration, only a number.
 
-    The duration `keep` counts only if the user set it, because each publish rewrites whole files, and retained commits
-    keep the old ones.
+    The duration `history.keep` is used only if the user set it: each publish rewrites whole files, and the old files
+    stay as long as their commits are retained.
     """
-    young = 0
+    young = 0  # the number of commits that are not older than `keep`
     if "keep" in history.model_fields_set:
         oldest = datetime.now(UTC) - history.keep
         oldest_instant = f"{oldest:{MOMENT}}"[:DIGITS]

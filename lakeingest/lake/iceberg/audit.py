@@ -1,7 +1,7 @@
 """Checks that the files of a snapshot exist with the lengths in its manifests, and that no two rows have the same key.
 
-A run checks a table when it opens it, and before each publish. It checks the files of the newest manifests, except
-those that it has found complete before. At some publishes it checks all files, and compares keys.
+A run checks a table when it opens the table, and before each publish. It checks the files of the newest manifests,
+except manifests that it has found complete before. At some publishes it checks all files, and compares keys.
 """
 
 import random
@@ -21,16 +21,17 @@ from lakeingest.lake.iceberg.data_files import bounds_of, drop_deleted, read_del
 from lakeingest.lake.iceberg.metadata import TableFiles
 
 NEWEST = 64  # the files of so many manifests, the newest ones, are checked by default
-EVERY = 16  # the first publish in each so many commits checks all files, and compares keys
+EVERY = 16  # of so many commits, the first one that is published has all its files checked, and keys compared
 ROWS = 2_000_000  # the keys of about so many rows at most are compared
 
 
 def assert_publishable(table: TableId, loaded: Table, version: int, published: int | None, complete: set[str]) -> None:
     """Raises StateUnreadable if a file of this snapshot is gone or damaged, or two rows with the same key are found.
 
-    `published` is the snapshot that readers see; None before the first publish. All files and keys are checked then,
-    and once in `EVERY` commits. `complete` is as in `find_damage`.
+    `published` is the snapshot that readers see; None before the first publish. The first publish, and then one in
+    `EVERY` commits, checks all files and keys. `complete` is as in `find_damage`.
     """
+    # later publishes: thorough if the number of commits has passed a multiple of EVERY since the last publish
     thorough = (
         published is None or _sequence_number(loaded, version) // EVERY > _sequence_number(loaded, published) // EVERY
     )
@@ -68,13 +69,13 @@ def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *
         return f"{path} is gone"
     except (EOFError, ValueError) as error:
         return f"{path} is damaged: {error}"
-    # the set does not grow for ever: later snapshots do not have the other manifests either
+    # forget manifests that this snapshot does not have, so that the set does not grow for ever
     complete.intersection_update(manifest.manifest_path for manifest in manifests)
     return None
 
 
 def _problem_in(loaded: Table, manifest: ManifestFile) -> str | None:
-    """The first file of a manifest that does not exist with its length, in words; None if all files do."""
+    """The problem with the first file of a manifest that is gone or has another length; None if there is no problem."""
     files = [entry.data_file for entry in manifest.fetch_manifest_entry(loaded.io)]
     sizes = ExecutorFactory.get_or_create().map(lambda file: _size(loaded, file), files)
     for file, size in zip(files, sizes, strict=True):
@@ -95,8 +96,8 @@ def _size(loaded: Table, file: DataFile) -> int | None:
 def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
     """A key that two rows of a snapshot have; None if no such key was found.
 
-    In a table of up to `ROWS` rows all keys are compared. In a larger one, the keys in about `ROWS` rows are compared,
-    of files whose keys are near those of a random file.
+    In a table of up to `ROWS` rows, all keys are compared. In a larger table, about `ROWS` keys are compared: those in
+    files whose keys overlap with the keys of a random file.
     """
     names = [loaded.schema().find_field(number).name for number in sorted(loaded.schema().identifier_field_ids)]
     if not names:  # someone removed the identifier of the table
@@ -104,9 +105,9 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
     tasks = list(_files_to_compare(loaded, version, names[0]))
     files = TableFiles.of(loaded)
     dead = read_deletes(files, {file.file_path: file for task in tasks for file in task.delete_files}.values())
-    fields = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
+    key_schema = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
     parts = (drop_deleted(read_rows(files, task.file, names), task.file, dead) for task in tasks)
-    keys = pa.concat_tables([fields.empty_table(), *(part.cast(fields) for part in parts)])
+    keys = pa.concat_tables([key_schema.empty_table(), *(part.cast(key_schema) for part in parts)])
     if len(names) == 1 and (integers := as_integers(keys.column(0))) is not None:
         numbers = np.sort(integers.to_numpy())  # seven times faster than `group_by`, in a fifth of the memory
         repeated = numbers[1:][numbers[1:] == numbers[:-1]]
@@ -127,13 +128,13 @@ def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _files_to_compare(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:
-    """All data files of a snapshot; if they have more than `ROWS` rows, about so many of files with near keys."""
+    """All data files of a snapshot; in a large table, files with overlapping keys that have about `ROWS` rows."""
     tasks = list(loaded.scan(snapshot_id=version).plan_files())
     if sum(task.file.record_count for task in tasks) > ROWS:
         field = loaded.schema().find_field(name)
         chosen = bounds_of(random.choice(tasks).file, field)  # noqa: S311 - another part of the table each time
         near_files = [task for task in tasks if _overlap(bounds_of(task.file, field), chosen)]
-        tasks = random.sample(near_files, len(near_files))
+        tasks = random.sample(near_files, len(near_files))  # all of them, in random order
     remaining = ROWS
     for task in tasks:
         if remaining > 0:

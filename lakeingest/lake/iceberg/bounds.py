@@ -2,8 +2,8 @@
 
 Source: Iceberg's table specification, "Data File Fields". A lower bound is at most the least value of the column in the
 file, and an upper bound is at least the greatest value. Without a bound, readers cannot skip the file. PyIceberg's own
-truncation fails if the last character is U+D7FF, because it takes the next code point. That is half of a surrogate
-pair, which is no character.
+truncation fails if the last character is U+D7FF, because the next code point is half of a surrogate pair, which is no
+character.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def truncate_bounds(file: DataFile, metadata: TableMetadata) -> DataFile:
 
 
 def _above_text(value: str, length: int) -> bytes | None:
-    """The text itself if it has at most `length` characters; else a greater text of at most this length, or None."""
+    """The text if it has up to `length` characters, else a greater text of up to this length; None: there is none."""
     if len(value) <= length:
         return value.encode()
     kept = value[:length].rstrip(chr(_LAST))
@@ -64,7 +64,7 @@ def _above_text(value: str, length: int) -> bytes | None:
 
 
 def _above_bytes(value: bytes, length: int) -> bytes | None:
-    """The value itself if it has at most `length` bytes; else a greater value of at most this length, or None."""
+    """The value if it has up to `length` bytes, else a greater value of up to this length; None: there is none."""
     if len(value) <= length:
         return value
     kept = value[:length].rstrip(bytes([_LAST_BYTE]))

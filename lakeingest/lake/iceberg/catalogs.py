@@ -20,7 +20,7 @@ _IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for so long
 
 
 def open_catalog(settings: config.Target) -> Catalog:
-    """The catalog. An embedded catalog is made if it does not exist.
+    """Open the catalog of the target. An embedded catalog is made if it does not exist.
 
     Raises OperatorNeeded if the client library of this type of catalog is not installed.
     """

@@ -2,12 +2,12 @@
 
 The answer to a request can be lost or late. If a client or a proxy sends a request twice, the answer to the second copy
 may be a refusal although the first copy took effect. So only the table shows whether a commit took effect. To be
-recognised there, each commit adds a new snapshot, moves main, moves staging to a snapshot where it never was, or
-removes branches for ever. It asserts the current snapshot of each branch that it moves or removes (Iceberg's REST
-specification, "TableRequirement"). So at most one copy of a request takes effect, and no copy does once another commit
-has moved such a branch. A commit also asserts the table's schema and partition spec.
+recognised in the table, each commit adds a new snapshot, moves main, moves staging to a snapshot where it never was, or
+removes branches for ever. A commit asserts the current snapshot of each branch that it moves or removes (Iceberg's REST
+specification, "TableRequirement"). So at most one copy of a request takes effect, and no copy takes effect after
+another commit has moved such a branch. A commit also asserts the table's schema and partition spec.
 
-PyIceberg's `commit_transaction` is not used. It retries as the table's property `commit.retry.num-retries` says, and
+PyIceberg's `commit_transaction` is not used: it retries as the table's property `commit.retry.num-retries` says, and
 then builds our changes on the commit of another writer. After a conflict it deletes manifests, which are needed if the
 commit took effect after all. This module deletes nothing.
 """
@@ -51,8 +51,8 @@ def commit(
 ) -> Mapping[str, int]:
     """Make one commit. Returns the new snapshot of each branch that it moved.
 
-    `load` returns the current table; None if it does not exist. `rebuild` prepares the same commit on the current
-    table. It is called if someone else has committed, but moved none of the branches of this commit; None: the first
+    `load` returns the current table; None if it does not exist. If someone else has committed, but moved none of the
+    branches of this commit, `rebuild` prepares the same commit on the current table; if `rebuild` is None, the first
     request is sent again. Errors of the file system and of the database pass unchanged: then the commit did not take
     effect.
 
@@ -80,6 +80,7 @@ def commit(
         requests[-1].send()
 
     until_known(table, send, look)
+    # `effective` is empty if a request succeeded with an answer: that was the last request
     return dict((effective or requests)[-1].branches)
 
 
@@ -133,6 +134,7 @@ class _Request:
     def of(cls, transaction: Transaction) -> "_Request":
         """The request of a transaction. The transaction cannot be used after this call."""
         table, prepared = transaction._table, transaction._updates  # noqa: SLF001 - PyIceberg offers no other way
+        # only a REST catalog knows how many milliseconds this machine's clock is `ahead`
         updates = not_before(table.metadata, prepared, getattr(table.catalog, "ahead", 0))
         transaction._failed = True  # noqa: SLF001 - so that it refuses further use
         branches = {
@@ -172,9 +174,9 @@ class _Request:
         """Whether the table shows that the request took effect: by its new snapshots, or by its branches."""
         if metadata.table_uuid != self.table.metadata.table_uuid:
             return False
-        if self.snapshots:
+        if self.snapshots:  # no other request adds snapshots with these ids
             return all(metadata.snapshot_by_id(snapshot) is not None for snapshot in self.snapshots)
-        if not self.branches:
+        if not self.branches:  # the request only removes branches
             return self.removes.isdisjoint(metadata.refs)
         if MAIN_BRANCH not in self.branches:  # staging moves to a snapshot that it never had before
             for branch, target in self.branches.items():
@@ -190,7 +192,7 @@ class _Request:
 
     def can_take_effect(self, current: Table | None) -> bool:
         """Whether a delayed copy of the request may still take effect. `current` is the table; None: there is none."""
-        if self.creates or current is None:
+        if self.creates or current is None:  # a creation needs that there is no table, every other commit needs one
             return self.creates and current is None
         asserted = [each for each in self.requirements if isinstance(each, AssertRefSnapshotId)]
         are_unmoved = all(_snapshot_of(current.metadata, each.ref) == each.snapshot_id for each in asserted)
@@ -202,7 +204,7 @@ class _Request:
 
 
 def _definition_assertions(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
-    """Assertions that the table is still the same, and that its files still have these columns and partitions."""
+    """Assertions that nobody has replaced the table, or changed its columns or its partitions."""
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
@@ -219,7 +221,7 @@ def _snapshot_of(metadata: TableMetadata, branch: str) -> int | None:
 
 
 def _is_final(error: Exception | None) -> bool:
-    """Whether a file system or a transactional database raised the error. Then no copy of the request is delayed."""
+    """Whether a file system or a transactional database raised the error: no copy of the request takes effect later."""
     if isinstance(error, DBAPIError):
         return not error.connection_invalidated
     if isinstance(error, ConnectionError | TimeoutError):

@@ -28,10 +28,10 @@ ROWS_AT_ONCE = 500_000  # a commit rewrites at most so many rows, so that it doe
 
 
 def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> FileChanges:
-    """The changes of a commit that adds the `new` files to a snapshot. They include a compaction if it is worth while.
+    """The changes of a commit that adds the `new` files to a snapshot, with a compaction if there are many files.
 
-    A compaction rewrites data files of the snapshot, not the new ones. All deletes, also the new ones, go into one
-    file.
+    A compaction rewrites data files of the snapshot, and none of the `new` data files. It puts all deletes, also the
+    new ones, into one file.
     """
     table, snapshot = TableFiles.of(loaded), loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the commit builds on it
@@ -53,9 +53,10 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
 
 
 def full_compaction(loaded: Table, version: int) -> FileChanges:
-    """Changes that combine all small files and all deletes of a snapshot; none if there is nothing to combine.
+    """Changes that combine all small files and all deletes of a snapshot.
 
     Small files are combined in groups of up to `ROWS_AT_ONCE` rows. A file with many deleted rows is always rewritten.
+    If there is nothing to combine, the changes are those of `without_dangling_deletes`.
     """
     table = TableFiles.of(loaded)
     rows, deletes = split_by_content(files_of(loaded, version))
@@ -82,18 +83,18 @@ def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
 def _all_groups_to_rewrite(files: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
     """The files to rewrite, in groups: small files up to `ROWS_AT_ONCE` rows, or one large file with many dead rows.
 
-    A single small file is no group, unless it has many dead rows.
+    A single small file is rewritten only if it has many dead rows.
     """
     groups: list[list[DataFile]] = []
-    count = ROWS_AT_ONCE  # so that the first small file begins a group
+    group_rows = ROWS_AT_ONCE  # so that the first small file begins a group
     for file in files:
         if file.record_count >= SMALL_ROWS:
             continue
-        if count + file.record_count > ROWS_AT_ONCE:
+        if group_rows + file.record_count > ROWS_AT_ONCE:
             groups.append([])
-            count = 0
+            group_rows = 0
         groups[-1].append(file)
-        count += file.record_count
+        group_rows += file.record_count
     small = [group for group in groups if len(group) > 1 or _has_many_dead(group[0], dead)]
     return small + [[file] for file in files if file.record_count >= SMALL_ROWS and _has_many_dead(file, dead)]
 
@@ -105,7 +106,7 @@ def _has_many_dead(file: DataFile, dead: Positions) -> bool:
 def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
     """Whether these manifests have many small data files, or many files of deletes.
 
-    Their totals tell it: the data files of a manifest count as small if they have few rows on average.
+    The totals of each manifest are enough: its data files count as small if they have few rows on average.
     """
     small = deletes = 0
     for manifest in manifests:
@@ -119,20 +120,20 @@ def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
 
 
 def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
-    """The data files to rewrite, in groups that become one file each. Together they have at most `ROWS_AT_ONCE` rows.
+    """The data files to rewrite, in groups that become one file each.
 
     All small files are one group. Each other file with many dead rows is a group of its own, so that its keys stay
-    close together. A group that would exceed the limit is left out.
+    close together. All groups together have up to `ROWS_AT_ONCE` rows: a group that would exceed this limit is left
+    out.
     """
-    dying = [file for file in files if _has_many_dead(file, dead)]
     groups: list[list[DataFile]] = [list(small)] if small else []
-    groups += [[file] for file in dying if file not in small]
-    remaining, chosen = ROWS_AT_ONCE, []
+    groups += [[file] for file in files if _has_many_dead(file, dead) and file not in small]
+    remaining_rows, chosen = ROWS_AT_ONCE, []
     for group in groups:
-        count = sum(file.record_count for file in group)
-        if count <= remaining:
+        group_rows = sum(file.record_count for file in group)
+        if group_rows <= remaining_rows:
             chosen.append(group)
-            remaining -= count
+            remaining_rows -= group_rows
     return chosen
 
 

@@ -35,8 +35,8 @@ def creation_transaction(
 ) -> Transaction:
     """The transaction that creates the table under this name, in the `chosen` folder; None: in a new folder.
 
-    A REST catalog is asked to prepare the transaction, which changes nothing in the catalog. After an error it is asked
-    again. Raises StaleWriter if another table has the name; NotOurTable if the folder is in use.
+    A REST catalog is asked to prepare the transaction, which changes nothing in the catalog. After an error the catalog
+    is asked again. Raises StaleWriter if another table has the name; NotOurTable if the folder is in use.
     """
     table, transactions = schema.table, list[Transaction]()
     fields, location = iceberg_schema(schema, form.comments), chosen or new_location(settings, table)
@@ -73,7 +73,7 @@ def make_at_once(
             lambda: catalog.table_exists(name),
         )
     loaded = catalog.load_table(name)
-    if location is not None and not loaded.metadata.snapshots:
+    if location is not None and not loaded.metadata.snapshots:  # no run has begun to fill the folder
         assert_usable = assert_outside if chosen is None else assert_free
         assert_usable(loaded.io, table, location)
     return loaded
@@ -116,10 +116,10 @@ def progress_removal(loaded: Table) -> Transaction:
 
 
 def end_building(transaction: Transaction, table: TableId, loaded: Table, version: int) -> None:
-    """Let a table under its own name count as published, from the commit on that moves main to this version.
+    """Let the commit of `transaction`, which moves main to this version, end the state of building.
 
-    That commit also asserts where staging is. So if one run publishes the table and another one discards it, only the
-    first of the two takes effect.
+    From then on, a table under its own name counts as published. The commit also asserts where staging is. So if one
+    run publishes the table and another run discards it, only the first of these commits takes effect.
     """
     assert_staged(table, loaded, version)
     transaction.remove_properties(STATE)

@@ -69,7 +69,7 @@ def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Tab
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column in a file, by its statistics; None if one is missing there."""
+    """The least and the greatest value of a column in a file; None if the file's statistics do not have both."""
     least, greatest = ((ends or {}).get(field.field_id) for ends in (file.lower_bounds, file.upper_bounds))
     if least is None or greatest is None:
         return None
@@ -77,33 +77,33 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
-    """Write these positions to one file of deletes; no file if there are none. Its bounds let readers skip it."""
+    """Write these positions to one file of deletes, with bounds by which readers skip it; no file for no positions."""
     paths = sorted(path for path, rows in positions.items() if len(rows))
     if not paths:
         return []
     counts = [len(positions[path]) for path in paths]
     file_paths = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
-    numbers = np.concatenate([positions[path] for path in paths])
+    row_numbers = np.concatenate([positions[path] for path in paths])
     metadata = table.metadata
     provider = load_location_provider(metadata.location, metadata.properties)
     out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-deletes.parquet"))
     with storage_errors(table.location):
         with out.create() as stream:
             pq.write_table(
-                pa.table([file_paths.cast(pa.string()), numbers], schema=_SCHEMA), stream, compression="zstd"
+                pa.table([file_paths.cast(pa.string()), row_numbers], schema=_SCHEMA), stream, compression="zstd"
             )
         size = len(out)
-    lowest, highest = (struct.pack("<q", int(end)) for end in (numbers.min(), numbers.max()))
+    lowest, highest = (struct.pack("<q", int(end)) for end in (row_numbers.min(), row_numbers.max()))
     file = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=out.location,
         file_format=FileFormat.PARQUET,
         partition=Record(),
-        record_count=len(numbers),
+        record_count=len(row_numbers),
         file_size_in_bytes=size,
         lower_bounds={PATH: paths[0].encode(), _POS: lowest},
         upper_bounds={PATH: paths[-1].encode(), _POS: highest},
-        value_counts=dict.fromkeys((PATH, _POS), len(numbers)),
+        value_counts=dict.fromkeys((PATH, _POS), len(row_numbers)),
         null_value_counts=dict.fromkeys((PATH, _POS), 0),
         sort_order_id=None,
         spec_id=metadata.default_spec_id,
@@ -133,9 +133,9 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
     if not rows.num_rows:
         return
     paths = rows["file_path"].unify_dictionaries().combine_chunks()
-    numbers = paths.indices.to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    distinct, starts = np.unique(numbers[order], return_index=True)
+    path_numbers = paths.indices.to_numpy()  # for each position, the number of its path in the dictionary
+    order = np.argsort(path_numbers, kind="stable")
+    distinct, starts = np.unique(path_numbers[order], return_index=True)
     parts = np.split(rows["pos"].to_numpy()[order], starts[1:])
     yield from zip(paths.dictionary.take(distinct).to_pylist(), parts, strict=True)
 

@@ -1,9 +1,9 @@
 """Discarded copies: the commit that proves that a copy was discarded, and the deletion of its files.
 
-Only a copy that was never published is discarded. The catalog drops its entry, and its files stay in its folder. So
-before the drop a last commit removes the copy's branches, and sets the property `lakeingest.state` to `discarded`. No
-other commit of ours can follow, because each of them asserts a branch. If the last metadata.json of a folder does not
-have this property, the folder is kept: another catalog may use it.
+Only a copy that was never published is discarded. The catalog drops the copy's entry, but the files stay in the copy's
+folder. So before the drop, a last commit removes the copy's branches, and sets the property `lakeingest.state` to
+`discarded`. No other commit of ours can follow, because each commit asserts a branch. If the last metadata.json of a
+folder does not have this property, the folder is kept: another catalog may use it.
 """
 
 import os
@@ -32,7 +32,7 @@ _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 
 
 def is_discarded(loaded: Table) -> bool:
-    """Whether a run has discarded the copy. The entry is still there if that run was killed before the drop."""
+    """Whether a run has discarded the copy, but was killed before it dropped the entry in the catalog."""
     return loaded.properties.get(STATE) == DISCARDED
 
 
@@ -48,7 +48,7 @@ def discard_commit(loaded: Table) -> Transaction:
 
 
 def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedelta) -> tuple[int, int]:
-    """Delete the files of the table's discarded copies. Returns how many files, and how many bytes.
+    """Delete the files of the table's discarded copies. Returns the numbers of deleted files and bytes.
 
     A copy stays if one of its files is not older than `age`. `loaded` is the present copy; `beginning` is the path with
     which the folders of all copies begin.
@@ -73,16 +73,16 @@ def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedel
 
 def _remove_empty_folders(path: str) -> None:
     """Remove a folder and the folders in it, except those that have a file."""
-    for above, _, _ in os.walk(path, topdown=False):
-        with suppress(OSError):
-            Path(above).rmdir()
+    for folder, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):  # the folder has a file
+            Path(folder).rmdir()
 
 
 def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo]:
     """The folders of the table's other copies. `own_folder` is the folder of the present copy.
 
-    The list is empty if the present copy is not beside them, or if we may not list the folder above: a catalog may give
-    credentials for the table's own folder alone.
+    The list is empty if the present copy is in another parent folder, or if we may not list the parent folder: some
+    catalogs give credentials for the table's own folder alone.
     """
     parent, _, name_start = beginning.rpartition("/")
     if own_folder.rpartition("/")[0] != parent:
@@ -103,12 +103,12 @@ def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo
 
 
 def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
-    """Whether a folder has only what a discarded copy of this table has left, so that its files may be deleted.
+    """Whether a folder has only files that a discarded copy of this table has left, so that they may be deleted.
 
     True if its last metadata.json names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with
-    which other tables may use the files. False if two files have the last number, because nobody knows which one took
-    effect. A folder without a metadata.json is left by a creation that was killed if all its files are manifests: then
-    True, because no table has only these. `loaded` gives access to the store.
+    which other tables may use the files. True also if the folder has only manifests: no table has only manifests, but
+    a creation that was killed leaves them. False if two metadata.json have the last number, because nobody knows which
+    one took effect. `loaded` gives access to the store.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
     numbers = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}

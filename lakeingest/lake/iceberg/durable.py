@@ -1,7 +1,7 @@
 """The files of a local lake, and their names, are synced to the disk before anything refers to them.
 
-Otherwise only the catalog would be synced, and after a power loss it could name empty files. In an object store a file
-is durable once the store has answered the request that wrote it.
+If only the catalog were synced, it could name empty files after a power loss. In an object store a file is durable once
+the store has answered the request that wrote it.
 """
 
 from pathlib import Path
@@ -58,7 +58,7 @@ class _LocalFile(PyArrowFile):
 
 
 class _Synced(pa.OSFile):  # type: ignore[misc]
-    """A local file to write, which is synced when it is closed. Arrow writes to it without calling Python."""
+    """A local file to write, which is synced when it is closed. Arrow writes to this file without calling Python."""
 
     def __new__(cls, path: Path) -> Self:
         made: Self = super().__new__(cls, str(path), "w")

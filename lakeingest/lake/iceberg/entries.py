@@ -1,8 +1,9 @@
-"""The entries of our tables in a catalog. They are found by their names, made, named at the first publish, and dropped.
+"""The entries of our tables in a catalog: finds, makes and drops them, and gives a published table its own name.
 
 A table that is being built has an entry whose name has a random part. So a superseded run can neither drop nor change a
-table that a later run builds, because it does not know that name. A drop removes only the entry, never the files,
-because a published table may have the same files. If a table is built under its own name, its entry is never dropped.
+table that a later run builds: the superseded run does not know the name. A drop removes only the entry, never the
+files, because a published table may have the same files. If a table is built under its own name, its entry is never
+dropped.
 """
 
 import time
@@ -87,9 +88,12 @@ class Entries:
         return {(".".join(space), own_name(name)) for *space, name in identifiers}
 
     def has_uuid(self, uuid: str) -> bool:
-        """Whether the catalog has an Iceberg table with this UUID, under any name; True if a table cannot be read."""
-        for space in self._namespaces():
-            for name in self._catalog.list_tables(space):
+        """Whether the catalog has an Iceberg table with this UUID, under any name.
+
+        True also if a table cannot be read, because it may be this one.
+        """
+        for namespace in self._namespaces():
+            for name in self._catalog.list_tables(namespace):
                 try:
                     table_uuid = str(self._catalog.load_table(name).metadata.table_uuid)
                 except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException):
@@ -111,7 +115,7 @@ class Entries:
         return self._settings.identifier(table), *self._names_for_building(table)
 
     def load(self, table: TableId, name: Name) -> Table | None:
-        """The catalog's table under this name, with only those properties that our writers obey; None if there is none.
+        """The catalog's table of this name, with only the properties that our writers obey; None: no such table.
 
         A table whose folder is not ours also gets properties that forbid us to delete its files. Raises
         UnsupportedTable if the catalog refuses a request with this name; NotOurTable if the table is no Iceberg table.
@@ -134,7 +138,7 @@ class Entries:
             return None
 
     def find_anew(self, table: TableId) -> Table | None:
-        """The table for a run that begins: as by `find`, after the name for building that it found before is forgotten.
+        """The table as by `find`, which first forgets the name for building that it found or made for an earlier run.
 
         Raises as `assert_ours`.
         """
@@ -142,10 +146,10 @@ class Entries:
         return self.find(table)
 
     def find(self, table: TableId) -> Table | None:
-        """The table under its own name, otherwise the one that is being built; None if there is neither.
+        """The table under its own name; else the table that is being built; None if there is neither.
 
-        If this run has found or made a name for building, only that name counts. Otherwise the most advanced of the
-        tables that runs have built is returned. Raises as `assert_ours`.
+        Several runs may have begun to build the table. If this run has found or made a name for building, the table of
+        that name is returned; else the most advanced table. Raises as `assert_ours`.
         """
         loaded = self.find_changed(table)
         if loaded is not None:
@@ -169,11 +173,11 @@ class Entries:
         """The table as by `find_changed`, but it may belong to another pipeline."""
         own = self._settings.identifier(table)
         if unnameable(self._settings.catalog.type or "sql", own) is not None:
-            return None  # no copy can have this name; a URL with it would lead elsewhere
+            return None  # no copy can have this name, and a URL with such a name would lead elsewhere
         loaded = self.load(table, own)
         if loaded is None and table in self._building:
             loaded = self.load(table, self._building[table])
-        elif loaded is None and self._first_publish.give_name is not None:
+        elif loaded is None and self._first_publish.give_name is not None:  # else tables are built under their own name
             loaded = max(self._built(table), key=_rank, default=None)
         if loaded is None:
             return None
@@ -184,9 +188,9 @@ class Entries:
         return loaded
 
     def existing(self, table: TableId) -> Table:
-        """The table as by `find`. Raises StaleWriter if there is none.
+        """The table as by `find`. Raises StaleWriter if the table does not exist.
 
-        It raises the same if the table was built under its own name, and another run has discarded it.
+        Raises StaleWriter also if the table was built under its own name, and another run has discarded it.
         """
         loaded = self.find(table)
         if loaded is None or (STATE in loaded.properties and not has_progress(loaded)):
@@ -248,9 +252,9 @@ class Entries:
         self._building.pop(table, None)
 
     def _drop(self, table: TableId, building: Table) -> None:
-        """Drop the entry of a table that is being built, for ever. Raises StaleWriter if a run has published it."""
+        """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it."""
         name = self._name_of(table, building)
-        if building.metadata.refs:  # first, because later its files may be deleted only if this commit is there
+        if building.metadata.refs:  # before the drop: `discarded` later deletes the files only if it finds this commit
             commit(table, discard_commit(building), lambda: self.load(table, name))
 
         def is_gone() -> bool:

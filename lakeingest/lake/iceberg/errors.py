@@ -69,7 +69,7 @@ def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> 
             return _rest_error(catalog, error)
     if (ours := _amazon_error(catalog, error) or metastore_error(catalog, error)) is not None:
         return ours
-    if isinstance(error, OSError | MemoryError):
+    if isinstance(error, OSError | MemoryError):  # `lake.errors` translates all of these but those of HTTP
         return catalog_away(catalog, _message(error)) if _is_http_error(error) else None
     is_of_manifest = _was_reading_manifest(error) or _is_unknown_spec(error)
     return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if is_of_manifest else None

@@ -51,12 +51,12 @@ def evolve(transaction: Transaction, form: Form) -> None:
     names, current = _given_names(metadata), metadata.properties
     withdrawn = [name for name in names["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
-    target = {**defaults, LOCATION: metadata.location, **form.all_properties}
+    wanted = {**defaults, LOCATION: metadata.location, **form.all_properties}
     if not form.all_properties and GIVEN in current:
         withdrawn.append(GIVEN)
-    if changed := {name: value for name, value in target.items() if current.get(name) != value}:
+    if changed := {name: value for name, value in wanted.items() if current.get(name) != value}:
         transaction.set_properties(changed)
-    if removed := [name for name in withdrawn if name in current and name not in target]:
+    if removed := [name for name in withdrawn if name in current and name not in wanted]:
         transaction.remove_properties(*removed)
     if updates := _comment_updates(metadata, form.comments, names["comments"]):
         transaction._stage(updates, ())  # noqa: SLF001 - the commit asserts the schema
@@ -67,7 +67,8 @@ def _comment_updates(
 ) -> tuple[TableUpdate, ...]:
     """The updates that give the columns these comments; none if the columns have them.
 
-    `ours` names the columns whose present comment we have set. It is removed if there is no new one.
+    `ours` names the columns whose present comments we have set. If such a column has no comment in `comments`, its
+    present comment is removed.
     """
     current = metadata.schema()
     fields = [
@@ -84,6 +85,7 @@ def _comment_updates(
     existing = next((schema.schema_id for schema in metadata.schemas if schema == new), None)
     if existing is not None:
         return (SetCurrentSchemaUpdate.model_validate({"schema-id": existing}),)
+    # -1: the schema that was added last
     return AddSchemaUpdate.model_validate({"schema": new}), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
 
 

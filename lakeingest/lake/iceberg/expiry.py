@@ -4,10 +4,11 @@ The snapshots are removed by our next commit, so expiry needs no commit of its o
 main has passed, and published snapshots that `target.history` no longer retains. It never removes a snapshot that a
 branch or a tag refers to, nor a snapshot of someone else that main never pointed to.
 
-After that commit, the files are determined that no remaining snapshot needs. Queries may still read them. So their
-removal waits (`lake.waiting`) for `target.history.readers` from now on: no later commit needs them. The manifest lists
+After that commit, the run finds the files that no remaining snapshot needs. No later commit needs these files, but
+queries may still read them. So their removal waits (`lake.waiting`) for `target.history.readers`. The manifest lists
 are deleted last. The table property `lakeingest.expired` names the removed snapshots and their manifest lists. If a run
-is killed before it has stored the removal, the next removal reads this property and includes their files.
+is killed before it has stored the removal, the next removal reads this property, and includes the files of these
+snapshots.
 """
 
 import json
@@ -42,7 +43,7 @@ _ENTRY_FIELDS = ("snapshot-id", "parent-snapshot-id", "sequence-number", "manife
 class AssertUnreferenced(ValidatableTableRequirement):
     """Asserts that no branch and no tag refers to these snapshots.
 
-    It is needed because someone may have made such a branch or tag after the table was loaded.
+    Someone may have made such a branch or tag after the table was loaded.
     """
 
     type: Literal["assert-unreferenced"] = "assert-unreferenced"
@@ -57,15 +58,18 @@ class AssertUnreferenced(ValidatableTableRequirement):
 
 
 def limits(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that limit the number of metadata.json files, as far as a table has none of its own.
+    """The properties that limit the number of metadata.json files, without those that are in `properties` already.
 
-    A table that an older release made has none.
+    A table that an older release made has neither of them.
     """
     return {name: value for name, value in _METADATA_LIMITS.items() if name not in properties}
 
 
 def trim(loaded: Table) -> None:
-    """Delete the versions of metadata.json that our commit on this loaded version has removed from the log."""
+    """Delete the versions of metadata.json that our last commit has removed from the table's log of versions.
+
+    `loaded` is the table before that commit.
+    """
     properties = {**_METADATA_LIMITS, **loaded.properties}
     if properties[_DELETES].lower() != "true":
         return
@@ -80,9 +84,10 @@ def expire(
 ) -> int:
     """Let this commit remove snapshots that are due, the oldest first. Returns the number of removed snapshots.
 
-    Without `all_due`, none are removed while fewer than `WORTH` are due, and `AT_ONCE` at most. With it, the commit
-    removes all that are due. `sweep` determines their files after the commit. Without `waiting`, no snapshot is
-    removed, because the removal of its files could not be stored.
+    With `all_due`, the commit removes all snapshots that are due. Without `all_due`, it removes at most `AT_ONCE`, and
+    none if fewer than `WORTH` are due. If `waiting` is None, no snapshot is removed, because the removal of its files
+    could not be stored. After the commit, `sweep` stores that removal. The commit also sets the `limits` that the table
+    does not have yet.
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
@@ -91,6 +96,7 @@ def expire(
         return 0
     snapshots = snapshots if all_due else snapshots[:AT_ONCE]
     ids = frozenset(snapshot.snapshot_id for snapshot in snapshots)
+    # the property is replaced: so it also names snapshots that were removed earlier, if their removal is not stored yet
     entries = [
         [snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, snapshot.manifest_list]
         for snapshot in (*unfinished_removal(loaded, waiting), *snapshots)
@@ -112,25 +118,27 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = _retained_snapshots(metadata, history, now)
     needed = retained | {ref.snapshot_id for ref in metadata.refs.values()}
+    # a compaction of others has no progress: our commit below it is needed, too
     for snapshot_id in list(needed):
         needed |= _down_to_ours(snapshot_id, snapshots)
     # staging keeps its history down to our oldest retained commit: readers may roll main back to that commit
     staged = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))
-    retained_at = [index for index, each in enumerate(staged) if each.snapshot_id in retained and is_marked(each)]
-    needed |= {snapshot.snapshot_id for snapshot in staged[: max(retained_at, default=0) + 1]}
+    retained_indexes = [index for index, each in enumerate(staged) if each.snapshot_id in retained and is_marked(each)]
+    needed |= {snapshot.snapshot_id for snapshot in staged[: max(retained_indexes, default=0) + 1]}
+    # a snapshot of someone else that main never pointed to is not removed
     ever_on_main = {entry.snapshot_id for entry in metadata.snapshot_log}
-    ours = (snapshot for snapshot in metadata.snapshots if is_marked(snapshot) or snapshot.snapshot_id in ever_on_main)
-    return sorted((snapshot for snapshot in ours if snapshot.snapshot_id not in needed), key=_sequence_number)
+    removable = (each for each in metadata.snapshots if is_marked(each) or each.snapshot_id in ever_on_main)
+    return sorted((snapshot for snapshot in removable if snapshot.snapshot_id not in needed), key=_sequence_number)
 
 
 def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> set[int]:
     """The published snapshots that `history` retains: the newest ones, `least` to `most` of them.
 
-    Between these numbers, a snapshot is retained if the next one replaced it no longer than `keep` ago.
+    Between these numbers, a snapshot is retained if it was replaced by the next snapshot at most `keep` ago.
     """
     oldest = now - history.keep.total_seconds() * 1000
     retained: set[int] = set()
-    replaced_at = now
+    replaced_at = now  # the newest snapshot is not replaced yet
     for entry in reversed(metadata.snapshot_log):
         if len(retained) >= history.most or (len(retained) >= history.least and replaced_at < oldest):
             break
@@ -140,7 +148,7 @@ def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> 
 
 
 def _down_to_ours(snapshot_id: int, snapshots: Mapping[int, Snapshot]) -> set[int]:
-    """The snapshot and its ancestors down to the newest commit of ours. Those above it are compactions of others."""
+    """The ids of a snapshot and its ancestors down to the newest commit of ours, below compactions of others."""
     ids = set()
     for snapshot in _ancestry(snapshot_id, snapshots):
         ids.add(snapshot.snapshot_id)
@@ -150,16 +158,16 @@ def _down_to_ours(snapshot_id: int, snapshots: Mapping[int, Snapshot]) -> set[in
 
 
 def _ancestry(snapshot_id: int | None, snapshots: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
-    """The snapshot with this id and its ancestors, as far as these snapshots have them."""
+    """The snapshot with this id and its ancestors, down to the first one that is missing in `snapshots`."""
     while snapshot_id is not None and (snapshot := snapshots.get(snapshot_id)) is not None:
         yield snapshot
         snapshot_id = snapshot.parent_snapshot_id
 
 
 def unfinished_removal(loaded: Table, waiting: Waiting) -> list[Snapshot]:
-    """The snapshots that were removed last, if the removal of their files is not yet stored.
+    """The snapshots that were removed last; none if the removal of their files is stored already.
 
-    A snapshot without a manifest list is left out: its files were deleted already.
+    A snapshot whose manifest list does not exist is left out: its files were deleted already.
     """
     remaining, removed = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}, _last_removed(loaded)
     if removed and waiting.has(_suffix(removed)):
@@ -187,7 +195,7 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
             newest = max((_sequence_number(snapshot) for snapshot in loaded.metadata.snapshots), default=0)
             document = {
                 "table": str(loaded.metadata.table_uuid),
-                "number": newest,
+                "number": newest,  # a snapshot of others with a greater number may use the files again
                 "snapshots": [snapshot.snapshot_id for snapshot in removed],
                 "files": [file for file in files if is_below(loaded, file)],
             }
@@ -251,9 +259,9 @@ def delete(io: FileIO, paths: Iterable[str]) -> None:
 
 
 def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
-    """The files of rows and of deletes that only the removed snapshots need, followed by their manifests."""
-    # Step 1: the manifests of removed snapshots, and of those remaining snapshots that may have the same files
-    listed = [
+    """The files of rows and of deletes that only the removed snapshots need, then the manifests that only they need."""
+    # Step 1: list the manifests of removed snapshots, and those of remaining snapshots that may have the same files
+    by_snapshot = [
         {manifest.manifest_path: manifest for manifest in _manifests(snapshot, loaded.io)} for snapshot in removed
     ]
     remaining = {
@@ -261,14 +269,15 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
         for snapshot in _snapshots_with_needed_files(loaded.metadata, removed)
         for manifest in snapshot.manifests(loaded.io)
     }
-    # Step 2: the files of manifests that none of these remaining snapshots has
-    manifests = {path: manifest for by_path in listed for path, manifest in by_path.items() if path not in remaining}
+    # Step 2: list the files of those manifests that no remaining snapshot has
+    all_removed = {path: manifest for manifests in by_snapshot for path, manifest in manifests.items()}
+    manifests = {path: manifest for path, manifest in all_removed.items() if path not in remaining}
     files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
-    # Step 3: without files that are also in a remaining manifest. A snapshot has each file in one manifest only: so a
-    # manifest that all removed snapshots have cannot have a file of their other manifests
-    in_all = set[str].intersection(*map(set, listed)) if listed else set()
+    # Step 3: take out the files that are also in a remaining manifest. A snapshot has each file in one manifest only.
+    # So a manifest that all removed snapshots have has no file of their other manifests, and need not be read
+    in_all_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
     for path, manifest in remaining.items():
-        if path not in in_all:
+        if path not in in_all_removed:
             files.difference_update(_files(manifest, loaded.io))
     return [*files, *manifests]
 
@@ -276,21 +285,21 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
 def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snapshot]) -> list[Snapshot]:
     """Remaining snapshots that together have every file of the removed snapshots that is still needed.
 
-    A file is added once, and never returns after its removal. So if a remaining snapshot has a file of a removed one,
-    then so has the remaining snapshot that follows the removed ones in this line of descent, or their nearest remaining
-    ancestor. If that ancestor is unknown, all older snapshots are included. All snapshots of others are included,
-    because someone else may have added a file of ours again.
+    A file is added once, and never returns after its removal. So if any remaining snapshot has a file of a removed
+    snapshot, one of two snapshots has the file, too: the remaining snapshot that follows the removed one in its line of
+    descent, or the nearest remaining ancestor. If that ancestor is unknown, all older snapshots are included. All
+    snapshots of others are included, because someone else may have added a file of ours again.
     """
     remaining = {each.snapshot_id: each for each in metadata.snapshots}
-    parents = {each.snapshot_id: each.parent_snapshot_id for each in removed}
+    removed_parents = {each.snapshot_id: each.parent_snapshot_id for each in removed}
     # a snapshot without a remaining parent is the first one after removed ones
     ids = {each.snapshot_id for each in remaining.values() if each.parent_snapshot_id not in remaining}
     ids |= {ref.snapshot_id for ref in metadata.refs.values()}
     ids |= {each.snapshot_id for each in remaining.values() if not is_marked(each)}
     for snapshot in removed:
         parent = snapshot.parent_snapshot_id
-        while parent in parents:
-            parent = parents[parent]
+        while parent in removed_parents:  # the parent was removed, too: go on to its own parent
+            parent = removed_parents[parent]
         older = (each.snapshot_id for each in remaining.values() if _sequence_number(each) < _sequence_number(snapshot))
         ids |= {parent} if parent in remaining else set(older)
     return [remaining[snapshot_id] for snapshot_id in ids if snapshot_id in remaining]

@@ -24,9 +24,9 @@ from lakeingest.lake.iceberg.naming import Name, name_to_build
 class FirstPublish:
     """A way to the first publish.
 
-    `begun_as` gets the table's own name, and returns the name under which the table is built. `give_name` gives a table
-    its own name: it gets the catalog, the name under which the table was built, and the own name. It is None if tables
-    have their own name from the start.
+    `begun_as` returns the name under which a table is built; its argument is the table's own name. `give_name` gives a
+    table its own name; its arguments are the catalog, the name under which the table was built, and the own name.
+    `give_name` is None if tables have their own name from the start.
     """
 
     begun_as: Callable[[Name], Name]

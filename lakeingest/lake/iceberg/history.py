@@ -33,12 +33,12 @@ DISCARDED = "discarded"  # it will never be published
 def resume_point(table: TableId, loaded: Table) -> Staged | None:
     """The state from which a run continues; None if an unpublished table has lost all its progress.
 
-    It is the newest marked commit on staging, if the history of that commit contains the snapshot that readers see.
-    Otherwise someone compacted what readers see, or removed staging. Then it is the snapshot that readers see, with the
-    progress of our newest commit in its history.
+    The state is that of the newest marked commit on staging, if the history of this commit contains the snapshot that
+    readers see. If not, someone compacted what readers see, or removed staging. Then the state is the snapshot that
+    readers see, with the progress of our newest commit in the history of that snapshot.
     """
-    published, branch = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
-    newest = next((snapshot for snapshot in ancestors_of(branch, loaded.metadata) if is_marked(snapshot)), None)
+    published, staging_tip = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
+    newest = next((snapshot for snapshot in ancestors_of(staging_tip, loaded.metadata) if is_marked(snapshot)), None)
     if newest is None and published is None:
         return None
     main, changed = tip(loaded, MAIN).snapshot_id, latest_time(loaded.metadata) / 1000
@@ -51,10 +51,9 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
 
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:
-    """Our commits before `staged` on staging, the newest first, down to the one that readers see, which is excluded."""
-    last = loaded.metadata.snapshot_by_id(staged.version)
+    """Our commits on staging before `staged` and after the commit that readers see, the newest first."""
+    last, table = loaded.metadata.snapshot_by_id(staged.version), staged.progress.table
     newer = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, ancestors_of(last, loaded.metadata))
-    table = staged.progress.table
     ours = [snapshot for snapshot in newer if is_marked(snapshot)][1:]  # the first one is `staged` itself
     return [Staged(progress_of(table, snapshot), snapshot.snapshot_id, staged.published) for snapshot in ours]
 
@@ -62,13 +61,15 @@ def earlier(loaded: Table, staged: Staged) -> list[Staged]:
 def last_published(table: TableId, loaded: Table) -> Snapshot:
     """Our commit whose rows readers see: main itself, or the newest commit of ours below compactions of others.
 
-    Raises ForeignWrite if someone else has made any other commit above it; StateUnreadable if it has been expired.
+    Raises ForeignWrite if someone else has made another commit than a compaction above our commit; StateUnreadable if
+    our commit has been expired.
     """
     snapshots = lineage(loaded, tip(loaded, MAIN))
     for snapshot, _ in snapshots:
         if is_marked(snapshot):
             return snapshot
         if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
+            # `snapshots` goes on below the foreign snapshot
             ours = next((f"snapshot {below.snapshot_id}" for below, _ in snapshots if is_marked(below)), None)
             raise foreign_write(table, f"snapshot {snapshot.snapshot_id}", ours)
     raise StateUnreadable(
@@ -116,10 +117,10 @@ def is_building(loaded: Table) -> bool:
 def has_progress(loaded: Table) -> bool:
     """Whether staging has a commit of ours.
 
-    It has none in a table that a run created under its own name, and did not begin.
+    False, for example, if a run created the table under the table's own name, and was killed before its first commit.
     """
-    branch = loaded.metadata.snapshot_by_name(STAGING)
-    return any(is_marked(snapshot) for snapshot in ancestors_of(branch, loaded.metadata))
+    staging_tip = loaded.metadata.snapshot_by_name(STAGING)
+    return any(is_marked(snapshot) for snapshot in ancestors_of(staging_tip, loaded.metadata))
 
 
 def assert_staged(table: TableId, loaded: Table, version: int) -> None:
@@ -131,7 +132,7 @@ def assert_staged(table: TableId, loaded: Table, version: int) -> None:
 def published_snapshot(loaded: Table) -> int | None:
     """The snapshot that readers see, whoever made it; None if the table was never published.
 
-    Main of such a table does not exist, or has only the empty snapshot of its creation.
+    Before the first publish, main does not exist, or has only the empty snapshot of the table's creation.
     """
     if is_building(loaded) and MAIN not in loaded.metadata.refs:
         return None
@@ -143,7 +144,7 @@ def published_snapshot(loaded: Table) -> int | None:
 def tip(loaded: Table, branch: str) -> Snapshot:
     """The last snapshot of a branch.
 
-    Raises StaleWriter if staging does not exist, because someone has removed it; StateUnreadable for any other branch.
+    If the branch does not exist: raises StaleWriter for staging, which someone has removed; else StateUnreadable.
     """
     snapshot = loaded.metadata.snapshot_by_name(branch)
     if snapshot is None and branch == STAGING:
@@ -176,6 +177,6 @@ def assert_unmoved(loaded: Table, staged: Staged) -> None:
     table = staged.progress.table
     if published_snapshot(loaded) == staged.published:
         return
-    if last_published(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:
+    if last_published(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:  # main is a commit of ours
         raise published_by_another(table)
     raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

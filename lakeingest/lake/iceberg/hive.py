@@ -1,9 +1,10 @@
-"""Hive's metastore as a catalog. Each request has a time limit, and no commit is sent long after it got its lock.
+"""Hive's metastore as a catalog. Each request has a time limit, and no commit is sent long after its lock was granted.
 
 A commit takes an exclusive lock of the table, reads where the table's metadata is, and alters the table's entry. After
 `hive.txn.timeout` (300 seconds by default) the server gives the lock to another client. Then both clients could alter
-the entry. So a commit is sent only within `_LOCKED_SECONDS` after its lock was granted. It also names the metadata that
-it replaces. Servers from 2.3.10 or 4.0 on compare that with the current metadata (HIVE-26882); older ones ignore it.
+the entry. So a commit is sent only within `_LOCKED_SECONDS` after its lock was granted. A commit also names the
+metadata that it replaces. Servers from 2.3.10 or 4.0 on compare this name with the current metadata (HIVE-26882); older
+servers ignore it.
 """
 
 import time

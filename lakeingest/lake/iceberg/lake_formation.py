@@ -23,19 +23,22 @@ def missing_rights(settings: config.Target) -> tuple[str, ...]:
     with amazon.translate_errors("Lake Formation"):
         role = _role(amazon.client("sts", region, _TRIES).get_caller_identity()["Arn"])
         rules = formation.get_data_lake_settings()["DataLakeSettings"]
-        if role in _principals(rules.get("DataLakeAdmins", ())):
+        if role in _principals(rules.get("DataLakeAdmins", ())):  # an administrator needs no further right
             return ()
         rights = _pages(formation.list_permissions, "PrincipalResourcePermissions")
         granted = [right for right in rights if right["Principal"]["DataLakePrincipalIdentifier"] == role]
         registered = list(_pages(formation.list_resources, "ResourceInfoList"))
     location = f"arn:aws:s3:::{settings.warehouse.uri.partition('://')[2]}"
-    allowed = any(_covers(place, location) for place in _locations(granted))
+    may_use_location = any(_covers(place, location) for place in _locations(granted))
     missing = [
         f"{resource['ResourceArn']} is registered with Lake Formation: grant {role} DATA_LOCATION_ACCESS there; it"
         " needs its own rights in IAM to the files, which a registered location often lacks"
         for resource in registered
-        if not allowed and not resource.get("HybridAccessEnabled") and _covers(resource["ResourceArn"], location)
+        if not may_use_location
+        and not resource.get("HybridAccessEnabled")
+        and _covers(resource["ResourceArn"], location)
     ]
+    # if new tables give rights to the group _EVERYONE by default, IAM alone decides
     by_default = _principals(right["Principal"] for right in rules.get("CreateTableDefaultPermissions", ()))
     may_create = any(_CREATING.intersection(right["Permissions"]) for right in granted)
     if _EVERYONE not in by_default and not may_create:

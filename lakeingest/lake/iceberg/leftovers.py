@@ -35,10 +35,10 @@ def remove_leftovers(
 ) -> tuple[int, int]:
     """Delete files of the table's own that nothing refers to, that are older than `age`, and that are not `waiting`.
 
-    Returns how many files were deleted, and their bytes. If there is a doubt, nothing is deleted: if other tables may
+    Returns the number of deleted files, and their bytes. If there is a doubt, nothing is deleted: if other tables may
     use the files (`gc.enabled` is false), if a file that the table needs is not found in the folder, or if another
-    table has the same folder. `in_use` says whether the catalog has the table with a UUID; files of an older copy are
-    deleted only if it has not.
+    table has the same folder. `in_use` says whether the catalog has a table with the given UUID: files of an older copy
+    are deleted only if the catalog does not have this copy any more.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
@@ -51,9 +51,9 @@ def remove_leftovers(
     needed_here = {path for path in needed if path.startswith(f"{folder}/")}
     if real_path(path_of(loaded.metadata_location)) not in needed_here or not needed_here <= files.keys():
         return 0, 0
-    # Step 2: make sure that no other table has the same folder, and needs the other files
+    # Step 2: make sure that no other table has the same folder, and needs files that this table does not need
     unneeded = {path: file for path, file in files.items() if path not in needed}
-    if not all(_is_older_copy(loaded, doc, in_use) for doc in _metadata_documents(loaded, folder, unneeded)):
+    if not all(_permits_deletion(loaded, doc, in_use) for doc in _metadata_documents(loaded, folder, unneeded)):
         return 0, 0
     # Step 3: delete the unneeded files that are old, and that no query may still read
     oldest, kept = datetime.now(UTC) - age, {real_path(path_of(name)) for name in waiting}
@@ -67,22 +67,23 @@ def _metadata_documents(loaded: Table, folder: str, paths: Iterable[str]) -> Ite
             yield read_document(loaded.io, f"{loaded.location().rstrip('/')}/metadata/{path.rpartition('/')[2]}")
 
 
-def _is_older_copy(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str], bool]) -> bool:
-    """Whether a metadata.json is of this table, or of an older copy of the same source table that the catalog dropped.
+def _permits_deletion(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str], bool]) -> bool:
+    """Whether nobody needs the files of the table whose metadata.json is `doc`, except those that `loaded` needs.
 
-    True also for an empty document: a killed writer has left a damaged file, which tells nothing.
+    True if this is the same table, or an older copy of the same source table that the catalog dropped. True also for
+    an empty document: a killed writer has left a damaged file, which says nothing about a table.
     """
     uuid, ours = str(doc.get("table-uuid", "")), loaded.metadata
     if not doc or uuid == str(ours.table_uuid):
         return True
     owner = (doc.get("properties") or {}).get(OWNER)
-    begun = min((snapshot.timestamp_ms for snapshot in ours.snapshots), default=0)
-    is_older = int(doc.get("last-updated-ms") or 0) <= begun
+    first_snapshot = min((snapshot.timestamp_ms for snapshot in ours.snapshots), default=0)
+    is_older = int(doc.get("last-updated-ms") or 0) <= first_snapshot
     return is_older and owner == loaded.properties.get(OWNER) and not in_use(uuid)
 
 
 def delete_files(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int]:
-    """Delete files in this order. Returns how many, and their bytes."""
+    """Delete files in this order. Returns the number of files, and their bytes."""
     for file in files:
         with suppress(FileNotFoundError):
             store.delete_file(file.path)
@@ -122,10 +123,10 @@ def store_of(io: FileIO, location: str) -> tuple[FileSystem, str]:
 
 
 def is_below(loaded: Table, name: str) -> bool:
-    """Whether the file that a deletion by this name would remove is in the table's folder.
+    """Whether a deletion of the file `name` would remove a file in the table's folder.
 
-    The name is parsed as `DurableFileIO` does it: the path ends at `?` or `#`. A name that leads out of the folder, by
-    `..` or by a symbolic link, is not below it.
+    The name is parsed as `DurableFileIO` parses it: the path ends at `?` or `#`. False if the name leads out of the
+    folder, by `..` or by a symbolic link.
     """
     try:
         (scheme, _, path), (own_scheme, _, folder) = map(DurableFileIO.parse_location, (name, loaded.location()))
@@ -135,6 +136,7 @@ def is_below(loaded: Table, name: str) -> bool:
             )
     except ValueError:  # no name of a file
         return False
+    # a store has no symbolic links: the path is compared as a text
     within = f"{folder.rstrip('/')}/"
     parts = path.removeprefix(within).split("/")
     return scheme == own_scheme and path.startswith(within) and {"", ".", ".."}.isdisjoint(parts)

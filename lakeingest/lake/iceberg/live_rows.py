@@ -1,9 +1,9 @@
 """Counts the rows of a snapshot without reading them, and removes positions of deletes that delete no row.
 
 The totals of a summary count every position in the files of deletes. After a compaction by someone else, some positions
-may be in data files that it has replaced. Such positions delete no row of the snapshot. They stay until a commit
-removes their files of deletes. Source: Iceberg's table specification, "Scan Planning": a position delete applies to the
-data file of its path if that file's data sequence number is not greater than its own.
+may be in data files that the compaction has replaced. Such positions delete no row of the snapshot. They stay until a
+commit removes their files of deletes. Source: Iceberg's table specification, "Scan Planning": a position delete applies
+to the data file of its path if the data sequence number of the data file is not greater than that of the delete.
 """
 
 from bisect import bisect_left
@@ -48,9 +48,9 @@ def count_live_rows(loaded: Table, version: int) -> int | None:
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
-    """Changes that remove positions which delete no row of the snapshot, or are there twice.
+    """Changes that remove those positions from the files of deletes that delete no row, or that are stored twice.
 
-    They are NO_FILES if there are no such positions, or if some deletes are not by position.
+    NO_FILES: there are no such positions, or some deletes of the snapshot are not by position.
     """
     rows, deletes = _entries(loaded, version)
     if not _are_by_position(deletes):
@@ -63,7 +63,7 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
 
 
 def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:
-    """Those of the positions that are in one of these files."""
+    """Those of the positions that are in one of these data files."""
     paths = {file.file_path for file in files}
     return {path: rows for path, rows in positions.items() if path in paths}
 

@@ -19,7 +19,7 @@ from lakeingest.lake.iceberg.durable import DurableFileIO
 from lakeingest.lake.iceberg.leftovers import REFUSED, store_of
 from lakeingest.lake.marks import OWNER
 
-_OURS = frozenset({"data", "metadata"})
+_OURS = frozenset({"data", "metadata"})  # the folders that an Iceberg table has in its own folder
 
 
 def chosen_location(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
@@ -43,7 +43,7 @@ def beginning(settings: config.Target, table: TableId) -> str:
 
 
 def new_place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder of a new copy, or the path with which it begins if random digits follow. None: the catalog chooses."""
+    """The folder of a new copy; only its beginning if random digits follow; None if the catalog chooses the folder."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
 
@@ -56,13 +56,14 @@ def is_ours(settings: config.Target, options: TableOptions, table: TableId, loca
     """
     if settings.catalog.type == "rest":
         return True
-    chosen, ours = chosen_location(settings, options, table), _scheme_and_path(beginning(settings, table))
+    chosen = chosen_location(settings, options, table)
+    our_scheme, path_start = _scheme_and_path(beginning(settings, table))
     try:
-        actual = _scheme_and_path(location)
-    except ValueError:
+        scheme, path = _scheme_and_path(location)
+    except ValueError:  # no location of a folder
         return False
-    is_new = actual[0] == ours[0] and re.fullmatch(f"{re.escape(ours[1])}[0-9a-f]{{8}}", actual[1]) is not None
-    return is_new or (chosen is not None and actual == _scheme_and_path(chosen))
+    is_new = scheme == our_scheme and re.fullmatch(f"{re.escape(path_start)}[0-9a-f]{{8}}", path) is not None
+    return is_new or (chosen is not None and (scheme, path) == _scheme_and_path(chosen))
 
 
 def _scheme_and_path(location: str) -> tuple[str, str]:
@@ -82,10 +83,10 @@ def foreign_folder(table: TableId, location: str) -> OperatorNeeded:
 
 
 def assert_folder_usable(catalog: Catalog, settings: config.Target, options: TableOptions, table: TableId) -> None:
-    """Raises NotOurTable if no copy can be made in the folder that it would get.
+    """Raises NotOurTable if no copy of the table can be made in the folder that a new copy would get.
 
-    A REST catalog may give rights to a table's folder only once the table exists. So nothing is checked for it here;
-    the creation of the table checks the folder.
+    A REST catalog may give rights to a table's folder only once the table exists. So for a REST catalog nothing is
+    checked here: the creation of the table checks the folder.
     """
     location = new_place(settings, options, table)
     if location is None or settings.catalog.type == "rest":
@@ -100,24 +101,25 @@ def assert_folder_usable(catalog: Catalog, settings: config.Target, options: Tab
 def assert_free(io: FileIO, table: TableId, location: str) -> None:
     """Raises NotOurTable unless the folder is empty, or has only an older copy of the table.
 
-    Raises it also if the folder is inside of another table's folder.
+    Raises NotOurTable also if the folder is inside of another table's folder.
     """
     store, folder = store_of(io, location)
     names = {entry.base_name for entry in store.get_file_info(FileSelector(folder, allow_not_found=True))}
-    metadata = max(_metadata_files(store, folder), default=None)
-    is_ours = False
-    if metadata is not None and names <= _OURS:
-        owner = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{metadata[1]}")).properties.get(OWNER)
-        is_ours = owner == str(table)
-    if names and not is_ours:
+    newest = max(_metadata_files(store, folder), default=None)
+    is_older_copy = False
+    if newest is not None and names <= _OURS:
+        metadata = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{newest[1]}"))
+        is_older_copy = metadata.properties.get(OWNER) == str(table)
+    if names and not is_older_copy:
         raise NotOurTable(f"{table}: its folder {location} has files of something else; choose another")
     assert_outside(io, table, location)
 
 
 def assert_outside(io: FileIO, table: TableId, location: str) -> None:
-    """Raises NotOurTable if the folder, or a folder whose name begins so, is inside of another table's folder.
+    """Raises NotOurTable if the folder is inside of another table's folder.
 
-    If the credentials are for the table's folder alone, the folders above cannot be read, and nothing is raised.
+    Random digits may still be missing at the end of `location`. If the credentials are for the table's folder alone,
+    the folders above cannot be read, and nothing is raised.
     """
     store, folder = store_of(io, location)
     parent = folder.rpartition("/")[0]

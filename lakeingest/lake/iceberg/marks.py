@@ -28,9 +28,10 @@ def mark(
     schema: int | None = None,
     more: Mapping[str, str] = NO_MARKS,
 ) -> None:
-    """Add a marked commit on staging to the transaction, with these file changes. It builds on the snapshot `base`.
+    """Add a marked commit with these file changes to the transaction: on staging, and on the snapshot `base`.
 
-    It has the schema with the id `schema`; None: the schema of its base. `more` are further properties of the commit.
+    The commit gets the schema with the id `schema`; None: the schema of `base`. `more` are further properties of the
+    commit.
     """
     marks = {**marks_of(progress, base), **more}
     with temporary_schema(transaction, schema_of(transaction.table_metadata, base) if schema is None else schema):
@@ -79,6 +80,7 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
     # after someone's compaction, deletes of files that it replaced may remain, and summaries would count them
     changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)
+    # if readers see the commit `staged`, the new commit has the same rows as they see
     same_rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}
     mark(transaction, staged.progress, staged.version, changes, more=same_rows)
     return transaction

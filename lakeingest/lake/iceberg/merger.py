@@ -52,7 +52,8 @@ class IcebergMerger:
     def write(self, rows: pa.Table) -> Written:
         """Write data files with the table's field ids and statistics.
 
-        If `target.merge` is `statement`, callers pass changes, not only new rows. Then deleted rows are left out here.
+        If `target.merge` is `statement`, callers give all changes, also where `row_delta` replaces the statement. Then
+        the deleted rows are left out here.
         """
         if DELETED in rows.column_names and DELETED not in self.table.metadata.schema().column_names:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)
@@ -64,22 +65,22 @@ class IcebergMerger:
         Raises StateUnreadable if two rows have the same key.
         """
         with storage_errors(self.table.location):
-            positions, numbers = self._positions(changes)
+            positions, change_numbers = self._positions(changes)
         is_deleted = changes[DELETED].to_numpy()
-        has_row = np.zeros(len(is_deleted), bool)
-        has_row[numbers] = True
-        if has_row.sum() != len(numbers):
+        has_row = np.zeros(len(is_deleted), bool)  # for each change, whether an old row has its key
+        has_row[change_numbers] = True
+        if has_row.sum() != len(change_numbers):  # two old rows have the key of the same change
             raise StateUnreadable(f"{self.table.location} has a key twice; drop the table to copy it again")
         inserted, updated, deleted = ~is_deleted & ~has_row, ~is_deleted & has_row, is_deleted & has_row
         return positions, Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
 
     def _positions(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
-        """The positions of the old rows of the changed keys, and for each of them the index of its change."""
+        """The positions of the old rows of the changed keys, and the index of each such row's change in `changes`."""
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}
         dead = read_deletes(self.table, deletes.values())
         positions: dict[str, np.ndarray] = {}
-        numbers = [np.zeros(0, np.int64)]
+        change_numbers = [np.zeros(0, np.int64)]
         for task in self.files:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
@@ -90,16 +91,16 @@ class IcebergMerger:
             living = drop_deleted(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
             matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)
             positions[task.file.file_path] = matches[_POS].to_numpy()
-            numbers.append(matches[_NUMBER].to_numpy())
-        return positions, np.concatenate(numbers)
+            change_numbers.append(matches[_NUMBER].to_numpy())
+        return positions, np.concatenate(change_numbers)
 
     def _may_have(self, file: DataFile, changes: pa.Table) -> pa.ChunkedArray:
-        """For each change, whether its key is within the bounds of the file, or the bounds are unknown."""
+        """For each change, whether its key is within the bounds of the file; True if the bounds are unknown."""
         field = self.table.metadata.schema().find_field(self.key[0])
         column = changes[self.key[0]]
         bounds = bounds_of(file, field)
         if bounds is None:
-            return pc.is_valid(column)
+            return pc.is_valid(column)  # True for every change: a key is never NULL
         lower, upper = (pa.scalar(end, column.type) for end in bounds)
         return pc.and_(pc.greater_equal(column, lower), pc.less_equal(column, upper))
 
@@ -109,6 +110,7 @@ def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) ->
     scan = loaded.scan(snapshot_id=version)
     for side, end in zip((GreaterThanOrEqual, LessThanOrEqual), bounds or (), strict=False):
         if end is not None:
+            # PyIceberg converts a Decimal to the type of the column: an integer, or DECIMAL(20, 0)
             scan = scan.filter(side(name, Decimal(end) if type(end) is int else end))
     return tuple(scan.plan_files())
 

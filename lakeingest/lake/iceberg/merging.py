@@ -1,4 +1,4 @@
-"""The two ways to merge changes into an Iceberg table: what executors write, and how that becomes a commit on staging.
+"""The two ways to merge changes into an Iceberg table: what executors write, and how our commit on staging is made.
 
 `row_delta`: executors write files of rows and of deletes, and our commit adds them. `statement`: executors write the
 changes, Spark merges them on a branch of its own, and our commit moves staging to the snapshot of that branch.
@@ -35,9 +35,10 @@ from lakeingest.lake.target import Effects, MergesBy, OpenSpark, Written
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A merge into the snapshot `version` of a table. Mergers have written its files, and counted its effects.
+    """A merge into the snapshot `version` of the table `loaded`.
 
-    `after` returns the progress after these effects. `load` loads the table again.
+    Mergers have written its `files`, and counted its `effects`. `after` returns the progress that the commit of a merge
+    with these effects carries. `load` loads the table again.
     """
 
     loaded: Table
@@ -88,7 +89,7 @@ class StatementMerger(IcebergMerger):
 def _by_row_delta(merge: Merge) -> Prepared:
     """Prepare to commit the positions of old rows and the files of new rows, perhaps with a compaction.
 
-    A new file of deletes that the compaction has put into another one is deleted at once.
+    A compaction puts the new deletes into another file. Then their first files, which no commit needs, are deleted.
     """
     changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
     delete(merge.loaded.io, {file.file_path for file in merge.files} - {file.file_path for file in changes.added})
@@ -102,12 +103,12 @@ def _by_statement(merge: Merge) -> Prepared:
     If no key changes, only the progress is committed. If there are many small files, a compaction follows.
     """
     progress, version = merge.after(merge.effects), merge.version
-    if tip(merge.loaded, STAGING).snapshot_id != version:
+    if tip(merge.loaded, STAGING).snapshot_id != version:  # the commit would be refused after Spark's work
         raise stale(progress.table)
     if merge.effects == NO_EFFECTS:
         delete(merge.loaded.io, [file.path for file in merge.files])
         return Prepared(merge.loaded, progress, lambda transaction: mark(transaction, progress, version))
-    # Step 1: Spark merges on a branch of its own. Step 2: `write` moves staging to that snapshot, in our transaction
+    # Step 1: Spark merges on a branch of its own. Step 2: `write` moves staging to the merged snapshot
     loaded, merged = _merge_by_spark(merge, progress)
     changes = with_compaction(as_staged(loaded, merged.snapshot_id), merged.snapshot_id, ())
 
@@ -122,8 +123,8 @@ def _by_statement(merge: Merge) -> Prepared:
 def _merge_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
     """Run the statement. Returns the table, loaded again, and the statement's snapshot.
 
-    Raises StaleWriter if that snapshot does not build on the version that the merge is for; OperatorNeeded if Spark has
-    not stored the progress with it.
+    Raises StaleWriter if this snapshot does not build on `merge.version`; OperatorNeeded if Spark has not stored the
+    progress with the snapshot.
     """
     branch = f"{MERGING}{uuid.uuid4().hex}"
     name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))

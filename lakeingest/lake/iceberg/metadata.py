@@ -40,7 +40,7 @@ class TableFiles:
 
     @classmethod
     def of(cls, loaded: Table) -> Self:
-        """The definition of a table without its history, and the access to its store without other properties."""
+        """The definition of a table without its history, and the access to its store with only _STORE_PROPERTIES."""
         metadata = loaded.metadata.model_copy(update={"snapshots": [], "snapshot_log": [], "metadata_log": []})
         kept = {name: value for name, value in loaded.io.properties.items() if name.startswith(_STORE_PROPERTIES)}
         return cls(metadata, DurableFileIO(kept))

@@ -19,7 +19,7 @@ from pyiceberg.io import FileIO
 from lakeingest.errors import DAMAGED
 
 _PARTS = ("data", "metadata")
-_OTHER_TABLE = re.compile(
+_OTHER_TABLE = re.compile(  # a file by which its folder `above` is a table; `above` is None in the searched folder
     r"(?:(?P<above>.*?)/)?(?:metadata/(?:[^/]*\.metadata\.json[^/]*|version-hint\.text)|(?:\.hoodie|_delta_log)(?:/.*)?)"
 )
 
@@ -27,12 +27,12 @@ _OTHER_TABLE = re.compile(
 def list_folder(store: FileSystem, folder: str) -> list[FileInfo]:
     """The files and folders below a folder. In a local folder, symbolic links and what is behind them are left out.
 
-    Files of others may be behind a link, or the files of this folder once more.
+    Behind a link there may be files of others, or files that are also listed without the link.
     """
     if not isinstance(store, LocalFileSystem):
         return list(store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True)))
-    walked = ((above, name) for above, *names in os.walk(folder) for name in (*names[0], *names[1]))
-    paths = (os.path.join(*parts) for parts in walked)  # noqa: PTH118 - thousands of paths, which are texts
+    walked = ((parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names))
+    paths = (os.path.join(*parts) for parts in walked)  # noqa: PTH118 - thousands of Path objects would be slow
     return list(store.get_file_info([path for path in paths if not os.path.islink(path)]))  # noqa: PTH114
 
 
@@ -51,6 +51,7 @@ def tables_in(names: Sequence[str]) -> set[str]:
     The table's folder itself, "", is among them if it is also a Hudi or Delta table.
     """
     found = ((match["above"] or "", name) for name in names if (match := _OTHER_TABLE.fullmatch(name)) is not None)
+    # `metadata/` directly in the table's folder belongs to the table itself
     return {folder for folder, name in found if folder or not name.startswith("metadata/")}
 
 

@@ -18,10 +18,11 @@ from lakeingest.lake.target import Staged
 
 
 def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[str, str]) -> Transaction:
-    """The transaction that moves main to the commit `staged.version`, which was checked; never to "the tip" of staging.
+    """The transaction that moves main to the commit `staged.version`, which need not be the last one on staging.
 
-    It gives the table this form and these properties, and stores the commit's position as a property. It is refused if
-    staging moves meanwhile, for example by a hand-over to another pipeline. Raises as `assert_unmoved`.
+    The transaction gives the table this form and these properties, and stores the position of `staged` as a property.
+    It is refused if staging moves meanwhile, for example by a hand-over to another pipeline. Raises as
+    `assert_unmoved`.
     """
     assert_unmoved(loaded, staged)
     position = staged.progress.position

@@ -34,9 +34,9 @@ UNREADABLE = (
 
 
 def newest_whole(loaded: Table) -> Snapshot | None:
-    """Our newest commit whose files are complete: on staging back to main, else among commits that were published.
+    """Our newest commit whose files are complete; None if no commit of ours is complete.
 
-    None if there is none.
+    Commits on staging that are not older than main are tried first, then the commits that were published.
     """
     candidates = _candidates(loaded)
     return next((snapshot for snapshot in candidates if find_damage(loaded, snapshot.snapshot_id) is None), None)
@@ -58,8 +58,8 @@ def _candidates(loaded: Table) -> Iterator[Snapshot]:
 def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     """The transaction that moves staging to a commit of ours, and adds a new commit there.
 
-    If files of main are damaged, and this commit was published before, main moves to it, too. Main never moves to a
-    commit that was not published.
+    If files of main are damaged, and this commit was published before, main moves to this commit, too. Main never moves
+    to a commit that was not published.
     """
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
@@ -76,19 +76,19 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
     """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
 
-    Only committed files are candidates, because others may be of a writer whose commit was refused. Committed are the
-    previous file that the catalog names, and the files in the log of a readable one. Returns the name of the lost file;
-    None if nothing was changed.
+    Only committed files are candidates, because another file may be of a writer whose commit was refused. Committed are
+    the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name of
+    the lost file; None if nothing was changed.
     """
     if not isinstance(catalog, SqlCatalog):
         return None
-    row = (
+    conditions = (  # of the table's row in the catalog
         IcebergTables.catalog_name == catalog.name,
         IcebergTables.table_namespace == name[0],
         IcebergTables.table_name == name[1],
     )
     with catalog.engine.begin() as connection:
-        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*row)
+        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*conditions)
         lost, previous = connection.execute(query).one_or_none() or (None, None)
         if lost is None or _read_metadata(catalog, lost) is not None:
             return None
@@ -96,7 +96,7 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
         newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
         if newest is None:
             return None
-        change = update(IcebergTables).where(*row, IcebergTables.metadata_location == lost)
+        change = update(IcebergTables).where(*conditions, IcebergTables.metadata_location == lost)
         connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
         return str(lost)
 

@@ -1,7 +1,7 @@
 """Rewriting: old rows get their values in new columns, because version 2 of Iceberg has no default values.
 
-Executors write the rows with the lifted schema, which the table does not have yet. So the commit first checks that it
-gives the columns the same field ids as the files have.
+Executors write the rows with the lifted schema, which the table gets only by the commit. Someone else may add a column
+meanwhile. So the commit first checks that its columns get the same field ids as the files have.
 """
 
 import pickle
@@ -61,19 +61,18 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
     """Rewriters that together write all rows of a snapshot; none if no new column has a value for old rows."""
     if not lift.fills:
         return []
-    seen = as_staged(loaded, version)
     new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     update = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
     files = TableFiles.of(loaded)
     table = TableFiles(files.metadata.model_copy(update=update), files.io)
     groups: list[list[FileScanTask]] = []
-    rows = _ROWS  # so that the first file begins a group
-    for task in seen.scan(snapshot_id=version).plan_files():
-        if rows >= _ROWS:
+    group_rows = _ROWS  # so that the first file begins a group
+    for task in as_staged(loaded, version).scan(snapshot_id=version).plan_files():
+        if group_rows >= _ROWS:
             groups.append([])
-            rows = 0
+            group_rows = 0
         groups[-1].append(task)
-        rows += task.file.record_count
+        group_rows += task.file.record_count
     fills = constants(lift.after, lift.fills)
     return [IcebergRewriter(table, fills, tuple(group)) for group in groups]
 

@@ -36,7 +36,7 @@ class IcebergRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """The rollback of changes by others; None if there are none. Only the table's metadata is read."""
+        """The rollback of changes by others; None: there are no such changes. Only the table's metadata is read."""
         with self._target.storage_errors():
             loaded = self._find(table) if self._target.exists() else None
             return None if loaded is None else find_rollback(table, loaded, self._is_our_place)
@@ -58,10 +58,10 @@ class IcebergRollbacks:
 
 
 def find_rollback(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> Rollback | None:
-    """The rollback of changes by others; None if there are none. Raises ForeignWrite if no rollback can undo them.
+    """The rollback of changes by others; None: no such changes. Raises ForeignWrite if no rollback can undo them.
 
-    `is_ours` says whether we would make the table's copy in a folder. It is needed because a person who moves the table
-    can also change the property that says where the table was made.
+    `is_ours` says whether we would make the table's copy in a folder. The property that says where the table was made
+    is not enough: a person who moves the table can change it, too.
     """
     if (error := _refusal(table, loaded)) is None:
         return None
@@ -124,16 +124,17 @@ def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
 
 
 def _last_published(loaded: Table) -> Snapshot | None:
-    """Our last commit that main was at; None if it is gone.
+    """Our last commit that main was at; None if no such commit is left.
 
-    The log of main names such commits. The newest of ours in main's history is one, too, even if the log has lost it.
+    The log of main names such commits. Our newest commit in main's history is such a commit, too, even if the log has
+    lost it.
     """
     metadata = loaded.metadata
     logged = (metadata.snapshot_by_id(entry.snapshot_id) for entry in metadata.snapshot_log)
     published = [snapshot for snapshot in logged if snapshot is not None and is_marked(snapshot)]
-    below = next((snapshot for snapshot, _ in lineage(loaded, tip(loaded, MAIN)) if is_marked(snapshot)), None)
-    if below is not None and metadata.snapshot_by_id(below.snapshot_id) is not None:
-        published.append(below)
+    in_history = next((snapshot for snapshot, _ in lineage(loaded, tip(loaded, MAIN)) if is_marked(snapshot)), None)
+    if in_history is not None and metadata.snapshot_by_id(in_history.snapshot_id) is not None:  # it is not expired
+        published.append(in_history)
     return max(published, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
 
 
@@ -160,16 +161,16 @@ def _changed_parts(
 
 
 def _unpartitioned_spec(metadata: TableMetadata) -> int | None:
-    """The id of the partition spec without fields, which we made the table with; None if it was removed."""
+    """The id of the partition spec without fields, with which we made the table; None if someone has removed it."""
     if metadata.spec().is_unpartitioned():
         return metadata.default_spec_id
     return next((spec.spec_id for spec in metadata.partition_specs if spec.is_unpartitioned()), None)
 
 
 def _original_folder(table: TableId, loaded: Table, is_ours: Callable[[TableId, str], bool]) -> str | None:
-    """The folder in which we made the table, if someone has moved it; None if it was not moved.
+    """The folder in which we made the table, if someone has moved the table; None if nobody has moved it.
 
-    None also if we would never make the table in that folder: someone has changed the property that names it.
+    None also if we would never make the table in that folder: someone has changed the property that names the folder.
     """
     made_in = loaded.properties.get(LOCATION, loaded.metadata.location)
     is_moved = path_of(made_in).rstrip("/") != path_of(loaded.metadata.location).rstrip("/")

@@ -51,7 +51,7 @@ def split_by_content(files: Sequence[DataFile]) -> tuple[list[DataFile], list[Da
 class RowDelta(_FastAppendFiles):
     """A snapshot on a branch that adds and removes files at once.
 
-    It is refused if someone has changed the columns or the partitions, for which its files were written.
+    The commit is refused if someone has changed the columns or the partitions since the files were written.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RowDelta(_FastAppendFiles):
         return [remaining for manifest in manifests for remaining in self._without_removed(manifest)]
 
     def _without_removed(self, manifest: ManifestFile) -> list[ManifestFile]:
-        """The manifest itself if it has none of the removed files, else a new one in which they are deleted entries."""
+        """The manifest if it has none of the removed files; else a new manifest that lists these files as deleted."""
         entries = manifest.fetch_manifest_entry(self._io)
         if not any(entry.data_file.file_path in self._removed for entry in entries):
             return [manifest]

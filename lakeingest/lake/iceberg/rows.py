@@ -34,17 +34,17 @@ class IcebergRows:
 
 
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
-    """Readers of all files of a snapshot that may have values of the first column within the bounds.
+    """Readers of the columns `names`, in all files that may have values of the first of these columns in `bounds`.
 
-    If `bounds` is None, they read all files.
+    If `bounds` is None, they read all files of the snapshot.
     """
     groups: list[list[FileScanTask]] = []
-    rows = _ROWS  # so that the first file begins a group
+    group_rows = _ROWS  # so that the first file begins a group
     for task in files_with(loaded, version, names[0], bounds):
-        if rows >= _ROWS:
+        if group_rows >= _ROWS:
             groups.append([])
-            rows = 0
+            group_rows = 0
         groups[-1].append(task)
-        rows += task.file.record_count
+        group_rows += task.file.record_count
     files = TableFiles.of(loaded)
     return [IcebergRows(files, tuple(names), tuple(group)) for group in groups]

@@ -61,11 +61,11 @@ def assert_ours(table: TableId, loaded: Table) -> None:
 
 
 def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
-    """Raises ForeignWrite if someone else has rewritten a snapshot that we need, in another shape.
+    """Raises ForeignWrite if someone else has rewritten files that we need, while the table had another shape.
 
-    We need the snapshot that readers see, and the snapshot `version`, which the next commit builds on. If they were
-    rewritten while a column was missing, its values are lost. If they were rewritten into partitions, our files of
-    deletes do not apply, because they have no partition.
+    We need the files of the snapshot that readers see, and of the snapshot `version`, which the next commit builds on.
+    If files were rewritten while a column was missing, the column's values are lost. If files were rewritten into
+    partitions, our files of deletes do not apply to them, because our files have no partition.
     """
     metadata = loaded.metadata
     ours = _expected_schema(metadata)
@@ -74,13 +74,14 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
             break
         schemas = {schema.schema_id: schema for schema in old_metadata.schemas}
         schema = schemas.get(old_metadata.current_schema_id if snapshot.schema_id is None else snapshot.schema_id)
+        # the first snapshot, which has no parent, has no files
         if snapshot.parent_snapshot_id is not None and (schema is None or not _has_all_columns(schema, ours)):
             raise ForeignWrite(
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
                 f" which may have lost values; {_way_out(table)}"
             )
     built_on = metadata.snapshot_by_id(version)
-    if len(metadata.partition_specs) == 1 or built_on is None:
+    if len(metadata.partition_specs) == 1 or built_on is None:  # nobody has ever divided the table into partitions
         return
     for manifest in built_on.manifests(loaded.io):
         has_files = manifest.has_added_files() or manifest.has_existing_files()
@@ -96,11 +97,11 @@ def _way_out(table: TableId) -> str:
 
 
 def _expected_schema(metadata: TableMetadata) -> Schema:
-    """The schema that readers should see: that of our newest commit in the history of main.
+    """The schema that readers should see: the schema of our newest commit in the history of main.
 
-    If someone has rolled main back to before a schema change of the source, it is the current schema, which a later
-    commit of ours has. If others have expired our commits in main's history, it is the schema of our last commit before
-    main. If they have expired all our commits, it is the oldest schema.
+    If a commit of ours after main has the current schema, this is the current schema: someone has rolled main back to
+    before a schema change of the source. If others have expired our commits in main's history, it is the schema of our
+    last commit that is older than main. If all these commits are expired, it is the oldest schema.
     """
     schemas = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)
@@ -112,6 +113,7 @@ def _expected_schema(metadata: TableMetadata) -> Schema:
         return metadata.schema()
     below_main = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
     ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in below_main]
+    # if others have expired all of these commits: our commits that are older than main
     ids = ids or [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
     return schemas[ids[-1] if ids and ids[-1] is not None else min(schemas)]
 

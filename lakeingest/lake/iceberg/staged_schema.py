@@ -1,8 +1,9 @@
 """The schema of staging, which differs from the schema that readers see between a lift and its publish.
 
-Iceberg's current schema belongs to the table, not to a branch. So a lift only adds its schema to the table. In the
-transaction of each staging commit this schema is the current one for a moment: so the commit names it, and its files
-have its field ids. The commit that moves main makes it the current one for readers.
+Iceberg's current schema belongs to the table, not to a branch. So a lift only adds its schema to the table. While the
+transaction of a staging commit is prepared, this schema is the current one for a moment: so the commit names this
+schema, and the commit's files have the schema's field ids. The commit that moves main makes the schema the current one
+for readers.
 """
 
 import copy
@@ -29,9 +30,9 @@ NEWEST = -1  # in an update: the schema that was added last
 def schema_of(metadata: TableMetadata, version: int) -> int:
     """The id of the schema that commits on this snapshot have.
 
-    It is the schema of our newest commit in the snapshot's history. A compaction by others does not count, because it
-    may have another schema. If the current schema has the same columns, that is returned: it may have newer comments,
-    and optional columns in place of required ones.
+    This is the schema of our newest commit in the snapshot's history. A compaction by others does not count, because it
+    may have another schema. If the current schema has the same columns, or if the schema of our commit is unknown, the
+    current schema is returned: it may have newer comments, and optional columns in place of required ones.
     """
     snapshot = metadata.snapshot_by_id(version)
     ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
@@ -43,7 +44,7 @@ def schema_of(metadata: TableMetadata, version: int) -> int:
 
 
 def as_staged(loaded: Table, version: int) -> Table:
-    """The table as commits on this snapshot need it: with their schema as the current one. It must not be committed."""
+    """The table with the schema of commits on this snapshot as the current one. Do not commit on the returned table."""
     schema = schema_of(loaded.metadata, version)
     if schema == loaded.metadata.current_schema_id:
         return loaded
@@ -54,7 +55,7 @@ def as_staged(loaded: Table, version: int) -> Table:
 
 @contextmanager
 def temporary_schema(transaction: Transaction, schema: int) -> Iterator[None]:
-    """Make this schema the current one in the block, so that snapshots which are made there have it."""
+    """Make this schema the current one in the block: snapshots that are made in the block have it."""
     current = transaction.table_metadata.current_schema_id
     _set_current(transaction, schema)
     yield
@@ -102,7 +103,8 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
             fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
         else:
             fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
-    copied, taken = {column.name for column in lift.before.lake_columns}, {field.name.lower() for field in fields}
+    copied = {column.name for column in lift.before.lake_columns}  # the names of the columns before the lift
+    taken = {field.name.lower() for field in fields}  # those after the lift
     for field in old.fields:
         if field.name.lower() not in taken and field.name not in copied:
             fields.append(field)  # a column that an earlier lift dropped and kept for readers
@@ -135,16 +137,16 @@ def restarted_schema(
         else:
             fields.append(ids.new_field(column.name, kind, required=is_required))
     taken = {field.name.lower() for field in fields}
-    taken |= {origin.lower() for origin in origins.values() if origin}
+    taken |= {origin.lower() for origin in origins.values() if origin}  # these columns are renamed, not dropped
     dropped = [field for field in old.fields if keeps_dropped and field.name.lower() not in taken]
     fields += [field.model_copy(update={"required": False}) for field in dropped]
     key = [field.field_id for field in fields if field.name in schema.key]
-    number = max(candidate.schema_id for candidate in metadata.schemas) + 1
-    return Schema(*fields, schema_id=number, identifier_field_ids=key)
+    schema_id = max(candidate.schema_id for candidate in metadata.schemas) + 1
+    return Schema(*fields, schema_id=schema_id, identifier_field_ids=key)
 
 
 class _Ids:
-    """Gives field ids to new fields, and to the elements of those that are lists."""
+    """Gives field ids to new fields, and to the elements of new lists. `last` is the last id that the table has."""
 
     def __init__(self, last: int) -> None:
         self._last = last

@@ -1,4 +1,4 @@
-"""Spark's MERGE INTO on a branch of its own, which begins at the commit that the run knows.
+"""Spark's MERGE INTO on a branch of its own, which begins at the commit that the changes are merged into.
 
 Nobody else writes to that branch, so the statement can neither meet nor overwrite another commit. Its snapshot carries
 the progress, like any marked commit. Executors write the changes to files that belong to no snapshot. Spark reads these
@@ -34,9 +34,9 @@ _BATCH = 32 << 20  # Python hands about so many bytes of rows at once to the JVM
 
 @dataclass(frozen=True, slots=True)
 class ChangesFile:
-    """A file with changes of a merge, at most one for each key. It has the columns of the table, and DELETED.
+    """A file with changes of a merge: the columns of the table, and DELETED. Each key has at most one change.
 
-    `ends` are the least and the greatest value of the key's first column; None if that is no integer.
+    `ends` are the least and the greatest value of the key's first column; None if the column has no integers.
     """
 
     path: str
@@ -84,7 +84,7 @@ def merge_on_branch(
 
 
 def _range_condition(files: Sequence[ChangesFile]) -> str:
-    """A condition that each row with a changed key meets; '' if the key's first column is no integer."""
+    """A condition that each row with a changed key meets; '' if the key's first column has no integers."""
     ends = [file.ends for file in files if file.ends is not None]
     if len(ends) < len(files):
         return ""
@@ -124,8 +124,8 @@ class _Reader:
             ):
                 groups = (parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups))
                 size = sum(group.total_byte_size for group in groups)
-                rows = max(1, parquet.metadata.num_rows * _BATCH // max(size, _BATCH))
-                for batch in parquet.iter_batches(rows):
+                batch_rows = max(1, parquet.metadata.num_rows * _BATCH // max(size, _BATCH))
+                for batch in parquet.iter_batches(batch_rows):
                     yield from pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).to_batches()
 
 
@@ -140,7 +140,7 @@ def _worker_error(failure: Exception) -> LakeIngestError | None:
 
 
 class _Statement:
-    """A statement that the JVM calls back to run, so that the commits of the calling thread get properties."""
+    """A statement that runs in a call from the JVM: Iceberg gives properties only to commits within such a call."""
 
     class Java:
         """The Java interface of this object, as Py4J needs it."""
@@ -159,13 +159,13 @@ class _Statement:
         jvm = context._jvm  # noqa: SLF001 - Iceberg has this for Java alone
         assert jvm is not None  # noqa: S101 - the session runs
         ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call] # noqa: SLF001
-        failure = jvm.java.lang.Class.forName("java.lang.Exception")
-        jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, failure)
+        exception_class = jvm.java.lang.Class.forName("java.lang.Exception")  # of errors that `call` may raise in Java
+        jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(dict(marks), self, exception_class)
         if self._failure is not None:
             raise _worker_error(self._failure) or self._failure
 
     def call(self) -> None:
-        """Called by the JVM. An error is kept for `run`, because Java would lose its cause."""
+        """Execute the statement; the JVM calls this. An error is kept for `run`, because Java would lose its cause."""
         try:
             self._spark.sql(self._text)
         except Exception as error:  # noqa: BLE001 - it is raised after the call

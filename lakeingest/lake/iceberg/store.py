@@ -7,7 +7,7 @@ from lakeingest.lake.iceberg.durable import DurableFileIO
 
 
 def unwritable(settings: config.Target) -> str | None:
-    """The reason why no object can be written and deleted in the warehouse; None if one can."""
+    """The reason why no object can be written and deleted in the warehouse; None if an object can be."""
     io = DurableFileIO(settings.pyiceberg_properties())
     probe = f"{settings.warehouse.uri}/.lakeingest-{uuid.uuid4().hex}"
     try:

@@ -1,7 +1,7 @@
 """Iceberg: files written on executors, commits on the branch `lakeingest`, one atomic publish.
 
-The summary of a marked commit's snapshot has these properties, always complete: `lakeingest.progress`, everything that
-the next step depends on · `lakeingest.base`, the snapshot that it builds on · `lakeingest.commit`, its unique name ·
+The snapshot of a marked commit has all these properties in its summary: `lakeingest.progress`, on which the next step
+depends · `lakeingest.base`, the snapshot that the commit builds on · `lakeingest.commit`, a unique name of the commit ·
 `lakeingest.position`, `lakeingest.epoch`, for people. `recover` resets staging if its last commit has no progress.
 """
 
@@ -83,7 +83,7 @@ class IcebergTarget:
         self._open_spark = open_spark
         self._configured_way = WAYS[settings.way_of_merging]
         self.capabilities = Capabilities(self._configured_way.merges_by)
-        self._complete_manifests: defaultdict[TableId, set[str]] = defaultdict(set)  # all their files were found
+        self._complete_manifests: defaultdict[TableId, set[str]] = defaultdict(set)  # those with no file missing
 
     @functools.cached_property
     def _catalog(self) -> Catalog:
@@ -95,7 +95,7 @@ class IcebergTarget:
         return Entries(self.settings, self._catalog, self._ownership, self._options)
 
     def exists(self) -> bool:
-        """Whether the catalog exists; True for a catalog on a server, which this call opens."""
+        """Whether the catalog exists; always True for a catalog on a server. A catalog that exists is also opened."""
         exists = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
         return exists and bool(self._catalog)
 
@@ -108,7 +108,7 @@ class IcebergTarget:
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to its last marked commit, as `Target.recover` says, and finish an interrupted first publish.
 
-        None if an unpublished table has lost staging: it is dropped, or stays empty if it was built under its own name.
+        None if no table exists, or an unpublished table has lost staging: it is dropped unless it has its own name.
         """
         # Step 1: load the table, from older metadata if the newest is lost
         try:
@@ -195,9 +195,9 @@ class IcebergTarget:
     def merger(self, staged: Staged, key: Sequence[str], bounds: Bounds | None) -> IcebergMerger:
         """A merger for the executors, with the files that they have to read."""
         loaded = self._table_with(staged.progress.table, staged.version)
-        seen = as_staged(loaded, staged.version)
-        files = files_with(seen, staged.version, key[0], bounds)
-        return self._way_of_merging(loaded, staged.version).merger(TableFiles.of(seen), tuple(key), files)
+        staged_table = as_staged(loaded, staged.version)
+        files = files_with(staged_table, staged.version, key[0], bounds)
+        return self._way_of_merging(loaded, staged.version).merger(TableFiles.of(staged_table), tuple(key), files)
 
     @names_storage_errors
     def commit_merge(
@@ -249,7 +249,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
-        """Make one marked commit with the next schema. The next publish makes that the table's current schema."""
+        """Make one marked commit with the next schema. The next publish makes this schema the table's current one."""
         loaded = self._table_with(progress.table, staged.version)
         write = functools.partial(write_lift, keeps_dropped=self._keeps_dropped)
         arguments = loaded, staged.version, lift, progress, rewritten
@@ -270,10 +270,10 @@ class IcebergTarget:
 
     @names_storage_errors
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
-        """Move main to the commit `staged.version`, which is checked first; never to "the tip" of staging.
+        """Check the commit `staged.version`, and move main to this commit, even if it is not the last on staging.
 
-        The same commit stores its position as a table property, and brings the comments and the properties that users
-        want.
+        The move also stores the position of `staged` as a table property, and sets the comments and the properties that
+        users want.
         """
         table = staged.progress.table
         loaded = self._table_with(table, staged.version)
@@ -287,7 +287,7 @@ class IcebergTarget:
         try:
             self._finish(table, loaded, build)
         except StaleWriter:
-            assert_unmoved(self._table(table), staged)  # has a more exact error if main has moved
+            assert_unmoved(self._table(table), staged)  # raises a more exact error if main has moved
             raise
         trim(loaded)
         self._entries.give_name(table, loaded)

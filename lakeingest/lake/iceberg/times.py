@@ -81,4 +81,5 @@ def _ordered(log: list[Entry]) -> list[Entry]:
     for entry in log:
         last = max(last, entry.timestamp_ms)
         entries.append(entry if entry.timestamp_ms == last else entry.model_copy(update={"timestamp_ms": last}))
+    # the same list if nothing changed, by which `with_ordered_times` sees that
     return log if all(new is old for new, old in zip(entries, log, strict=True)) else type(log)(entries)

@@ -12,7 +12,7 @@ class OneTransaction(Transaction):
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
-        self._known: tuple[int, TableMetadata] | None = None
+        self._known: tuple[int, TableMetadata] | None = None  # a number of updates, and the metadata after them
 
     @property
     def table_metadata(self) -> TableMetadata:

@@ -60,7 +60,7 @@ def iceberg_schema(schema: TableSchema, comments: Mapping[str, str]) -> Schema:
         iceberg.NestedField(
             number,
             column.name,
-            iceberg_type(column, count + number),
+            iceberg_type(column, count + number),  # elements of lists have field ids after those of the columns
             doc=comments.get(column.name),
             required=column.name in schema.key or not column.nullable,
         )

@@ -24,13 +24,14 @@ def remove_all_leftovers(
 ) -> tuple[int, int]:
     """Delete files whose removals are due, and files that nothing refers to, of the table and of its discarded copies.
 
-    Returns how many files nothing referred to, and their bytes. Such files in the table's own folder stay if it is not
-    known which files wait for queries. A discarded copy was never read. `in_use` is as in `remove_leftovers`.
+    Returns the number of files that nothing referred to, and their bytes. If it is not known which files wait for
+    queries, such files in the table's own folder stay; those of a discarded copy, which nobody reads, are deleted.
+    `in_use` is as in `remove_leftovers`.
     """
-    own = 0, 0
+    own_count, own_bytes = 0, 0
     if waiting is not None:
         sweep(loaded, waiting, all_due=True)
         if waiting.check_whole():
-            own = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
-    others = remove_discarded(loaded, table, beginning(settings, table), age)
-    return own[0] + others[0], own[1] + others[1]
+            own_count, own_bytes = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
+    discarded_count, discarded_bytes = remove_discarded(loaded, table, beginning(settings, table), age)
+    return own_count + discarded_count, own_bytes + discarded_bytes

@@ -28,7 +28,10 @@ class IcebergVersions:
         self._target = target
 
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
-        """The snapshots of ours that main was at, by the table's log of main, in the order of their places."""
+        """The snapshots of ours that main was at, by the table's log of main, in the order of their places.
+
+        With `before`, only snapshots that main was at after the snapshot `before`.
+        """
         loaded = self._loaded(table)
         if loaded is None or published_snapshot(loaded) is None:
             return []
@@ -39,7 +42,7 @@ class IcebergVersions:
                 position = snapshot.summary.additional_properties.get(POSITION)
                 if position:
                     versions[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
-            if entry.snapshot_id == before:
+            if entry.snapshot_id == before:  # this version and all versions up to it are left out
                 versions.clear()
         return sorted(versions.values(), key=lambda version: version.place)
 
@@ -53,7 +56,7 @@ class IcebergVersions:
         return parse_progress(table, f"snapshot {version}", text).fingerprint
 
     def last(self, table: TableId) -> Staged | None:
-        """The last commit on staging; if staging has no commit of ours, the one that readers see."""
+        """The last commit on staging; if staging has no commit of ours, the commit that readers see."""
         return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:

@@ -23,6 +23,7 @@ def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Tab
     changes = pa.concat_tables(tables)
     if len(merges) == 1:  # within a merge, each key has at most one change
         return changes
+    # a later change has a greater number, because the changes are in the order of their merges
     numbered = changes.select(list(key)).append_column(_NUMBER, pa.array(np.arange(len(changes))))
     return changes.take(numbered.group_by(list(key)).aggregate([(_NUMBER, "max")])[f"{_NUMBER}_max"])
 
@@ -44,7 +45,7 @@ def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
 def groups_of_size(staged_files: Iterable[File], size: int) -> list[list[File]]:
     """The files, in order, divided into groups. A group ends with the file that makes it `size` bytes or larger."""
     groups: list[list[File]] = []
-    group_size = size
+    group_size = size  # so that the first file begins a group
     for file in staged_files:
         if group_size >= size:
             groups.append([])

@@ -44,6 +44,7 @@ def effects_of(
     # Step 2: apply the earlier merges in their order: each makes some of the changed keys present or absent
     for merge in merges:
         for file in merge:
+            # afterwards a row has the key, unless the earlier change deletes the row
             matches = _rows_with_changes(read_rows(file, [*key, DELETED]), numbered, key)
             is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
     is_deleted = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()

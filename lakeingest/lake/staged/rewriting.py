@@ -63,11 +63,11 @@ def rewriters(
     *,
     keeps_dropped: bool,
 ) -> list[StagedRewriter]:
-    """Rewriters that together write the rows of files with the changes of merges applied. There is at least one."""
+    """Rewriters that together write the rows of files with the changes of merges applied: at least one rewriter."""
     changes = tuple(map(tuple, merges))
     groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
     if changes or not groups:
-        groups.append(())  # the rewriter without files
+        groups.append(())  # for the rewriter without files, which writes the changed rows
     return [StagedRewriter(folder, lift, tuple(group), changes, added, keeps_dropped) for group in groups]
 
 

@@ -24,8 +24,8 @@ def rows_after_commits(
 ) -> "DataFrame":
     """The rows after `commits`, the commits of staging since the published one.
 
-    `visible` returns the rows that readers see. If it is None, or if one of the commits restarts, the rows are those in
-    the folder `staging`. The changes of the commits are applied to these rows.
+    `visible` returns the rows that readers see. If `visible` is None, or if one of the commits restarts (it removes all
+    earlier rows), the rows are those in the folder `staging`. The changes of the commits are applied to the rows.
     """
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
@@ -44,7 +44,7 @@ def rows_after_changes(rows: "DataFrame", changes: "DataFrame", key: Sequence[st
 def staged_rows(folder: File, names: Sequence[str], spark: "SparkSession") -> "DataFrame":
     """The rows of the files `names` in the folder of staging.
 
-    All files have the same columns. They are read from the first file, so that Spark runs no job to infer them.
+    All files have the same columns. The first file tells these columns, so that Spark runs no job to infer them.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -55,7 +55,10 @@ Published = TypeVar("Published", bound=PublishedCommit)
 
 
 class StagedTarget(Target, Generic[Published]):
-    """A target with a staging folder for each table. The rows of a staged commit are there and in published files."""
+    """A target with a staging folder for each table. A staged commit has rows in this folder and in published files.
+
+    A commit of staging can restart (`StagingCommit.restarts`): such a commit removes all earlier rows.
+    """
 
     capabilities = Capabilities(merges_by="changes")
     added_columns: frozenset[str] = frozenset()  # the format's own columns in the files that readers see
@@ -86,7 +89,7 @@ class StagedTarget(Target, Generic[Published]):
     def writer(self, table: TableId) -> StagedWriter:
         """A writer for the executors."""
         staging = self._staging(table)
-        staging.last()  # raises StaleWriter where staging was dropped
+        staging.last()  # raises StaleWriter if staging was dropped
         return StagedWriter(staging)
 
     @names_storage_errors
@@ -109,11 +112,12 @@ class StagedTarget(Target, Generic[Published]):
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Make one commit of staging that names the files of changes. The publish merges the changes into the table."""
+        # what `StagedMerger.replace` returns is empty, because it writes no file
         table, names = staged.progress.table, [written.decode() for written in merged if written]
         staging, effects = self._staging(table), Effects(0, 0, 0)
         if names:
             rows, merges = self._files(table, staged.version)
-            # an empty published table has no files, so only a read tells its columns
+            # an empty published table has no files, so its columns are found only by a read
             columns = files.parquet_metadata(rows[0]).schema.names if rows else self.read(table, staged.version).columns
             changes = [staging.path / name for name in names]
             effects = effects_of(changes, staging.last().key, rows, merges, keeps_deleted=DELETED in columns)
@@ -122,7 +126,7 @@ class StagedTarget(Target, Generic[Published]):
 
     @names_storage_errors
     def readers(self, staged: Staged, names: Sequence[str], bounds: Sequence[Bounds | None]) -> list[list[StagedRows]]:
-        """One reader, the same for all bounds. Spark writes the columns into files now; the reader reads them later."""
+        """One reader, the same for all bounds. Spark writes the columns to files now; the reader reads these files."""
         table = staged.progress.table
         rows, folder = self.read(table, staged.version), self._staging(table)
         reader = StagedRows.write_columns(rows, names, bounds, folder.new_compared_folder())
@@ -135,7 +139,7 @@ class StagedTarget(Target, Generic[Published]):
 
     @names_storage_errors
     def earlier(self, staged: Staged) -> list[Staged]:
-        """The commits of staging that readers do not see, before `staged`, the newest first."""
+        """The commits of staging after the published commit and before `staged`, the newest first."""
         table = staged.progress.table
         commits = self._staging(table).between(_version(self._published(table)), staged.version)
         older = reversed(commits[:-1])
@@ -152,7 +156,7 @@ class StagedTarget(Target, Generic[Published]):
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:  # noqa: ARG002
-        """Make a commit of staging that restarts, with one file that has the columns and no rows."""
+        """Make a commit of staging that restarts, with one file that has the new columns and no rows."""
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
         return self._replace_rows(staged, schema, progress, [empty])
 
@@ -165,12 +169,12 @@ class StagedTarget(Target, Generic[Published]):
 
     @names_storage_errors
     def lift(self, staged: Staged, lift: Lift, progress: Progress, rewritten: Sequence[Written]) -> Staged:
-        """Make a commit of staging that restarts, with the rewritten rows."""
+        """Make a commit of staging that restarts: the rewritten rows replace all rows."""
         return self._replace_rows(staged, lift.after, progress, rewritten)
 
     def read(self, table: TableId, version: int) -> "DataFrame":
         """The rows of the published commit, or of a commit of staging."""
-        spark = self._open_spark()  # outside of the block: a failure to start Spark is no failure of the storage
+        spark = self._open_spark()  # before the block: a failure to start Spark is no failure of the storage
         with self.storage_errors():
             return self._read(table, version, spark)
 
@@ -188,9 +192,9 @@ class StagedTarget(Target, Generic[Published]):
 
     @names_storage_errors
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
-        """The number of rows in the files of the commit, plus the number that merges on staging have added.
+        """The number of rows in the commit's files of rows, plus the number of rows that merges on staging have added.
 
-        None: an earlier version of lakeingest made one of these merges, and did not count.
+        None: an earlier version of lakeingest made one of these merges, and did not count its rows.
         """
         published_version = _version(self._published(table))
         commits = [] if published_version == version else self._staging(table).between(published_version, version)
@@ -203,8 +207,8 @@ class StagedTarget(Target, Generic[Published]):
     def _staged(self, table: TableId, published: Published | None) -> Staged | None:
         """The commit from which a run continues.
 
-        It is the last commit of staging if staging builds on the published commit, else the published commit itself.
-        None: there is no published commit, and no staging of a new table.
+        If staging builds on the published commit, this is the last commit of staging, else the published commit. If no
+        commit is published, it is the last commit of a new table's staging; None: there is no such staging either.
         """
         staging = self._staging(table)
         if published is None:
@@ -217,7 +221,10 @@ class StagedTarget(Target, Generic[Published]):
         return Staged(published.progress(table), published.version, published.version, changed=published.seconds)
 
     def _resume(self, table: TableId, published: Published | None, staged: Staged | None) -> None:
-        """Drop staging that does not have the commit `staged`, and begin it again on the published commit, if any."""
+        """If staging does not have the commit `staged`, drop it, and begin staging again on the published commit.
+
+        Without a published commit, staging is only dropped.
+        """
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):
             return

@@ -49,10 +49,10 @@ def _staged(
     changes = [_read_changes(staging.path / name) for merge in merges for name in merge]
     if base is not None and base not in files_by_version:
         raise unreadable(str(schema.table), f"commit {base} is no longer held")
-    sources = [staging.path / name for name in names]
+    row_files = [staging.path / name for name in names]
     if base is not None and not is_started_over(commits):
-        sources = files_by_version[base]()
-    rows = (batch for file in sources for batch in _batches(file, schema))
+        row_files = files_by_version[base]()
+    rows = (batch for file in row_files for batch in _batches(file, schema))
     yield from rows_after_changes(rows, changes, commits[-1].key, schema)
 
 

@@ -50,11 +50,12 @@ class StagedRows:
     def write_columns(
         cls, rows: "DataFrame", names: Sequence[str], bounds: Sequence[Bounds | None], path: File
     ) -> Self:
-        """Let Spark write the columns `names` of all rows from the least to the greatest of the bounds.
+        """Let Spark write the columns `names` of all rows from the least lower bound to the greatest upper bound.
 
-        Bounds limit the first of these columns. Rows between two bounds are written as well.
+        Bounds limit the first of these columns. Rows that are between two of the `bounds` are written, too.
         """
         first_column = rows[quote(names[0])]
+        # a bound that is None limits nothing: then no row is left out on that side
         lowers, uppers = zip(*(limits or (None, None) for limits in bounds), strict=True)
         if None not in lowers:
             rows = rows.where(first_column >= min(lowers))
