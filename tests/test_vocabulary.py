@@ -53,7 +53,6 @@ def elsewhere(stem: str, name: str, source: str) -> list[str]:
     return [f"{name}.{one}" for one in defined(name, source) if re.search(rf"(^|_){stem}", one, re.IGNORECASE)]
 
 
-@pytest.mark.long("long", only=("settle",))
 @pytest.mark.parametrize("stem", PLACES)
 def test_a_word_has_one_meaning(stem: str) -> None:
     """It is in the glossary, and no other module defines a name with it."""

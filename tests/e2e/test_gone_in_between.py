@@ -95,7 +95,6 @@ def test_a_table_that_is_locked_when_a_run_begins_is_not_copied_yet(pipe: Pipe) 
     pipe.assert_equal()
 
 
-@pytest.mark.long("whole runs", only=("require",))
 @pytest.mark.parametrize("step", ["known_tables", "require"])
 def test_a_table_that_is_dropped_while_a_run_begins(pipe: Pipe, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """As the tables of some jobs come and go."""

@@ -210,7 +210,6 @@ def test_columns_that_are_not_exact_yet_are_refused_by_name(pipe: Pipe) -> None:
         pipe.run("b")
 
 
-@pytest.mark.long("whole runs", only=("binlog",))
 @pytest.mark.parametrize("path", ["snapshot", "binlog"])
 def test_a_zero_date_is_refused_on_both_paths(pipe: Pipe, path: str) -> None:
     """It has no exact place in the target: named, and nothing of it is published."""

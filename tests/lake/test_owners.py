@@ -110,7 +110,6 @@ def go_on(lake: Lake, *rows: Row) -> None:
     lake.publish(lake.open().mark(staged, lake.leveled(staged, 20)))
 
 
-@pytest.mark.long("many commits", only=("iceberg",))
 def test_of_first_copies_at_once_one_is_made(
     pipelines: Callable[[], list[Lake]], config: Config, tmp_path: Local
 ) -> None:

@@ -20,7 +20,6 @@ from tests.lake.steps import START, Crash, Lake, Row
 pytestmark = [pytest.mark.spark, pytest.mark.formats]
 
 
-@pytest.mark.long("many commits")
 def test_a_new_table_is_invisible(lake: Lake, spark: SparkSession) -> None:
     """Until its first publish nobody takes an empty table for the truth; its progress is there."""
     assert lake.open().recover(lake.table) is None
@@ -160,7 +159,6 @@ def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake])
     assert lake.seen() == lake.rows(merged)
 
 
-@pytest.mark.long("many commits", only=("iceberg",))
 def test_text_booleans_and_vectors_are_copied_and_merged(lake_of: Callable[..., Lake]) -> None:
     """What MySQL has and a lake has not is text; floats in a list are those that were in it."""
     columns = (
@@ -209,7 +207,6 @@ def test_a_target_without_spark_tells_what_is_there(lake: Lake) -> None:
         looking.read(lake.table, staged.version)
 
 
-@pytest.mark.long("many commits", only=("iceberg",))
 def test_a_publish_is_refused_when_another_one_was_first(lake: Lake) -> None:
     """A zombie does not take readers back in time."""
     stale = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
@@ -244,6 +241,17 @@ def test_a_copy_that_starts_over_has_only_its_new_rows(lake: Lake, *, unseen: bo
     assert lake.loaded().version == shown.version
     lake.publish(lake.merge(shown, (2, None, True), (10, "j", False), pos=60))
     assert lake.seen() == [(3, "newer"), (5, "e"), (6, "f"), (8, "h"), (10, "j")]
+
+
+def test_a_column_that_becomes_a_vector_is_one_when_the_copy_starts_over(lake_of: Callable[..., Lake]) -> None:
+    """Bytes and floats in a list are two types, although a column keeps its place in the table."""
+    key = Column("id", Kind.INT32, source_type("int"), nullable=False)
+    lake = lake_of((key, Column("v", Kind.BINARY, source_type("varbinary(9)"))))
+    before = lake.published((1, b"x"))
+    lake.schema = replace(lake.schema, columns=(key, Column("v", Kind.VECTOR, source_type("vector(2)"))))
+    copied = lake.wave(lake.started_over(before), [(1, [0.5, 1.0])])
+    lake.publish(lake.open().mark(copied, lake.leveled(copied, 40)))
+    assert lake.seen() == [(1, [0.5, 1.0])]
 
 
 def test_a_copy_can_start_over_twice_and_as_an_empty_table(lake: Lake) -> None:
@@ -335,7 +343,6 @@ def test_a_crash_within_the_first_publish_is_finished(lake: Lake) -> None:
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.long("many commits", only=("iceberg",))
 def test_a_crash_between_discard_and_create_begins_anew(lake: Lake) -> None:
     """There is no table then; the one that is made next has nothing of the old, nor takes anything of its writers."""
     old = lake.open().mark(lake.copied((1, "old")), lake.leveled(lake.loaded(), 20))

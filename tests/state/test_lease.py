@@ -233,7 +233,6 @@ def test_a_paused_run_stops_even_if_no_other_run_took_over(shared_folder: File, 
     assert can_be_taken(shared_folder)
 
 
-@pytest.mark.long("processes that wait", only=("2",))
 @pytest.mark.parametrize("takers", [2, 4])
 def test_exactly_one_run_takes_an_expired_lease(tmp_path: Local, start: Callable[..., Run], takers: int) -> None:
     """Of all that reach for it at one moment one holds it, and holds it still when the others have given up."""

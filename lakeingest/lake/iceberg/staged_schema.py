@@ -131,7 +131,8 @@ def restarted_schema(
     for column in schema.lake_columns:
         field, is_key = old_fields.get(origins.get(column.name, column.name) or ""), column.name in schema.key
         kind, is_required = iceberg_type(column, 0), is_key or not column.nullable
-        is_same = field is not None and (field.field_type == kind or column.kind is Kind.VECTOR)
+        old_kind = None if field is None else field.field_type
+        is_same = old_kind == kind or (isinstance(old_kind, ListType) and isinstance(kind, ListType))  # of floats, both
         if field is not None and is_same and (field.required or not is_key):
             fields.append(field.model_copy(update={"name": column.name, "required": field.required and is_required}))
         else:

@@ -110,7 +110,6 @@ def test_an_empty_table_is_lifted(lake: Lake) -> None:
     assert shown(lake) == (["id", "c", "w"], [(1, 2, 3)])
 
 
-@pytest.mark.long("publishes of Hudi", only=("before the commit",))
 @pytest.mark.parametrize("step", IN_TASKS)
 def test_a_publish_that_dies_is_repeated(lake: Lake, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Readers see the old columns and rows until then, or all of the new ones; no file of the dead run stays."""

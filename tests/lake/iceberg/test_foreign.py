@@ -141,7 +141,6 @@ def test_a_staging_commit_is_unaffected_by_a_compaction(lake: Lake, compact: Com
     assert lake.rows(staged) == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.long("many commits", only=("0",))
 @pytest.mark.parametrize("compactions", [0, 1, 2])
 def test_a_foreign_write_is_named_also_below_compactions(lake: Lake, compact: Compact, compactions: int) -> None:
     """Load, look and publish all stop at it, until main is rolled back to ours; nothing of it is taken over."""

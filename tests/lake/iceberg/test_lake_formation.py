@@ -53,7 +53,6 @@ def test_an_account_that_governs_nothing_is_fine(formation: Any) -> None:
     assert missing_rights(SETTINGS) == ()
 
 
-@pytest.mark.long("many commits", only=("lake/warehouse/",))
 @pytest.mark.parametrize(
     ("registered", "is_ours"),
     [(BUCKET, True), (f"{BUCKET}/warehouse/", True), (f"{BUCKET}/ware", False), (f"{BUCKET}/other", False)],

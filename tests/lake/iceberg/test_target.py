@@ -111,7 +111,6 @@ def test_a_publish_between_look_and_publish_is_noticed(
     assert lake.seen() == [(1, "a"), (2, "b"), (3, "c")]
 
 
-@pytest.mark.long("many commits", only=("merge",))
 @pytest.mark.parametrize("how", ["append", "merge"])
 def test_an_unmarked_tip_is_reset(lake: Lake, raw: Raw, spark: SparkSession, how: str) -> None:
     """What was committed to staging without progress is not done: it is taken back before anything else."""

@@ -55,7 +55,6 @@ def finding(db: Db, tables: Tables, *names: str) -> str:
     return cascades(server_of(db, *names), tables).finding or ""
 
 
-@pytest.mark.long("servers of its own", only=("ON DELETE CASCADE",))
 @pytest.mark.parametrize("rule", ["ON DELETE CASCADE", "ON UPDATE CASCADE", "ON DELETE SET NULL", "ON UPDATE SET NULL"])
 def test_keys_that_change_rows_outside_the_binlog_are_found(db: Db, silent_db: Db, rule: str) -> None:
     """With the keys of parents, in their order. A server that logs such changes (9.6 and later) has none."""
