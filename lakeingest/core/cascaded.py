@@ -161,10 +161,10 @@ class Cascaded:
 
 
 def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
-    """A copy of the `kept` changes for the caller to extend up to `stop`; then all changes after `since` are known.
+    """Known changes that the caller extends up to `stop`. Then they are all changes of the table after `since`.
 
-    The table's copy shows only the current versions of its rows. So if it is merged to a place after the kept changes,
-    changes in between cannot be found any more, and nothing before `stop` counts as known.
+    They begin with the `kept` changes, if there are any. But the copy in the lake has only the current rows: if it was
+    merged beyond the kept changes, the changes in between cannot be found any more. Then `since` is `stop`.
     """
     changes = set() if kept is None else set(kept.changes)
     if standing.at is None or standing.gap:  # the copy shows no single state of the table

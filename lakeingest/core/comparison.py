@@ -69,5 +69,5 @@ def _is_exact(column: Column) -> bool:
         case Kind.FLOAT | Kind.DOUBLE:
             return False  # zero has two signs
         case Kind.STRING:
-            return column.charset in CHARSETS
-    return column.choice != NULL_DATES
+            return column.charset in CHARSETS  # each character has its own character of Unicode
+    return column.choice != NULL_DATES  # zero dates become NULL, as NULL does

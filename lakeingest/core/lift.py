@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from lakeingest.core.default import Default, Value
 from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
-from lakeingest.core.widening import is_same, unheld
+from lakeingest.core.widening import is_same, unfitting_properties
 
 _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
 # Properties that do not decide which values a copy can store: a guess is allowed to be wrong in them
@@ -76,18 +76,19 @@ class Lift:
         return is_same(replace(old, name=column.name), column)
 
     def _lossy_properties(self, old: Column, column: Column) -> list[str]:
-        """The properties of the column whose change may give rows another value; empty if no value can change."""
+        """The changed properties of the column that may give rows another value; empty if no value can change."""
         if self._stays(old, column):
             return []
-        lost = [*unheld(old, column)]
+        lost = [*unfitting_properties(old, column)]
         if old.name in self.before.generated:
             lost.append("generation")
         # a column of the key must hold the same values as before, in the same order: rows are found by their key, and
         # the order of keys decides which split has a row
         if column.name in self.after.key:
-            lost += [*unheld(column, old)]
+            lost += [*unfitting_properties(column, old)]
             is_unknown = bool(column.charset) and not old.collation
             lost += ["collation"] if is_unknown or old.collation != column.collation else []
+        # a guessed old definition may be wrong in `_COMPARED`, so a difference in these means nothing
         return [name for name in dict.fromkeys(lost) if not (self.is_guess and name in _COMPARED)]
 
     def _assert_computed_from_none_of(self, changed: set[str]) -> None:

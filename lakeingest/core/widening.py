@@ -21,10 +21,10 @@ Rule = Callable[[Column, Column], bool]
 
 def holds(before: Column, after: Column) -> bool:
     """True if the new column holds every old value, and old rows in the copy need no change."""
-    return not unheld(before, after)
+    return not unfitting_properties(before, after)
 
 
-def unheld(before: Column, after: Column) -> tuple[str, ...]:
+def unfitting_properties(before: Column, after: Column) -> tuple[str, ...]:
     """The properties whose change may make old rows wrong, by the names of their rules; empty if there is none."""
     return tuple(name for name, rule in RULES.items() if not rule(before, after))
 

@@ -1,4 +1,4 @@
-"""Opens the ports of the configured lake format. `config.formats` has all other facts about a format."""
+"""Opens the lake in the configured format. `config.formats` has all other facts about a format."""
 
 import importlib
 from collections.abc import Callable, Mapping

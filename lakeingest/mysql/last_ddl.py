@@ -21,9 +21,9 @@ def last_ddl(
 ) -> dict[TableId, FilePosition | None]:
     """The end of the last DDL of each table that has DDL in the segment.
 
-    The end is None if it is not certain that all transactions that changed the table had ended before that DDL. All
-    tables have None if the segment has an event that cannot be passed over. The DDL must be in force, as it is after
-    `read_stable_schema` has returned. Rows are not decoded.
+    None for a table whose changes may be in a transaction that ended after that DDL. None for all tables if the segment
+    has an event that cannot be passed over. Call it only after `read_stable_schema` has returned, because then the DDL
+    is in force. Rows are not decoded.
     """
     ends = dict[TableId, FilePosition | None]()
     while not segment.empty:  # each read ends at the next DDL; the next read begins after that DDL

@@ -137,7 +137,7 @@ def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict
     under its name.
     """
     refused = {}
-    for table in preflight.server.tables:
+    for table in preflight.server.tables:  # `held.refused`: the tables of the lake that cannot be used
         is_taken = table in preflight.held.refused and table not in copied
         checked, _ = preflight.of_tables([table]).of_source_and_lake([table] if is_taken else [], copied)
         if findings := [condition.finding or "" for condition in problems(checked)]:

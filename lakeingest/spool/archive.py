@@ -4,9 +4,9 @@ spool/archive/id.json                     the name of this changelog; a spool th
 spool/archive/<start>-<stop>.<level>.json the manifests; their data files stay in spool/data
 spool/archive/readers/…                   readers that are at work
 
-A run does not read the archive to open the spool, so a large archive does not slow it down. A run that follows makes a
-segment a second. So 64 neighbours of one level are joined into one segment of the next level, with one file for each
-table.
+A run does not read the archive to open the spool, so a large archive does not slow it down. A run that follows the
+source makes one segment in each second. So 64 neighbours of one level are joined into one segment of the next level,
+with one file for each table.
 """
 
 import time

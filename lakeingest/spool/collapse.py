@@ -71,15 +71,15 @@ def collapsed(
 ) -> Collapsed:
     """The last needed change of each key in `part`, up to `stop`. A change is needed if it is after its split's mark.
 
-    `patches` has the places of patches, whose files are the first ones of `files`. A patch has the effect of every
-    change of its keys up to its place. So of these keys only the changes after that place are needed.
+    `patches` has the places of patches, in order; their files are the first ones of `files`. A patch has the effect of
+    every change of its keys up to its place. So of these keys only the changes after that place are needed.
     """
     earliest, read = min([*patches, *(mark for _, mark in marks)]), 0
     starts = [0]  # the number of each file's first row, and of the row after the last file
     needed: list[pa.Table] = []  # the needed rows of each file
     patched: list[tuple[Place, pa.Table]] = []  # the place and the keys of each patch
     for number, file in enumerate(files):  # only the needed rows of each file stay in memory
-        rows = _keys_of_changes(file, key, starts[-1])
+        rows = _keys_of_changes(file, key, starts[-1])  # `_ORDER`: the number of each row through all files
         starts.append(starts[-1] + rows.num_rows)
         in_part = np.broadcast_to(part.has(rows[key[0]]), rows.num_rows)
         if number < len(patches):  # the file of a patch: all its rows are needed

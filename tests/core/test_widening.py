@@ -7,7 +7,7 @@ import pytest
 
 from lakeingest.core.default import Default
 from lakeingest.core.schema import Column, Kind, SourceType
-from lakeingest.core.widening import RULES, holds, is_same, unheld
+from lakeingest.core.widening import RULES, holds, is_same, unfitting_properties
 from lakeingest.mysql.source_types import source_type
 
 KINDS = {"decimal": Kind.DECIMAL, "bit": Kind.BINARY, "datetime": Kind.DATETIME, "time": Kind.TIME, "year": Kind.INT32}
@@ -125,7 +125,7 @@ def test_what_a_statement_may_have_changed_is_not_held(
     before: Column, changes: dict[str, Any], rules: tuple[str, ...]
 ) -> None:
     """Also where nobody knows what it was before."""
-    assert unheld(before, replace(before, **changes)) == rules
+    assert unfitting_properties(before, replace(before, **changes)) == rules
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_a_statement_may_have_changed_is_not_held(
 )
 def test_what_changes_no_value_is_held(before: Column, changes: dict[str, Any]) -> None:
     """Orders, names, comments and what new rows get."""
-    assert unheld(before, replace(before, **changes)) == ()
+    assert unfitting_properties(before, replace(before, **changes)) == ()
 
 
 def test_a_column_is_the_same_only_where_all_is_known() -> None:

@@ -24,7 +24,7 @@ class DurableFileIO(PyArrowFileIO):
     """PyIceberg's file access. A local file is durable when it is closed."""
 
     def new_input(self, location: str) -> PyArrowFile:
-        """A file to read. Raises FileNotFoundError if no file system has the scheme, as in a damaged manifest."""
+        """A file to read. Raises FileNotFoundError for a location without a known scheme, as damaged manifests have."""
         try:
             return super().new_input(location)
         except ValueError as error:

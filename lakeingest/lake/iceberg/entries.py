@@ -188,7 +188,7 @@ class Entries:
         return loaded
 
     def existing(self, table: TableId) -> Table:
-        """The table as by `find`. Raises StaleWriter if the table does not exist.
+        """The table, as `find` returns it. Raises StaleWriter if the table does not exist.
 
         Raises StaleWriter also if the table was built under its own name, and another run has discarded it.
         """

@@ -221,9 +221,10 @@ class StagedTarget(Target, Generic[Published]):
         return Staged(published.progress(table), published.version, published.version, changed=published.seconds)
 
     def _resume(self, table: TableId, published: Published | None, staged: Staged | None) -> None:
-        """If staging does not have the commit `staged`, drop it, and begin staging again on the published commit.
+        """If staging lacks the commit `staged`, drop staging, and begin it again.
 
-        Without a published commit, staging is only dropped.
+        `staged` is then the published commit, so staging begins with that version. If nothing is published, or `staged`
+        is None, staging is only dropped.
         """
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):

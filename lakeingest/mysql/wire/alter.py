@@ -181,7 +181,7 @@ class _ActionReader(Action):
         self._refuse_if_exists()
         if not self._is_sign("("):
             return [self._read_added_column()]
-        if has_word_column or self._tokens[-1] != Token(Sort.SIGN, ")"):
+        if has_word_column or self._tokens[-1] != Token(Sort.SIGN, ")"):  # both are rare, and read by no rule here
             raise Unclear("it does more than add columns")
         columns = split_at_commas(self._tokens[self._at + 1 : -1])
         readers = [_ActionReader(tokens, self._database, self._copied) for tokens in columns]

@@ -206,12 +206,12 @@ def _place_read_to(low: Low, stop: Position, needed: Place) -> Place:
 def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     """Begin to compare all rows with the source, because nobody knows which rows foreign keys have changed.
 
-    A commit gives the copy a gap; a re-snapshot compares the rows later.
+    Here a commit only marks that the rows may lack changes (a gap). A re-snapshot compares them later.
     """
     # Step 1: the spool has every change of the parents that the read views may lack
     cover_lows(edges, binlog, table)
     if _view_may_lack_changes(edges, binlog, table):
-        raise _rotation_needed(binlog, table)
+        raise _rotation_needed(binlog, table)  # a view can be placed exactly only at the start of a binlog file
     if table.count_comparison() > COMPARED_MAX:
         table.forget_comparisons()  # a run that follows tries again later
         raise SplitUnstable(
@@ -222,7 +222,7 @@ def _begin_comparison(edges: Edges, binlog: BinlogRun, table: TableRun) -> None:
     merge_over_halts(edges, binlog, table)
     progress, position = table.progress, table.progress.position
     assert position is not None  # noqa: S101 - it was merged right now
-    # Step 3: store in the state where the old rows end, before a commit gives the rows a gap
+    # Step 3: store up to which commit readers of the changelog have the old rows, before the commit with the gap
     table.cancel_reading()
     if table.staged.published is not None:
         keep_restart(edges.writing, table.schema, table.staged.published)

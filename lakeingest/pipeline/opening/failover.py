@@ -127,7 +127,7 @@ class _Moving:
             return self.moved(staged.progress)  # the diverged position was only noted
 
     def moved_chunks(self, progress: Progress, spool: Spool) -> tuple[Progress, int] | None:
-        """The progress of an incomplete copy on this server, and the staging commit that has its chunks.
+        """The progress that an incomplete copy can go on with on this server, and the staging commit with its chunks.
 
         None if the old spool cannot prove that this server has the transactions that the chunks saw.
         """
@@ -139,9 +139,11 @@ class _Moving:
         # Step 2: the spool's positions from the start of the copy on, as far as this server has them
         positions = [spool.opened, *(after for *_, after in spool.parts())]
         count_to_start = bisect_right(positions, progress.covered_from, key=attrgetter("place"))
-        positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
         staged = self._committed.inspect(table)
-        if staged is None or positions[0].place > progress.covered_from or not self._holds(table, positions[0]):
+        if staged is None or count_to_start == 0:  # the spool begins after the copy's start
+            return None
+        positions = positions[count_to_start - 1 :]  # from the last position that is not after the copy's start
+        if not self._holds(table, positions[0]):
             return None
         proven = positions[: bisect_left(positions, True, key=lambda position: not self._holds(table, position))]
         # Step 3: the newest commit whose chunks saw nothing after the last proven position

@@ -88,7 +88,7 @@ def unless_table_fails(source: BinlogSource, unknown: Answer, ask: Callable[[], 
 def _is_worthless(config: Config, source: BinlogSource, staged: Staged, schema: TableSchema) -> bool:
     """Whether an incomplete first copy is to be dropped because DDL has changed the table since the copy began.
 
-    It is dropped if it has too few rows to be compared, and always if a person has to approve DDL.
+    It is dropped if a person has to approve DDL, or if it has so few rows that a new copy is cheaper than a comparison.
     """
     is_partial = staged.published is None and not staged.progress.splits.complete
     if not (is_partial and config.evolves and has_other_rows(staged, schema)):
