@@ -28,12 +28,12 @@ help: ## show this list
 demo: .venv/package.stamp .venv/demo.stamp ## copy a busy MySQL into a lake and prove it (TARGET=iceberg|hudi PLACE=local|s3 ROWS=n DIR=folder)
 	.venv/bin/lakeingest demo --target $(TARGET) --place $(PLACE) --dir $(DIR) $(if $(ROWS),--rows $(ROWS))
 
-test-core: .venv-core/stamp ## run what needs no Spark, Java or server: core, decoders, decisions, layers; in a minute
+test-core: .venv-core/stamp ## run what needs no Spark, Java or server: core, decoders, decisions, layers; in half a minute
 	.venv-core/bin/python -m pytest -n 2 --take quick --hypothesis-profile quick -m 'not mysql and not spark' $(CORE_TESTS)
 
 test: .venv/package.stamp .venv/dev.stamp ## run all tests but the long ones; those of the core reach each of its branches
 	.venv/bin/python -m pytest -n 2 --take quick --minutes 10 tests/core --cov
-	.venv/bin/python -m pytest -n 2 --take quick --minutes 45 --durations 25 --ignore tests/core
+	.venv/bin/python -m pytest -n 2 --take quick --minutes 30 --durations 25 --ignore tests/core
 
 test-all: .venv/package.stamp .venv/dev.stamp ## run every test, the end-to-end ones on both formats
 	.venv/bin/python -m pytest -n 2 tests/core --cov
@@ -76,7 +76,7 @@ clean: ## remove what make built and the tools' caches, but no lake
 	rm -rf .venv .venv-core .venv-spark4 .venv-lock .venv-sbom build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find lakeingest tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-CORE_TESTS = tests/core tests/mysql/wire tests/pipeline tests/test_layers.py \
+CORE_TESTS = tests/test_layers.py tests/core tests/mysql/wire tests/pipeline \
 	--ignore tests/mysql/wire/test_compiled.py # its processes compile kernels anew
 # What they import, and what that needs: the tools of tests, and what stands below Spark and the lake.
 CORE_PACKAGES = execnet hypothesis iniconfig pluggy pygments pytest pytest-timeout pytest-xdist sortedcontainers \
