@@ -16,15 +16,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from os import _exit as end_process  # at once: a fork does not clean up what is its parent's
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
-from lakeingest.disk import PRIVATE, make_folder
 from lakeingest.errors import LakeIngestError, SparkLost
+from lakeingest.spark.settings import open_log
 
 Descriptor = TypeVar("Descriptor")
 Result = TypeVar("Result")
@@ -48,8 +48,7 @@ class OwnWorkers:
         """Start the processes. What they print goes to a log in this folder."""
         pairs = [socket.socketpair() for _ in range(count)]
         ends = [theirs.fileno() for _, theirs in pairs]
-        make_folder(log_folder, PRIVATE)
-        with (log_folder / LOG).open("ab") as log:
+        with open_log(log_folder / LOG) as log:
             self._nursery = subprocess.Popen(
                 [sys.executable, "-I", "-c", _NURSERY, json.dumps(list(map(str, sys.path))), *map(str, ends)],
                 pass_fds=ends,
@@ -117,8 +116,12 @@ class OwnWork(Generic[Result]):
 
     def __call__(self) -> list[Result]:
         """The results, in the order of the descriptors. Raises the error of the first task that failed."""
-        with ThreadPoolExecutor(self._at_once) as pool:
-            outcomes = [pool.submit(self._answer, task) for task in self._tasks]
+        pool = ThreadPoolExecutor(self._at_once)
+        outcomes = [pool.submit(self._answer, task) for task in self._tasks]
+        try:
+            wait(outcomes)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # Ctrl-C waits for no task: `close` ends it
         return [outcome.result() for outcome in outcomes]
 
     def _answer(self, task: bytes) -> Result:

@@ -19,11 +19,18 @@ from lakeingest.config import FORMATS, Config
 from lakeingest.config.formats import EXTENSIONS, spark_properties
 from lakeingest.config.load import unreachable_message
 from lakeingest.config.spark import MASTER, is_on_this_machine
-from lakeingest.disk import PRIVATE, make_folder
-from lakeingest.errors import OperatorNeeded, StorageFailed
+from lakeingest.errors import OperatorNeeded
 from lakeingest.spark.jars import settings_with_jars
 from lakeingest.spark.loss import forget_jvm, has_jvm_ended
-from lakeingest.spark.settings import SUBMITTED, executors_python, public_settings, runs_here, settings, work_folder
+from lakeingest.spark.settings import (
+    SUBMITTED,
+    executors_python,
+    open_log,
+    public_settings,
+    runs_here,
+    settings,
+    work_folder,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +113,7 @@ def _start_session(config: Config) -> "SparkSession":
     builder = SparkSession.builder.appName(f"lakeingest {config.name}")
     folder = work_folder(config)
     with (
-        _output_to(_open_log(folder)),
+        _output_to(open_log(folder / "spark.log")),
         _ctrl_c_as_it_was(),
         _start_errors(folder),
         settings_with_jars(config, settings(config), home) as session_settings,
@@ -297,17 +304,6 @@ def _start_errors(folder: Path) -> Iterator[None]:
 
 def _error_not_started(folder: Path, reason: str) -> OperatorNeeded:
     return OperatorNeeded(f"Spark does not start: {' '.join(reason.split())}; see {folder / 'spark.log'}")
-
-
-def _open_log(folder: Path) -> BinaryIO:
-    """Open the file for the output of the JVM. Raises StorageFailed if it cannot be written."""
-    try:
-        make_folder(folder, PRIVATE)
-        return (folder / "spark.log").open("ab")
-    except OSError as error:
-        raise StorageFailed(
-            f"the state folder cannot be written: {folder}: {error.strerror}; repair it, or set state in pipeline.yml"
-        ) from error
 
 
 @contextmanager

@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 from lakeingest.config import FORMATS, Config
 from lakeingest.config.catalogs import SECRETS, is_secret
 from lakeingest.config.formats import spark_properties
 from lakeingest.config.spark import MASTER, is_on_this_machine
-from lakeingest.disk import is_private, private_folder
-from lakeingest.errors import OperatorNeeded
+from lakeingest.disk import PRIVATE, is_private, make_folder, private_folder
+from lakeingest.errors import OperatorNeeded, StorageFailed
 from lakeingest.spark.package import DIGEST, digest
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # the variable that spark-submit sets for its program, which must start a session
@@ -130,6 +131,18 @@ def work_folder(config: Config) -> Path:
         if private_folder(cache) is None:
             raise OperatorNeeded(f"others than this user can write to {cache}; remove it, or set XDG_CACHE_HOME")
     return cache / "lakeingest" / config.name
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A log in the `work_folder`, open to write to its end. Raises StorageFailed if it cannot be written."""
+    folder = path.parent
+    try:
+        make_folder(folder, PRIVATE)
+        return path.open("ab")
+    except OSError as error:
+        raise StorageFailed(
+            f"the state folder cannot be written: {folder}: {error.strerror}; repair it, or set state in pipeline.yml"
+        ) from error
 
 
 def ivy_folder(folder: Path) -> Path:
