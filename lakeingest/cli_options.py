@@ -1,4 +1,4 @@
-"""What the commands of the command line share: options, loading pipeline.yml, and printing a result."""
+"""The parts that the commands of the command line share: options, loading pipeline.yml, and printing a result."""
 
 import json
 from pathlib import Path

@@ -199,7 +199,7 @@ def observer(console: Console) -> Iterator[Observer]:
 
 @dataclass(frozen=True, slots=True)
 class TableCommits:
-    """What a run has committed to one table: the number of waves and of their rows, and the last positions.
+    """The commits of a run to one table: the number of waves and of their rows, and the last positions.
 
     `merged` is the position up to which changes are merged, `published` the position of the last publish.
     """
@@ -219,7 +219,7 @@ class TableCommits:
 
 
 class Committed:
-    """What a run has committed so far, collected from its events."""
+    """The commits of a run so far, collected from its events."""
 
     def __init__(self) -> None:
         self._tables: dict[str, TableCommits] = {}

@@ -117,7 +117,7 @@ def test_changes_are_the_same_each_time(place: Bench) -> None:
     assert sums[0] == sums[1]
 
 
-@pytest.mark.long("long")
+@pytest.mark.long("takes seconds")
 def test_a_program_counts_with_all_that_it_starts(tmp_path: Path) -> None:
     """Seconds and memory of a child count too, though it makes a process group of its own, as Spark's workers do."""
     burn = "import os, time; os.setpgid(0, 0); kept = bytearray(60 << 20)\nwhile time.process_time() < 1: pass"

@@ -229,7 +229,7 @@ def test_every_page_can_be_reached() -> None:
     assert [page for page in pages if ROOT / page not in reached] == []
 
 
-@pytest.mark.long("long")
+@pytest.mark.long("takes seconds")
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """MkDocs takes every page, link and anchor, and the site has the runbooks and the pictures from elsewhere."""
     mkdocs = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
@@ -311,7 +311,7 @@ def test_nothing_unfinished_or_local_is_in_the_sources(pattern: str) -> None:
     assert found == []
 
 
-@pytest.mark.long("long")
+@pytest.mark.long("takes seconds")
 def test_every_error_that_is_raised_has_its_runbook() -> None:
     """Each class has one, a class of classes where it is raised itself; no other runbook is there."""
     made = {

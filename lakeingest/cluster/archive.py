@@ -51,7 +51,7 @@ _MARKERS = {
     "python_version": PYTHON,
     "sys_platform": "linux",
 }
-# Amazon Linux 2023 has glibc 2.34, so it runs wheels for each older glibc, which pip must be told one by one
+# Amazon Linux 2023 has glibc 2.34, and runs wheels for each older glibc, too. pip needs the name of each platform
 _WHEELS = ("manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(18, 35)))
 
 

@@ -1,1 +1,1 @@
-"""What a person asks for: one file per command."""
+"""The commands: one file for each."""

@@ -1,4 +1,4 @@
-"""What all formats of the changelog share: the position of each row, and values as JSON texts."""
+"""The parts of a line that all formats of the changelog share: the position of each row, and values as JSON texts."""
 
 import base64
 from collections.abc import Callable, Sequence

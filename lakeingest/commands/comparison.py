@@ -33,7 +33,7 @@ Part = TypeVar("Part")  # names a part of the rows: a range of keys, or the numb
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is compared: a table in the source, and the rows of its copy."""
+    """The two sides of a comparison: a table in the source, and the rows of its copy."""
 
     source: Source
     spark: "SparkSession"

@@ -6,7 +6,7 @@ from lakeingest.config import Config, Source
 from lakeingest.config.endpoints import is_plain_text
 from lakeingest.core.condition import Checked
 
-# By the mode of TLS: what is unsafe about it
+# For each mode of TLS that is not safe, the reason
 _WEAK = {
     "disabled": "encrypts nothing, so who is in between reads the rows and may change them",
     "preferred": "goes on in plain text where a server offers no TLS, and proves no server",

@@ -257,7 +257,7 @@ def _may_be_ours(target: Tables, table: TableId) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _SourceState:
-    """What the source says: the included tables, the written position, and the size in bytes of each binlog file.
+    """The answers of the source: the included tables, the written position, and the size in bytes of each binlog file.
 
     If the source did not answer, only `error` is set. If the source was not asked, no field is set.
     `cascades` has, for each table, the number of foreign keys whose changes are missing in the copy. `hidden` are

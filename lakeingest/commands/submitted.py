@@ -18,7 +18,7 @@ from lakeingest.state import last_run
 Say = Callable[[str], None]
 # Exit codes of lakeingest that other programs rarely use. Any other code may be that of Spark or of the service.
 _OWN_EXIT_CODES = {2, 3, 70, 75, 130}
-_PATIENCE_SECONDS = 900.0  # `follow` gives up if the service has not told a job's state for so long
+_PATIENCE_SECONDS = 900.0  # `follow` gives up if the service does not report a job's state within this time
 _LOG_SECONDS = 30.0  # the time from one reading of a job's log to the next
 
 

@@ -27,7 +27,7 @@ Location = Annotated[str, AfterValidator(_checked_pattern)]
 
 
 def is_of_one_table(location: str) -> bool:
-    """Whether this pattern gives each table a folder of its own, because it has both fields."""
+    """Whether each table gets a different folder from this pattern: it has the fields of database and table."""
     return set(_FIELD.findall(location)) == {"database", "table"}
 
 

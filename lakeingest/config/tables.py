@@ -120,7 +120,7 @@ class Tables(BaseModel):
         for pattern, options in self.options.items():
             if _matches(pattern, table):
                 set_here = options.model_dump(exclude_unset=True)
-                for key in {"types", "properties"} & set_here.keys():  # each key in these two is an option of its own
+                for key in {"types", "properties"} & set_here.keys():  # patterns set single keys of these two
                     set_here[key] = {**merged.get(key, {}), **set_here[key]}
                 merged |= set_here
         return TableOptions(**merged)

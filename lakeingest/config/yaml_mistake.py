@@ -9,7 +9,7 @@ _QUOTED = re.compile(r"(['\"]).*\1")
 
 
 def yaml_mistake(error: Exception) -> str:
-    """What is wrong, with line and column, but without any text of the file."""
+    """The parser's message, with line and column, but without any text of the file."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return "it is not UTF-8, or has characters that YAML does not allow"

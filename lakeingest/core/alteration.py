@@ -20,7 +20,7 @@ FIRST = ""  # the place before all columns
 
 
 class Act(enum.StrEnum):
-    """What is done to a column."""
+    """A kind of change of a column."""
 
     ADD = "add"
     DROP = "drop"

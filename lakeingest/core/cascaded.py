@@ -1,4 +1,4 @@
-"""What foreign keys changed in the tables of a run, table by table: parents before their children.
+"""The changes by foreign keys in the tables of a run, table by table: parents before their children.
 
 Once a row of a copy was read again, the copy no longer shows how a foreign key changed the row. So changes by foreign
 keys are kept here, in memory, for the children of the changed table. For each table, the changes are known only after
@@ -38,7 +38,7 @@ class Standing:
 
 
 class Copies(Protocol):
-    """What is asked about the copies of a run, and about the log: the spooled changes of their tables."""
+    """Answers questions about the copies of a run and about the log, which is the spooled changes of their tables."""
 
     @property
     def stop(self) -> Place:

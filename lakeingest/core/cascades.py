@@ -24,7 +24,7 @@ Row = tuple[Any, ...]  # the values of some columns of a row, in the order of th
 
 
 class Rule(enum.StrEnum):
-    """What a foreign key does with the rows of the child."""
+    """The action of a foreign key on the rows of the child."""
 
     CASCADE = "CASCADE"
     SET_NULL = "SET NULL"

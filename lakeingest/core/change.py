@@ -9,7 +9,7 @@ from lakeingest.core.position import Place
 
 
 class RowKind(enum.IntEnum):
-    """What a change row does. The numbers give the order of the two change rows of an update: -U before +U."""
+    """The kind of a change row. The numbers give the order of the two change rows of an update: -U before +U."""
 
     INSERT = 0  # +I
     UPDATE_BEFORE = 1  # -U

@@ -20,7 +20,7 @@ SECONDS_MAX = 60.0  # of a chunk's SELECT: then the server ends it
 BYTES_MAX = 4 * TARGET_BYTES  # of a chunk: at more, the executor gives it up; estimates may be wrong, and rows differ
 FIRST_ROWS = 50_000  # per chunk before anything is measured: a second at most if rows are narrow
 ROWS_MAX = 200_000
-GROWTH = 4  # per wave: what was measured is true for neighbouring keys, not for the whole table
+GROWTH = 4  # the most per wave: a measured cost is true for neighbouring keys, not for the whole table
 SHRINK = 4  # after a chunk was given up; each try costs a wave
 
 

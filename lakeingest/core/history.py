@@ -34,7 +34,7 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a reader saw of the binlog at a position. A part that is not known is None.
+    """The parts of the binlog's history that a reader saw at a position. A part that is not known is None.
 
     `began` is the second (since 1970) in which the server began the position's file, from the header of its
     FORMAT_DESCRIPTION event. `event` is None at the start of a file. `last` is the last transaction that was read

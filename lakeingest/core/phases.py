@@ -34,7 +34,7 @@ class Phase(enum.StrEnum):
 
 
 class Step(enum.StrEnum):
-    """What is done with a copy: a step leads from one phase to the next (`TRANSITIONS`)."""
+    """A step of a copy. It leads from one phase to the next (`TRANSITIONS`)."""
 
     CREATED = "created"
     WAVE = "wave"

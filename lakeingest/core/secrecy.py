@@ -17,7 +17,7 @@ class Line(Enum):
 
 
 class Demand(Enum):
-    """What a server asks for."""
+    """A kind of answer that a server asks for."""
 
     CHALLENGE = "an answer that needs the password, but does not reveal it"
     EXCHANGE = "the password itself"  # SHA-2 plugins ask for it if the server has no hash of the password at hand

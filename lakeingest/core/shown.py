@@ -13,7 +13,7 @@ SHOWN = "lakeingest.shown"  # the table property in which a publish stores a `Sh
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What readers of a copy see: its position, its number of rows, and when it was published (ISO 8601).
+    """The state of a copy that readers see: its position, its number of rows, and when it was published (ISO 8601).
 
     A position or a time that is unknown is None.
     """

@@ -247,7 +247,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """What the owner of the lease does next.
+    """The next actions of the owner of the lease.
 
     First the documents of signals change: those of `cancelled` become CANCELLED, then those of `finished` DONE, then
     those of `failed` FAILED, with the reason.
@@ -282,7 +282,7 @@ def agenda(
     staged: Mapping[TableId, Progress],
     visible: Mapping[TableId, Progress],
 ) -> Agenda:
-    """What to do next about these signals. `tables`: the tables that are copied now.
+    """The next actions for these signals. `tables`: the tables that are copied now.
 
     `staged`: by table, the progress in the newest commit. `visible`: by table, the progress that readers see; a table
     that was never published is not in it.

@@ -80,7 +80,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a caller must know about a format, because the format decides which rows the caller writes.
+    """The facts about a format that decide which rows a caller writes.
 
     `merges_by` says what callers give to `Merger.write`. `rows`: only the new rows, because `Merger.replace` deletes
     the old ones. `changes`: the new rows and the deleted rows, which the column `core.change.DELETED` tells apart.

@@ -90,7 +90,7 @@ def require(
 
 @dataclass(frozen=True, slots=True)
 class Joinable:
-    """What the preconditions say about new tables.
+    """The result of the preconditions for new tables.
 
     `schemas`: the definitions of the tables that can be copied. `refused`: for each other table, why it cannot be
     copied. `copied`: the tables of which the lake already has a copy.
@@ -147,7 +147,7 @@ def _refused_tables(preflight: "Preflight", copied: Collection[TableId]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What is needed to check the preconditions of some tables: the server, the lake, and its copies (`held`).
+    """The facts from which the preconditions of some tables are checked: the server, the lake, and its copies (`held`).
 
     `replica`: the checked conditions on a replica, which are the same for all tables.
     """

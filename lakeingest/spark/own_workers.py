@@ -1,8 +1,8 @@
-"""Worker processes of the run itself, on this machine: they are ready in a second, and Spark's would take five.
+"""Worker processes that a run starts on this machine. They are ready in a second; Spark's workers need five.
 
 A process without threads, the nursery, imports what tasks need. The workers are forked from it, and share its memory.
-Each worker has one end of a socket, and the run has the other end. A run that ends, in whichever way, closes its ends;
-then the workers end, too.
+Each worker has one end of a socket, and the run has the other end. When the run ends, even if it is killed, its ends
+are closed; then the workers end, too.
 """
 
 import json

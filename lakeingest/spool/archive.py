@@ -170,7 +170,7 @@ def _join(spool: File, epoch: int) -> None:
 
 
 def _kind(segment: Archived, manifest: Manifest, level: int) -> tuple[bool, bool, list[TableId]]:
-    """What neighbours must have in common to be joined: whether they have this level, are DDL, and the watched tables.
+    """The properties that neighbours must share to be joined: having this level, being DDL, and the watched tables.
 
     Segments of another level are not joined.
     """

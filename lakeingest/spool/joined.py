@@ -89,7 +89,7 @@ def _groups_of_rows(opened: Sequence[pq.ParquetFile]) -> Iterator[pa.Table]:
 
 
 def _entry(name: str | None, parts: Sequence[Manifest], table: TableId) -> tuple[str, int] | None:
-    """What the joined manifest has of a table: the name of its file and the number of rows; None without a file."""
+    """The entry of a table in the joined manifest: the name of its file and the number of rows; None without a file."""
     return None if name is None else (name, sum(entry[1] for part in parts if (entry := part.tables[table])))
 
 

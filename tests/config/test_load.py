@@ -331,7 +331,7 @@ def test_a_missing_variable_is_named() -> None:
         parsed("source/password=${MYSQL_PASSWORD}")
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 def test_a_file_is_utf_8_in_any_locale(tmp_path: Path) -> None:
     """Also where the machine's locale knows only ASCII."""
     (tmp_path / "pipeline.yml").write_text(

@@ -59,7 +59,7 @@ def test_secrets_manager_gives_a_text_or_a_value_of_a_document(amazon: Any) -> N
     assert password(f"aws-secretsmanager://{arn}") == "x"
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 def test_every_secret_of_a_pipeline_can_be_a_reference(amazon: Any, tmp_path: Path) -> None:
     """The catalog's address and properties, and those of the store; what is no secret is left as it is written."""
     amazon.create_secret(Name="lake/catalog", SecretString=json.dumps({"uri": "https://lake.example.com", "t": VALUE}))
@@ -110,13 +110,6 @@ def test_a_job_is_prepared_without_its_secrets(monkeypatch: pytest.MonkeyPatch) 
     assert config.source.password.get_secret_value() == "aws-secretsmanager://lake/mysql"
 
 
-@pytest.mark.long(
-    "processes of its own",
-    only=(
-        "/nowhere/at/all cannot be read: No such file",
-        "file:///nowhere/at/all",
-    ),
-)
 @pytest.mark.parametrize(
     ("reference", "error", "message"),
     [

@@ -165,13 +165,6 @@ def test_a_changed_definition_stops_the_run(pipe: Pipe) -> None:
     stops(pipe, UnsupportedEvent, "DDL .*ALTER TABLE orders")
 
 
-@pytest.mark.long(
-    "whole runs",
-    only=(
-        "PARTIAL_JSON",
-        "binlog_row_value_options",
-    ),
-)
 @pytest.mark.parametrize(
     ("variable", "value"),
     [

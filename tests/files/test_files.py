@@ -203,7 +203,7 @@ def test_an_endpoint_has_the_bucket_in_its_name_unless_it_is_in_the_path() -> No
     assert obstore(Storage(), "lake") == {}
 
 
-@pytest.mark.long("long")
+@pytest.mark.long("takes seconds")
 def test_a_store_that_is_away_or_refuses_is_named(s3: LocalS3) -> None:
     """75 and the same command again, or a person has to act: wrong keys, no such bucket."""
     there = stored_in(s3)
@@ -221,7 +221,7 @@ def test_a_store_that_is_away_or_refuses_is_named(s3: LocalS3) -> None:
             (folder / "a").write(b"")
 
 
-@pytest.mark.long("long")
+@pytest.mark.long("takes seconds")
 def test_a_lost_answer_is_looked_up(s3: LocalS3, losing_endpoint: str) -> None:
     """Of 40 numbers, which four writers try while 30 % of the answers are lost, each is won once, by whom it names."""
     behind, there = stored_in(s3, losing_endpoint), stored_in(s3)

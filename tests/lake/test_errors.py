@@ -241,7 +241,7 @@ def test_an_unknown_scheme_or_partition_spec_in_a_list_of_manifests_is_named(
     assert lake.loaded() == staged
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize("pattern", ["metadata/snap-*.avro", "metadata/*-m0.avro"])
 def test_whatever_is_damaged_in_a_manifest_is_named(own: Lake, pattern: str, tmp_path: Path) -> None:
     """PyIceberg has almost any error for it: of JSON, of zlib, of a key; of a bug of ours it would be exit 70."""
@@ -308,7 +308,7 @@ def test_errors_of_lazy_reads_are_named_where_they_happen(lake: Lake, raw: Raw, 
     read()
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_errors_that_are_not_of_storage_pass_unchanged(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
     """A worker that dies breaks its stream, a name that is unknown is a mistake of ours: neither is a broken disk."""
     lake.created()

@@ -118,7 +118,7 @@ def beside_maintenance(
     return happened
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize("seed", [1])
 def test_rounds_beside_maintenance_are_exact(
     lake: Lake, raw: Raw, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int

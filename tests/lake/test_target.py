@@ -43,7 +43,7 @@ def test_waves_append_rows_with_their_progress(lake: Lake) -> None:
     assert lake.rows(first) == [(1, "a"), (2, None)]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize(
     ("bounds", "wanted"),
     [(None, {1, 2, 5}), ((None, 2), {1, 2}), ((5, None), {5}), ((1, 1), {1}), ((3, 4), set())],
@@ -109,7 +109,7 @@ def test_a_stale_merge_is_undone(lake: Lake, changes: list[Row]) -> None:
     assert lake.rows(current) == [(1, "a")]
 
 
-@pytest.mark.long("many commits", only=("hudi",))
+@pytest.mark.long("takes seconds", only=("hudi",))
 def test_a_merge_upserts_and_deletes(lake: Lake) -> None:
     """Inserts, updates (also to null), deletes and a moved key, with the progress, in one step."""
     staged = lake.copied(*((number, f"v{number}") for number in range(1, 7)))
@@ -142,7 +142,7 @@ def test_a_merge_that_changes_nothing_is_fine(lake: Lake) -> None:
     assert lake.rows(nothing) == [(1, "a")]
 
 
-@pytest.mark.long("many commits", only=("hudi",))
+@pytest.mark.long("takes seconds", only=("hudi",))
 def test_a_composite_key_merges_by_all_its_columns(lake_of: Callable[..., Lake]) -> None:
     """Rows that share a part of the key are distinct, reserved words are quoted, 64 bits without sign are exact."""
     columns = (

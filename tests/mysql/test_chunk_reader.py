@@ -326,7 +326,7 @@ def test_fetches_of_python_objects_are_bounded_by_their_bytes(db: Db, monkeypatc
     assert [batch.num_rows for batch in read(db, schema).rows.to_batches()] == [1, 2, 2, 2, 1]
 
 
-@pytest.mark.long("servers of its own", only=("MariaDB 11.4",))
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 def test_a_chunk_over_its_limit_of_seconds_is_stopped_by_the_server(db: Db) -> None:
     """The message says what to set; without the limit the same chunk is read."""
     schema = wide(db, *[5_000_000] * 8)

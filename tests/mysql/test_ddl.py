@@ -125,7 +125,7 @@ def assert_read(db: Db, *schemas: TableSchema, statements: list[str]) -> None:
     assert read_schema(db.connection, schemas[0].table).fingerprint == schemas[0].fingerprint
 
 
-@pytest.mark.long("servers of its own", only=("MariaDB 11.4",))
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 @pytest.mark.newest
 def test_ddl_that_changes_no_copied_table_is_skipped(any_db: Db, any_server: LocalServer) -> None:
     """Indexes, comments and rebuilds of copied tables, and any DDL of others; the definition stays the same."""
@@ -141,7 +141,7 @@ def test_the_witness_reads_the_same_ddl(db: Db, monkeypatch: pytest.MonkeyPatch)
     assert_read(db, table, statements=HARMLESS + ONLY_MYSQL)
 
 
-@pytest.mark.long("servers of its own", only=("MariaDB 11.4",))
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 @pytest.mark.newest
 def test_ddl_that_may_change_a_copied_table_stops(any_db: Db, any_server: LocalServer) -> None:
     """The message has the statement, and the place before it."""

@@ -222,7 +222,7 @@ def test_a_position_is_found_on_a_promoted_replica_of_mariadb(
     assert [row["id"] for batch in batches for row in batch.to_pylist()] == [2, 3]
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_a_position_of_mariadb_is_not_found_where_that_cannot_be_known(domain_pair: Pair, domain_db: Db) -> None:
     """The replica lags, lacks it, lets numbers be out of order, or has purged it."""
     db, pair = domain_db, domain_pair

@@ -58,7 +58,7 @@ def test_the_default_server_meets_the_conditions_of_a_source(mysql_server: Local
     assert "mariadb" not in mysql_server.version.lower()
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_a_new_server_has_an_empty_binlog(tmp_path: Path) -> None:
     """It has executed no transaction and is in its first binlog file."""
     with local_server(tmp_path) as server:
@@ -88,7 +88,7 @@ def test_it_listens_on_loopback_only(mysql_server: LocalServer) -> None:
     assert outward == "127.0.0.1" or not answers(outward, mysql_server.port)
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_nothing_is_left_after_its_end(tmp_path: Path) -> None:
     """At the end the server does not answer, also on a given port, and its folder is as it was."""
     with socket.socket() as free:
@@ -132,7 +132,7 @@ def test_nothing_is_left_after_an_exception(tmp_path: Path, error: type[BaseExce
     assert list(tmp_path.glob("mysqld-*")) == []
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_it_dies_with_its_owner(tmp_path: Path) -> None:
     """When the process that holds it is killed with SIGKILL, the server is soon gone."""
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE) as holder:

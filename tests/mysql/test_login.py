@@ -54,7 +54,7 @@ def through(gate: Gate, data: Path, **other: Any) -> Source:
     return Source.model_validate(given | other)
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_a_token_is_made_for_each_connection(mysql_server: LocalServer, data: Path) -> None:
     """A connection that is opened again long after has a new one: the gate takes none that is older than 2 seconds."""
     with iam_gate(mysql_server, data, valid_seconds=2) as gate, connect(through(gate, data)) as connection:

@@ -76,7 +76,7 @@ def lagging(pair: Pair, applies_after: float | None = None) -> Iterator[None]:
         timer.join() if applies_after is not None else timer.run()
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_rows_come_from_the_replica_and_watermarks_from_the_primary(pair: Pair, db: Db) -> None:
     """A difference that no binlog has shows where the rows were read."""
     schema = numbers(db, 1, 2)

@@ -79,7 +79,7 @@ def test_columns_that_are_left_out_keep_their_place(server: LocalServer) -> None
             assert len(full) == 4
 
 
-@pytest.mark.long("servers of its own", only=("MariaDB 11.4",))
+@pytest.mark.long("the same on another server", only=("MariaDB 11.4",))
 def test_what_the_definition_does_not_say_is_refused(server: LocalServer) -> None:
     """Another number of columns, another type, a member that is not known."""
     with database_on(server) as db:

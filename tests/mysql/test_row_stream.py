@@ -46,7 +46,7 @@ def test_all_columns_except_the_key_may_be_null(db: Db, columns: int) -> None:
     assert all(rows[name].null_count == 3 for name in table.names[1:-1])
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_rows_larger_than_a_packet_are_read_whole(db: Db) -> None:
     """Rows of more than 16 MB, and rows that fill packets exactly, among small ones."""
     table = db.table("t", "id INT PRIMARY KEY, v LONGTEXT")
@@ -80,7 +80,7 @@ def read_killed(db: Db, table: TableSchema, command: str) -> None:
         list(batches)
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize(("command", "error"), [("KILL {}", SourceAway), ("KILL QUERY {}", SplitUnstable)])
 def test_a_result_that_is_killed_is_an_error(db: Db, command: str, error: type[Exception]) -> None:
     """The rows before it are not taken for the whole result."""

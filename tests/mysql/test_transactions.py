@@ -91,7 +91,7 @@ def test_a_large_compressed_transaction_is_read(db: Db, *, random_bytes: bool) -
     assert replayed(db.read(segment, table), table) == selected(db, table)
 
 
-@pytest.mark.long("servers of its own", only=("OFF",))
+@pytest.mark.long("the same without GTIDs", only=("OFF",))
 @pytest.mark.parametrize("compression", ["ON", "OFF"])
 def test_a_row_larger_than_a_packet_is_read(db: Db, compression: str) -> None:
     """Rows of more than 16 MB are in several packets; their updates have both images; small rows are between them."""
@@ -154,7 +154,7 @@ def test_changing_table_ids_are_followed(db: Db) -> None:
         assert read.tables[table.table].num_rows == 12
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_a_transaction_may_have_many_tables(db: Db) -> None:
     """Row events of hundreds of tables in any order; the ordinals have no gap."""
     tables = [db.table(f"t{i}", "id INT PRIMARY KEY, v INT") for i in range(150)]

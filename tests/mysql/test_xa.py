@@ -295,7 +295,7 @@ def test_no_snapshot_loses_an_xa_transaction(db: Db, insert: Insert) -> None:
     assert (outcome.lost, outcome.wrong) == (0, 0)
 
 
-@pytest.mark.long("servers of its own", only=("mariadb 11.4",))
+@pytest.mark.long("the same on another server", only=("mariadb 11.4",))
 @pytest.mark.parametrize("seed", range(3))
 def test_segments_cut_anywhere_have_the_rows_of_what_is_committed_in_them(db: Db, seed: int) -> None:
     """Transactions at random, whose few names are used again and again; each segment alone has its rows, in order."""

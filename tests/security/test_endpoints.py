@@ -118,7 +118,7 @@ def test_a_catalog_that_is_not_verified_gets_no_request(kind: str, impostor: Pat
     assert server.heard == []
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 @pytest.mark.usefixtures("_keys")
 def test_a_store_that_is_not_verified_gets_no_request(
     impostor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

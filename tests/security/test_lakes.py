@@ -66,7 +66,7 @@ CRAFTED = [
 ]
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 def test_no_crafted_property_is_an_internal_error(mysql_server: LocalServer, tmp_path: Path) -> None:
     """At most its own table stops, and with a named error."""
     names = [("crafted", f"t{number:02d}") for number in range(len(CRAFTED))]
@@ -84,7 +84,7 @@ def test_no_crafted_property_is_an_internal_error(mysql_server: LocalServer, tmp
     assert len(rows) + len(stopped) == len(CRAFTED) + 1
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 def test_a_table_that_was_moved_into_the_folder_of_others_loses_them_no_file(
     mysql_server: LocalServer, tmp_path: Path
 ) -> None:

@@ -57,7 +57,7 @@ def lake(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
         yield {"format": "hudi"} if kind == "hudi" else {}
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 @pytest.mark.mysql
 @pytest.mark.local("each test makes the lake that it needs")
 @pytest.mark.parametrize("kind", REFUSED)
@@ -86,7 +86,7 @@ def test_a_name_that_a_lake_cannot_have_stops_its_table_alone(
 TEXTS = "a`b", "q'\"x", "semi;DROP TABLE t;-- x", "*/ -- #", "back\\slash", "%s%(x)s{0}${HOME}"
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 @pytest.mark.mysql
 @pytest.mark.local("makes the lake that it needs")
 def test_names_and_texts_are_data_in_sql(tmp_path: Path, mysql_server: LocalServer) -> None:

@@ -107,7 +107,7 @@ def test_no_folder_of_another_user_is_taken_for_ours(shared: Path, monkeypatch: 
         settings._temporary_folder.cache_clear()  # noqa: SLF001
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 @pytest.mark.mysql
 @pytest.mark.local("looks at files of this machine")
 def test_another_user_reads_nothing_of_a_pipeline(shared: Path, mysql_server: LocalServer) -> None:

@@ -77,7 +77,7 @@ def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return found
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 def test_no_document_that_is_damaged_or_crafted_is_an_internal_error(state: Local) -> None:
     """Each value of each document is replaced, and each document as a whole: by other types, numbers, depths, names."""
     documents = sorted(state.rglob("*.json"))

@@ -30,7 +30,7 @@ REPEATED = {
 }
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("is_mariadb", [False, True], ids=["MySQL", "MariaDB"])
 @pytest.mark.parametrize("name", REPEATED)

@@ -215,7 +215,7 @@ def on_terminal(folder: Path, *arguments: str) -> tuple[int, str]:
     return code, _RICH.sub("", drawn.decode())
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 @pytest.mark.mysql
 @pytest.mark.local("runs commands in a folder")
 def test_every_command_shows_names_as_they_are(tmp_path: Path, mysql_server: LocalServer) -> None:

@@ -45,7 +45,7 @@ def findings(folder: Path, text: str) -> dict[str, str | None]:
     return {checked.name: checked.finding for checked in untrusted(folder / "pipeline.yml").checked}
 
 
-@pytest.mark.long("processes of its own")
+@pytest.mark.long("takes seconds")
 def test_a_strangers_file_is_looked_at_without_asking_anybody(tmp_path: Path) -> None:
     """No connection, no process, no secret; what it would read, ask and load is named."""
     (tmp_path / "victim").write_text("secret")
@@ -99,7 +99,7 @@ ENDLESS = {
 }
 
 
-@pytest.mark.long("processes of its own", only=("levels without end",))
+@pytest.mark.long("takes seconds", only=("levels without end",))
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_file_that_would_not_end_is_no_yaml(kind: str, tmp_path: Path) -> None:

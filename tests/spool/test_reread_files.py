@@ -65,7 +65,7 @@ def at(number: int, row: int) -> ReadTo:
     return ReadTo(place(number), reread=row)
 
 
-@pytest.mark.long("many files", only=("s3",))
+@pytest.mark.long("takes seconds", only=("s3",))
 def test_they_come_after_their_stop_and_before_what_comes_next(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """From any position, whether the segments are in the spool, in the archive, or put together around them."""
     monkeypatch.setattr(archive, "JOIN", 4)

@@ -361,7 +361,7 @@ def test_exactly_one_run_takes_a_lease_in_a_store(s3: LocalS3, start: Callable[.
         assert not is_held(one)
 
 
-@pytest.mark.long("processes that wait")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize("kind", ["memory", "s3"])
 def test_a_lease_in_a_store_expires_by_the_clock_of_the_store(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -401,7 +401,7 @@ def test_a_lease_in_a_store_that_another_run_has_is_lost(monkeypatch: pytest.Mon
     assert files.document(folder / "lease.json") == other
 
 
-@pytest.mark.long("processes that wait")
+@pytest.mark.long("takes seconds")
 def test_a_lease_stays_when_answers_of_the_store_are_lost(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """A renewal that was done and never answered is known as ours, and so is the taking of the lease."""
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)

@@ -220,7 +220,7 @@ class LocalTableFolder(TableFolder):
         files.delete_all([self.building, *self.building.tree()])
 
     def _has_final_name(self) -> bool:
-        return self.final.is_there()
+        return self.final.exists()
 
     def _unmake_building(self) -> None:
         """Do nothing: the rename has removed the folder."""

@@ -1,4 +1,4 @@
-"""What a publish changes in a table besides its rows: comments of the source, and properties that users ask for.
+"""The changes of a publish to a table besides its rows: comments of the source, and properties that users ask for.
 
 The table property `lakeingest.given` names the comments and properties that we have set. Only these are removed when
 the source or pipeline.yml no longer has them. Comments and properties of others stay.

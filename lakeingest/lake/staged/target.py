@@ -112,7 +112,7 @@ class StagedTarget(Target, Generic[Published]):
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
         """Make one commit of staging that names the files of changes. The publish merges the changes into the table."""
-        # what `StagedMerger.replace` returns is empty, because it writes no file
+        # the results of `StagedMerger.replace` are empty, because it writes no file
         table, names = staged.progress.table, [written.decode() for written in merged if written]
         staging, effects = self._staging(table), Effects(0, 0, 0)
         if names:

@@ -127,7 +127,7 @@ class _Decoder:
 
     @property
     def history(self) -> History:
-        """What identifies the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
+        """The identity of the binlog's history at the segment's stop. It is complete when the decoder `is_done`."""
         return History(self._began, self._last_event, self._last)
 
     @property

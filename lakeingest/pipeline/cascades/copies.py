@@ -1,4 +1,4 @@
-"""What `core.cascaded` asks about the copies of a run and about the spool."""
+"""The answers that `core.cascaded` needs about the copies of a run and about the spool."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

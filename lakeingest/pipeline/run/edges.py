@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """What a stage works with, apart from its table, which is a `TableRun`.
+    """The ports and values of a stage, apart from its table, which is a `TableRun`.
 
     A stage commits to the target through `committing`, and writes documents of the state through `writing`: both assert
     that the lease is held. The spool and the signals assert this inside each of their writes.

@@ -29,7 +29,7 @@ def tasks_at_once(source: Source, slots: int | None = None) -> int:
 
 
 class Executors:
-    """Who runs the tasks of a run: this process, its own worker processes, or Spark's executors.
+    """Chooses who runs the tasks of a run: this process, its own worker processes, or Spark's executors.
 
     Small tasks run in this process. Other tasks run in the session if there is one. Without a session they run on own
     workers if Spark would run them on this machine, too; else a session is started. A `borrowed` session belongs to the

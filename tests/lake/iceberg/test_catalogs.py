@@ -57,7 +57,7 @@ def lake_of(settings: Target, lake_config: Config, spark: SparkSession) -> Calla
     return make
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_snapshots_that_are_due_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Local) -> None:
     """As in SQLite: by the next commit. Someone moves a tag to one of them right before: that one stays."""
     monkeypatch.setattr(expiry, "WORTH", 4)

@@ -68,7 +68,7 @@ def test_a_small_file_is_one_request(s3: LocalS3, size: int, requests: list[str]
             assert found.read() == b"x" * size
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_store_that_is_overloaded_for_a_moment_is_asked_again(s3: LocalS3) -> None:
     """By the client of tables, and by the one of the state."""
     with proxied(s3.endpoint, Overloaded) as (_, endpoint):

@@ -102,7 +102,7 @@ def test_a_table_does_not_grow_with_its_commits(short: Lake, raw: Raw) -> None:
     assert files(raw()) == referenced(raw())
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_every_snapshot_that_is_left_can_be_read(short: Lake, raw: Raw) -> None:
     """The last published ones, those with someone's tag and those on someone's branch; no file of theirs is deleted."""
     versions = publishes(short, start(short), range(5))
@@ -148,7 +148,7 @@ def test_a_file_of_ours_that_someone_added_to_a_snapshot_of_theirs_stays(
     assert raw().scan(snapshot_id=theirs.parent_snapshot_id).to_arrow().num_rows == rows
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_published_commits_are_retained_as_configured(lake: Lake, raw: Raw) -> None:
     """With the default history nothing that readers saw today goes; waves before the first publish do."""
     staged = lake.created()
@@ -177,7 +177,7 @@ def test_a_table_of_an_older_release_gets_the_limits_with_its_next_commit(short:
     assert {name for name in before if name.endswith(".metadata.json")} <= files(raw())
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_removal_that_was_interrupted_is_finished_by_the_next_one(
     short: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +204,7 @@ def test_a_removal_that_was_interrupted_is_finished_by_the_next_one(
     assert read(raw(), last) == expected(versions[last])
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_tag_that_is_made_at_the_very_moment_is_kept(short: Lake, raw: Raw) -> None:
     """It refers to a snapshot that this commit was about to remove: the commit is made without that."""
     versions = publishes(short, start(short), range(WORTH + 1))
@@ -224,7 +224,7 @@ def test_a_tag_that_is_made_at_the_very_moment_is_kept(short: Lake, raw: Raw) ->
     assert read(raw(), oldest) == expected(0)
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_snapshots_of_others_that_main_never_pointed_to_stay(short: Lake, raw: Raw) -> None:
     """Someone works on a branch of their own."""
     staged = start(short)
@@ -249,7 +249,7 @@ def test_staging_continues_after_main_was_rolled_back_to_a_retained_commit(short
     assert raw().metadata.refs[STAGING].snapshot_id == loaded.version
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize("most", [3, 6])
 def test_not_more_than_the_most_are_retained(lake: Lake, raw: Raw, most: int, tmp_path: Local) -> None:
     """However young they are: the list of them is written with each commit."""

@@ -71,7 +71,7 @@ def roll_back(lake: Lake, version: int) -> None:
     lake.spark.sql(f"CALL {CATALOG}.system.set_current_snapshot('{lake.table}', {version})")
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("ahead", [False, True], ids=["staging = main", "staging is ahead"])
 def test_the_next_commit_builds_on_a_compaction(
@@ -105,7 +105,7 @@ def test_the_next_commit_builds_on_a_compaction(
     assert lake.seen() == [(2, "B"), (3, "c"), (5, "e")]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_compaction_while_we_work_refuses_the_publish(lake: Lake, compact: Compact) -> None:
     """Main keeps the compaction; the table loaded again, merged and published once more is right."""
     staged = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
@@ -180,7 +180,7 @@ def drop_branch(raw: Raw, suffix: str = "") -> None:
     raw(suffix).manage_snapshots().remove_branch(STAGING).commit()
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_retention_by_age_does_not_remove_staging(lake: Lake, raw: Raw) -> None:
     """Whatever the table's own age of branches is: ours has one of its own."""
     staged = lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
@@ -192,7 +192,7 @@ def test_a_retention_by_age_does_not_remove_staging(lake: Lake, raw: Raw) -> Non
     assert lake.loaded().version == staged.version
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize(
     ("compactions", "ahead", "expired"), [(0, False, False), (0, True, True), (1, False, True), (2, True, True)]
 )
@@ -265,7 +265,7 @@ def test_main_rolled_back_to_an_older_publish_goes_forward_again(lake: Lake, raw
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_the_next_commit_builds_on_a_compaction_of_an_older_publish(lake: Lake, compact: Compact) -> None:
     """What counts is what readers see: rolled back and compacted, the table goes on from the older position."""
     first = lake.published((1, "a"), pos=20)
@@ -279,7 +279,7 @@ def test_the_next_commit_builds_on_a_compaction_of_an_older_publish(lake: Lake, 
     assert lake.seen() == [(1, "a"), (2, "again")]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_main_rolled_back_while_we_work_refuses_the_publish(lake: Lake) -> None:
     """Whoever moved it meant something by it: the next run finds out what readers see now."""
     first = lake.published((1, "a"), pos=20)
@@ -328,7 +328,7 @@ def test_the_next_commit_builds_on_a_compaction_whose_origin_is_expired(
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_foreign_write_below_what_is_expired_is_named(lake: Lake, compact: Compact) -> None:
     """Between our commit and the compaction that is left it is found, though it is expired."""
     lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)
@@ -339,7 +339,7 @@ def test_a_foreign_write_below_what_is_expired_is_named(lake: Lake, compact: Com
         lake.open().recover(lake.table)
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_compaction_whose_origin_cannot_be_found_is_refused(lake: Lake, raw: Raw, compact: Compact) -> None:
     """When the older metadata files are gone too, nobody knows that it was ours."""
     lake.merge(lake.published((1, "a")), (2, "b", False), pos=30)

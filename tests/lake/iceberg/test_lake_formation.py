@@ -78,7 +78,7 @@ def test_governed_tables_need_a_right_to_create_them(formation: Any) -> None:
     assert missing_rights(SETTINGS) == ()
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_an_administrator_needs_nothing(formation: Any) -> None:
     """Whatever is registered and governed."""
     formation.register_resource(ResourceArn=BUCKET, UseServiceLinkedRole=True)

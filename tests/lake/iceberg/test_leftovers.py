@@ -49,7 +49,7 @@ def aged(table: Table) -> set[Path]:
     return files
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_every_snapshot_that_is_due_goes_at_once(short: Lake, raw: Raw) -> None:
     """Those that a tag or a branch of others names stay, with their files; what is left can be read."""
     versions = grown(short, 6)
@@ -94,7 +94,7 @@ def test_nothing_is_deleted_where_a_file_is_lost(lake: Lake, raw: Raw) -> None:
     assert lake.open().remove_leftovers(lake.table, timedelta(days=1))[0] == 1 + checksums
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_spark_reads_what_others_files_became(lake: Lake, raw: Raw, spark: SparkSession) -> None:
     """Files that Spark's own compaction wrote are no leftovers, however it writes their names."""
     grown(lake, 2)
@@ -109,7 +109,7 @@ def test_spark_reads_what_others_files_became(lake: Lake, raw: Raw, spark: Spark
     assert lake.seen() == rows
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_files_are_put_together_many_rows_at_a_time(lake: Lake, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more rows are held at once than a commit would; large files with many dead rows are written anew, too."""
     monkeypatch.setattr(compaction, "ROWS_AT_ONCE", 10)

@@ -54,7 +54,7 @@ def shown(lake: Lake) -> tuple[list[str], list[tuple[object, ...]]]:
 BEFORE = (["id", "v"], [(1, 10), (2, 20)])
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_readers_see_the_lift_with_its_publish(lake: Lake, raw: Raw) -> None:
     """Merges go on before it; then every column has its rows, by the field id of before."""
     staged = lake.published((1, 10), (2, 20))
@@ -75,7 +75,7 @@ def test_readers_see_the_lift_with_its_publish(lake: Lake, raw: Raw) -> None:
     assert shown(lake)[1] == [(2, None, 2**40), (3, 3, 30)]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_compaction_of_others_takes_the_lift_back(lake: Lake, spark: SparkSession) -> None:
     """Staging begins again at what readers see, with the definition of before; the lift is made once more."""
     staged = lake.published((1, 10), (2, 20))

@@ -58,7 +58,7 @@ def counted(table: Table) -> int | None:
     return count_live_rows(table, tip(table, STAGING).snapshot_id)
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize("way", PROCEDURES)
 def test_rows_are_counted_after_a_compaction_of_someone(lake: Lake, raw: Raw, spark: SparkSession, way: str) -> None:
     """By the files at once, and by the totals of our next commit and of all that follow."""
@@ -79,7 +79,7 @@ def test_rows_are_counted_after_a_compaction_of_someone(lake: Lake, raw: Raw, sp
         assert lake.open().count(lake.table, staged.version) == expected
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_positions_that_still_delete_rows_stay(lake: Lake, raw: Raw, spark: SparkSession) -> None:
     """Of a file of deletes for several files of rows, of which one was rewritten, the others' rows stay deleted."""
     staged = lake.wave(lake.created(), [(key, "a") for key in range(20)], upper=(20,))

@@ -184,7 +184,7 @@ class Busy(Spoiler):
         return "503 before it" if self.times >= 0 else ""
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.parametrize(("times", "is_away"), [(3, False), (4, True)])
 def test_what_only_reads_is_asked_again(tmp_path: Path, times: int, is_away: bool) -> None:  # noqa: FBT001
     """A few times: a run of many tables reads so often that some answer would always be an error."""

@@ -65,7 +65,7 @@ def _race(settings: Target, schema: TableSchema, barrier: Barrier, won: Any) -> 
     won.put(wins)
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_of_two_commits_at_the_same_time_one_takes_effect(lake: Lake) -> None:
     """Each round has one winner; the first publish has one, or both, for it is of the same commit."""
     staged = lake.copied((1, "a"))

@@ -41,7 +41,7 @@ def elsewhere(settings: Target, **changed: object) -> Target:
     return settings.model_copy(update={"storage": settings.storage.model_copy(update=changed)})
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_files_without_a_commit_are_deleted(lake: Lake) -> None:
     """No file that a snapshot needs; and nothing that is young."""
     lake.publish(lake.merge(lake.published((1, "a"), (2, "b")), (2, "c", False), pos=30))

@@ -46,13 +46,6 @@ REWRITE = "CALL lake.system.rewrite_data_files(table => '{t}', options => map('r
 Alter = Callable[..., None]
 
 
-@pytest.mark.long(
-    "many commits",
-    only=(
-        "changes2",
-        "columns: w was renamed w2; `lakeingest rollback contract.",
-    ),
-)
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
@@ -85,13 +78,6 @@ def test_another_shape_of_the_columns_is_named(lake: Lake, alter: Alter, changes
     assert "someone else" in str(copies(lake.open(), [lake.table]).refused[lake.table])
 
 
-@pytest.mark.long(
-    "many commits",
-    only=(
-        "RENAME COLUMN w TO w2",
-        "RENAME COLUMN w2 TO w",
-    ),
-)
 @pytest.mark.parametrize(
     ("change", "undo"),
     [

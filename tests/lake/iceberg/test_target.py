@@ -316,7 +316,7 @@ def test_many_merges_leave_few_files(lake: Lake, raw: Raw) -> None:
     assert (int(answer["total-data-files"]), int(answer["total-delete-files"])) == (kinds[0], kinds[1])
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_file_with_mostly_deleted_rows_is_rewritten(lake: Lake, raw: Raw) -> None:
     """Without them, when files are put together anyway; what is left of it stays what it was."""
     merges = FILES + 2

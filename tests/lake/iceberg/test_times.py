@@ -71,7 +71,7 @@ def change(lake: Lake, number: int) -> None:
     lake.publish(lake.merge(lake.loaded(), (number, f"v{number}", False), pos=30 + number))
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_no_entry_is_before_the_last_one(lake: Lake) -> None:
     """Clocks jump by minutes and days, back and forth."""
     lake.published((1, "a"))
@@ -83,7 +83,7 @@ def test_no_entry_is_before_the_last_one(lake: Lake) -> None:
     assert len(metadata(lake).snapshot_log) == len(AHEAD) + 2
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_two_machines_whose_clocks_disagree_take_turns(lake: Lake) -> None:
     """One is right, the other is two days ahead."""
     lake.published((1, "a"))
@@ -119,7 +119,7 @@ def test_spark_reads_a_table_after_the_clock_was_set_right(lake_of: Callable[...
     assert seen.seen() == [(0, "v0"), (1, "v1")]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 @pytest.mark.spark
 def test_changes_are_merged_without_a_statement_while_the_clock_is_behind(lake_of: Callable[..., Lake]) -> None:
     """Iceberg's library for Java would refuse its own commit."""

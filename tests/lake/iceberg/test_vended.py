@@ -155,7 +155,7 @@ def test_a_table_is_copied_and_kept_with_keys_of_its_catalog(vended: tuple[Lake,
     assert "" not in vendor.used
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_keys_that_have_expired_are_named(vended: tuple[Lake, Vendor]) -> None:
     """A task that goes on for longer than they are valid fails, with the store's reason."""
     lake, vendor = vended

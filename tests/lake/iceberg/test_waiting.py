@@ -72,7 +72,7 @@ def removals(lake: Lake) -> list[Path]:
     return [path for path in sorted(folder(lake).glob("*.json")) if path.name != waits.BEGAN]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_query_goes_on_on_the_commit_on_which_it_began(lake: Lake, clock: Clock) -> None:
     """Also when the commit is retained no more; half an hour after that its files go, and those of the others stay."""
     start(lake)
@@ -166,7 +166,7 @@ def test_a_removal_survives_a_kill_at_every_step(
     assert all_files(table_of(lake)) == referenced(table_of(lake))
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_deletion_that_is_interrupted_is_finished(lake: Lake, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some files of a removal are gone, and the store then refuses."""
     start(lake)
@@ -191,7 +191,7 @@ def test_a_deletion_that_is_interrupted_is_finished(lake: Lake, clock: Clock, mo
     assert all_files(table_of(lake)) == referenced(table_of(lake))
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_maintain_leaves_what_waits_alone(lake: Lake, clock: Clock) -> None:
     """However old the files are: a commit may have needed them until just now."""
     start(lake)
@@ -204,7 +204,7 @@ def test_maintain_leaves_what_waits_alone(lake: Lake, clock: Clock) -> None:
     assert_readable(begun)
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_files_whose_removal_was_lost_are_found_by_their_age(lake: Lake, clock: Clock) -> None:
     """Not before a query may have ended that began before the state was lost."""
     start(lake)
@@ -223,7 +223,7 @@ def test_files_whose_removal_was_lost_are_found_by_their_age(lake: Lake, clock: 
     assert all_files(table_of(lake)) == referenced(table_of(lake))
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_removal_that_was_damaged_is_as_one_that_was_lost(lake: Lake, clock: Clock) -> None:
     """Its files go by their age."""
     start(lake)
@@ -239,7 +239,7 @@ def test_a_removal_that_was_damaged_is_as_one_that_was_lost(lake: Lake, clock: C
     assert all_files(table_of(lake)) == referenced(table_of(lake))
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_table_that_was_restored_keeps_the_files_of_its_snapshots(lake: Lake, clock: Clock) -> None:
     """Someone registers an older metadata.json, whose snapshots are among those that were removed since."""
     start(lake)
@@ -272,7 +272,7 @@ def test_a_file_that_someone_added_again_stays(lake: Lake, clock: Clock) -> None
     assert read(table_of(lake), theirs)
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_copy_that_was_made_again_loses_nothing_to_the_removals_of_the_one_before(lake: Lake, clock: Clock) -> None:
     """Their files are of a table that the catalog does not have."""
     start(lake)

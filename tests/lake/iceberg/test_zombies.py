@@ -55,7 +55,7 @@ def test_a_zombies_commit_during_our_merge_refuses_it(lake: Lake, raw: Raw, mome
     assert lake.rows(lake.merge(loaded, (2, "b", False))) == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_zombies_merge_after_our_mark_is_never_published(lake: Lake, raw: Raw, spark: SparkSession) -> None:
     """We publish what we audited, without it; our next commit is refused, and the next load takes it back."""
     staged = lake.merge(lake.copied((1, "a")), (2, "b", False))
@@ -98,7 +98,7 @@ def lost_answer(nth: int = 1) -> Iterator[None]:
     assert next(commits) > nth, "no answer was lost"
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_commit_takes_effect_once_if_its_answer_is_lost(lake: Lake, raw: Raw) -> None:
     """It is looked up, not made twice: a wave, a mark, the reset of staging, a publish, the first one too."""
     made = lake.created()
@@ -120,7 +120,7 @@ def test_a_commit_takes_effect_once_if_its_answer_is_lost(lake: Lake, raw: Raw) 
     assert lake.seen() == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.long("many commits")
+@pytest.mark.long("takes seconds")
 def test_a_creation_a_drop_or_a_renaming_takes_effect_if_its_answer_is_lost(lake: Lake) -> None:
     """It is looked up as the commits are."""
     lake.created()

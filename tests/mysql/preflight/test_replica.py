@@ -42,7 +42,7 @@ def beside(pair: Pair, port: int) -> Source:
     return pair.source.model_copy(update={"replica": Replica(host="127.0.0.1", port=port)})
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_a_replica_that_follows_is_accepted(pair: Pair) -> None:
     """With each of its conditions, which are asked only where there is a replica."""
     assert found(pair.source) == {}

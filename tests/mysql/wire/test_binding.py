@@ -57,7 +57,7 @@ def rows(read: Read, schema: TableSchema) -> list[tuple[object, ...]]:
     return [tuple(repr(value) if isinstance(value, float) else value for value in half) for half in halves]
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_every_type_is_read_without_names(db: Db, flavor: Flavor, server: LocalServer) -> None:
     """Each value of each type is the same with every setting, as are NULLs."""
     for number, (type_, values) in enumerate(values_of(server).items()):

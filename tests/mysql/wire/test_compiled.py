@@ -103,7 +103,7 @@ def test_number_reads_as_many_bytes_as_requested() -> None:
             assert read(data, at, size) == expected, (at, size)
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_the_next_process_finds_the_compiled_kernels(package: Package, tmp_path: Path) -> None:
     """Also for a package in a zip: in the user's private cache folder."""
     compiled, folder, _ = package.run(XDG_CACHE_HOME=tmp_path)
@@ -114,7 +114,7 @@ def test_the_next_process_finds_the_compiled_kernels(package: Package, tmp_path:
     assert package.run(XDG_CACHE_HOME=tmp_path)[:2] == (0, folder)
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_without_a_writable_folder_each_process_compiles(package: Package) -> None:
     """A warning says how to avoid it."""
     compiled, folder, logged = package.run(NUMBA_CACHE_DIR=NOWHERE)
@@ -173,7 +173,7 @@ def test_a_read_only_folder_is_used_only_when_it_is_complete(package: Package, t
     assert (compiled > 0, found, logged) == (True, folder, "")
 
 
-@pytest.mark.long("servers of its own")
+@pytest.mark.long("takes seconds")
 def test_compile_kernels_compiles_all_kernels() -> None:
     """Every kernel, for the types with which it decodes recorded bytes."""
     done = subprocess.run(

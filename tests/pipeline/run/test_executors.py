@@ -11,11 +11,24 @@ from lakeingest.pipeline.run.executors import CHUNK_CONNECTIONS, DRIVER_CONNECTI
 from lakeingest.spark.background_job import BackgroundJob
 
 
-def config(folder: Path, connections: int) -> Config:
+def config(folder: Path, connections: int, master: str | None = None) -> Config:
     """A pipeline that is nowhere."""
     source = {"host": "127.0.0.1", "user": "nobody", "max_connections": connections}
-    doc = {"name": "none", "source": source, "tables": {"include": ["none.*"]}}
+    spark = {} if master is None else {"spark": {"conf": {"spark.master": master}}}
+    doc = {"name": "none", "source": source, "tables": {"include": ["none.*"]}, **spark}
     return parse_config(doc, folder, {})
+
+
+@pytest.mark.parametrize(
+    ("master", "slots"),
+    [(None, 7), ("local[4]", 4), ("local[3, 2]", 3), ("local", 1), ("local[*]", 7), ("local[*,2]", 7)],
+)
+def test_a_local_master_sets_the_number_of_tasks_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str | None, slots: int
+) -> None:
+    """Without a number, the number of processors counts."""
+    monkeypatch.setattr(executors, "local_slots", lambda: 7)
+    assert Executors(config(tmp_path, 100, master)).at_once == slots
 
 
 @pytest.mark.parametrize("connections", [5, 8, 9, 16, 17])
