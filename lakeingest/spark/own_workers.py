@@ -2,13 +2,15 @@
 
 A process without threads, the nursery, imports what tasks need. The workers are forked from it, and share its memory.
 Each worker has one end of a socket, and the run has the other end. When the run ends, even if it is killed, its ends
-are closed; then the workers end, too.
+are closed. Then the workers end at once, also in the middle of a task: nobody takes its result, and the source would
+have to keep a read view for it.
 """
 
 import json
 import os
 import pickle
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -155,10 +157,28 @@ def serve(ends: Iterable[int]) -> NoReturn:
 
 def _work(run: Connection) -> NoReturn:
     """Answer tasks until the run closes its end of the socket."""
+    threading.Thread(target=_end_with, args=(run.fileno(),), daemon=True).start()
+    hang_up = _hang_up_of(run.fileno())
     with suppress(EOFError, OSError):
         while True:
-            run.send_bytes(_outcome(run.recv_bytes()))
+            task = run.recv_bytes()
+            if hang_up.poll(0):  # the run has ended after it sent the task
+                break
+            run.send_bytes(_outcome(task))
     end_process(0)
+
+
+def _end_with(end: int) -> NoReturn:
+    """Wait until the run has closed its end of the socket, then end this process."""
+    _hang_up_of(end).poll()
+    end_process(0)
+
+
+def _hang_up_of(end: int) -> select.poll:
+    """A poll for one event: the other end of the socket is closed, even if bytes from it are still to be read."""
+    poll = select.poll()
+    poll.register(end, 0)  # POLLHUP is always included
+    return poll
 
 
 def _outcome(task: bytes) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 from lakeingest.demo.server import LocalServer
 from lakeingest.files import file as files
 from lakeingest.pipeline.run.profile import JVM, Profile, StageCost
+from lakeingest.spark.own_workers import LOG
 from tests.e2e.job import Job
 from tests.e2e.pipe import Pipe
 
@@ -72,8 +73,8 @@ def test_a_run_says_where_its_seconds_went(pipe: Pipe) -> None:
 @pytest.mark.e2e
 @pytest.mark.mysql
 @pytest.mark.long("several processes")
-def test_a_run_with_little_to_do_starts_no_spark(mysql_server: LocalServer, tmp_path: Path) -> None:
-    """Small tables are copied, and a few changes merged, before a JVM would be there; what is large has one."""
+def test_a_run_on_one_machine_starts_no_spark(mysql_server: LocalServer, tmp_path: Path) -> None:
+    """The run itself copies small tables and merges a few changes. For more work it starts its own workers, no JVM."""
     job = Job(tmp_path / "job", mysql_server, "profile_job").write()
     table = f"{job.database}.t"
 
@@ -91,10 +92,12 @@ def test_a_run_with_little_to_do_starts_no_spark(mysql_server: LocalServer, tmp_
     job.sql("FLUSH BINARY LOGS", f"INSERT INTO {table} VALUES (4, 'e')")
     assert JVM not in stages()
     assert job.published("t") == job.source("t")
+    assert not (job.state / LOG).exists()
     job.sql(
         "SET cte_max_recursion_depth = 20000",
         f"INSERT INTO {table} WITH RECURSIVE n AS (SELECT 10 id UNION ALL SELECT id + 1 FROM n WHERE id < 20000)"
         " SELECT id, REPEAT('x', 1000) FROM n",
     )
-    assert JVM in stages()
+    assert JVM not in stages()
+    assert (job.state / LOG).exists()
     assert job.published("t") == job.source("t")

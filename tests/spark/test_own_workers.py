@@ -21,13 +21,25 @@ from lakeingest.spark.scatter import prepare, scatter
 
 SECONDS = 20.0
 OWNER = """
-import sys
+import sys, threading, time
 from lakeingest.files.local import Local
 from lakeingest.spark.own_workers import OwnWorkers
 workers = OwnWorkers(2, Local(sys.argv[1]))
 print(workers.prepare(abs, [1, -2], 2)(), flush=True)
+threading.Thread(target=workers.prepare(time.sleep, [600], 1), daemon=True).start()
+time.sleep(0.5)  # the task has begun
 print(workers._nursery.pid, flush=True)
 sys.stdin.read()
+workers.close()
+"""
+STARTING = """
+import pathlib, sys
+from lakeingest.files.local import Local
+from lakeingest.spark.own_workers import OwnWorkers
+workers = OwnWorkers(1, Local(sys.argv[1]))
+work = workers.prepare(pathlib.Path.touch, [pathlib.Path(sys.argv[1], "touched")], 1)
+workers._workers[0].send_bytes(work._tasks[0])
+print(workers._nursery.pid, flush=True)
 """
 
 
@@ -137,7 +149,7 @@ def test_a_killed_worker_is_a_loss_that_has_a_name(workers: OwnWorkers) -> None:
 
 
 def test_all_processes_end_with_the_run(tmp_path: Path) -> None:
-    """However the run ends, also if it is killed; and `close` ends them at once."""
+    """A run closes them, or is killed. They end in the middle of a task, too, which may have a view of the source."""
     for how in ("closed", "killed"):
         owner = [sys.executable, "-c", OWNER, str(tmp_path)]
         with subprocess.Popen(owner, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -149,6 +161,14 @@ def test_all_processes_end_with_the_run(tmp_path: Path) -> None:
             assert len(started) == 3
             process.kill() if how == "killed" else process.stdin.close()
             assert soon_ended(started), how
+
+
+def test_no_task_begins_after_the_run_has_ended(tmp_path: Path) -> None:
+    """Also one that the run has sent to a worker that was about to start."""
+    owner = [sys.executable, "-c", STARTING, str(tmp_path)]
+    nursery = int(subprocess.run(owner, capture_output=True, text=True, check=True).stdout)
+    assert soon_ended([nursery])
+    assert not (tmp_path / "touched").exists()
 
 
 def test_a_worker_survives_the_signal_that_asks_a_run_to_end(workers: OwnWorkers) -> None:
