@@ -39,9 +39,13 @@ def main() -> None:
 
 
 def nurse() -> None:
-    """Fork a worker for each socket whose file descriptor is an argument of this process. Never returns."""
+    """Fork a worker for each socket whose file descriptor is an argument of this process. Never returns.
+
+    The process has disabled garbage collection, so that no collection looks at the imported objects.
+    """
     _import_all()
     gc.freeze()
+    gc.enable()
     own_workers.serve(map(int, sys.argv[2:]))
 
 

@@ -29,8 +29,8 @@ MAY_IMPORT: dict[tuple[str, ...], set[str]] = {
     ("init", "made.yml"): SOURCE | {"pyarrow"},
     ("status",): LAKE | SOURCE,
     ("status", "--offline"): LAKE | SOURCE,
-    ("check",): LAKE | SOURCE | {"numba"},
-    ("run",): LAKE | SOURCE | {"numba"},  # up to the first answer of the source
+    ("check",): LAKE | SOURCE,
+    ("run",): LAKE | SOURCE,  # up to the first answer of the source
 }
 PIPELINE = """
 version: 1

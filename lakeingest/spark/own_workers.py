@@ -34,7 +34,8 @@ Result = TypeVar("Result")
 LOG = "workers.log"
 # Python finds modules only where the run finds them, and takes none from the current folder
 _NURSERY = """
-import json, sys
+import gc, json, sys
+gc.disable()
 sys.path[:] = json.loads(sys.argv[1])
 from lakeingest.pandas_later import import_pandas_later
 import_pandas_later()

@@ -3,20 +3,13 @@
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
 from lakeingest import config
 from lakeingest.disk import make_folder
 from lakeingest.errors import OperatorNeeded
-from lakeingest.lake.iceberg.durable import IO, sync_commits
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-_LOCK_SECONDS = 30  # how long a commit waits while another one locks the same table
-_IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for so long
+from lakeingest.lake.iceberg.durable import IO
 
 
 def open_catalog(settings: config.Target) -> Catalog:
@@ -51,7 +44,7 @@ def _hive(settings: config.Target, properties: dict[str, str]) -> Catalog:
 
 
 def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
-    from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog
+    from lakeingest.lake.iceberg.sql import ParsingOnceSqlCatalog, limit_waits, sync_commits
 
     if settings.catalog.is_embedded:
         make_folder(settings.warehouse.path)
@@ -59,7 +52,7 @@ def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
     if settings.catalog.is_embedded:
         sync_commits(catalog.engine)
     else:
-        _limit_waits(catalog.engine)
+        limit_waits(catalog.engine)
     weakref.finalize(catalog, catalog.engine.dispose)
     return catalog
 
@@ -78,16 +71,3 @@ _TYPES = {
     "glue": _CatalogType(_glue, "aws"),
     "hive": _CatalogType(_hive, "hive"),
 }
-
-
-def _limit_waits(engine: "Engine") -> None:
-    """Limit how long a commit waits for a lock whose client has vanished."""
-    from sqlalchemy import event
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: object, _: object) -> None:
-        connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")  # type: ignore[attr-defined]
-        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")  # type: ignore[attr-defined]
-        connection.commit()  # type: ignore[attr-defined]
-
-    engine.dispose()  # closes connections that were opened before

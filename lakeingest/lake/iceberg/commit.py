@@ -13,6 +13,7 @@ commit took effect after all. This module deletes nothing.
 """
 
 import random
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from sqlalchemy.exc import DBAPIError
 
 from lakeingest.core.schema import TableId
 from lakeingest.errors import CommitUnknown, LakeIngestError
@@ -222,7 +222,8 @@ def _snapshot_of(metadata: TableMetadata, branch: str) -> int | None:
 
 def _is_final(error: Exception | None) -> bool:
     """Whether a file system or a transactional database raised the error: no copy of the request takes effect later."""
-    if isinstance(error, DBAPIError):
+    sqlalchemy = sys.modules.get("sqlalchemy.exc")  # if nobody has imported it, the error is not from a database
+    if sqlalchemy is not None and isinstance(error, sqlalchemy.DBAPIError):
         return not error.connection_invalidated
     if isinstance(error, ConnectionError | TimeoutError):
         return False

@@ -19,10 +19,10 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update.snapshot import ManageSnapshots
 
 from lakeingest.core.schema import TableId
+from lakeingest.lake.iceberg.errors import UNREADABLE
 from lakeingest.lake.iceberg.history import DISCARDED, STATE
 from lakeingest.lake.iceberg.leftovers import REFUSED, delete_files, path_of, store_of
 from lakeingest.lake.iceberg.ownership import list_folder, own_files
-from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
 

@@ -12,7 +12,6 @@ from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from sqlalchemy import Engine, event
 
 from lakeingest.disk import make_folder, sync
 
@@ -87,17 +86,3 @@ def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
     paths = {Path(path) for scheme, _, path in locations if scheme == "file"}
     for path in paths | {path.parent for path in paths}:
         sync(path)
-
-
-def sync_commits(engine: Engine) -> None:
-    """Let SQLite sync each commit to the disk before it reports the commit as done.
-
-    SQLite's default, FULL, does not sync the folder from which it removes the journal. So after a power loss a commit
-    that was reported as done may be rolled back (https://www.sqlite.org/pragma.html#pragma_synchronous).
-    """
-
-    @event.listens_for(engine, "connect")
-    def configure(connection: object, _: object) -> None:
-        connection.execute("PRAGMA synchronous = EXTRA")  # type: ignore[attr-defined]
-
-    engine.dispose()  # closes connections that were opened before

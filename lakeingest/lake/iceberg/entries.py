@@ -34,6 +34,7 @@ from lakeingest.lake.iceberg.creation import (
     progress_removal,
 )
 from lakeingest.lake.iceberg.discarded import discard_commit, is_discarded
+from lakeingest.lake.iceberg.errors import UNREADABLE
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.first_publish import first_publish
 from lakeingest.lake.iceberg.history import STAGING, STATE, has_progress, is_building, published_snapshot
@@ -41,7 +42,6 @@ from lakeingest.lake.iceberg.location import is_ours
 from lakeingest.lake.iceberg.metadata import with_shared_history
 from lakeingest.lake.iceberg.naming import Name, is_name_for_building, own_name
 from lakeingest.lake.iceberg.properties import obeyed_properties, with_files_kept
-from lakeingest.lake.iceberg.recovery import UNREADABLE
 from lakeingest.lake.iceberg.shape import assert_copy, assert_ours
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER

@@ -18,7 +18,6 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from pyiceberg.table import ManifestGroupPlanner
-from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakeingest.errors import LakeIngestError
 from lakeingest.lake import errors
@@ -31,6 +30,9 @@ from lakeingest.lake.errors import (
     unreadable,
 )
 from lakeingest.lake.iceberg.projection import NotProjectable
+
+# PyIceberg raises one of these errors for a missing or damaged metadata.json
+UNREADABLE = (FileNotFoundError, EOFError, UnicodeDecodeError, ValidationError)
 
 
 @contextmanager
@@ -61,13 +63,10 @@ def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> 
     match error:
         case ValidationError():
             return unreadable(where, str(error))
-        case IntegrityError():
-            return catalog_held(catalog)
-        case DBAPIError():
-            return database_error(catalog, str(error.orig))
         case RESTError():
             return _rest_error(catalog, error)
-    if (ours := _amazon_error(catalog, error) or metastore_error(catalog, error)) is not None:
+    ours = _sql_error(catalog, error) or _amazon_error(catalog, error) or metastore_error(catalog, error)
+    if ours is not None:
         return ours
     if isinstance(error, OSError | MemoryError):  # `lake.errors` translates all of these but those of HTTP
         return catalog_away(catalog, _message(error)) if _is_http_error(error) else None
@@ -80,6 +79,18 @@ def _rest_error(catalog: Path | str, error: RESTError) -> LakeIngestError:
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError | AuthorizationExpiredError | BadRequestError):
         return catalog_refused(catalog, _message(error))
     return catalog_away(catalog, _message(error))
+
+
+def _sql_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:
+    """Our error for a failure that an SQL catalog's database reports; None for any other error."""
+    sqlalchemy = sys.modules.get("sqlalchemy.exc")
+    if sqlalchemy is None or not isinstance(error, sqlalchemy.DBAPIError):
+        return None
+    return (
+        catalog_held(catalog)
+        if isinstance(error, sqlalchemy.IntegrityError)
+        else database_error(catalog, str(error.orig))
+    )
 
 
 def _amazon_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:

@@ -5,32 +5,18 @@ exact at its stored position. An unpublished table without a complete commit is 
 """
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from collections.abc import Iterable, Iterator
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.exceptions import ValidationError
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.table.update.snapshot import ManageSnapshots
-from sqlalchemy import select, update
 
 from lakeingest.core.schema import TableId
 from lakeingest.lake.iceberg.audit import find_damage
 from lakeingest.lake.iceberg.history import MAIN, STAGING, is_marked, progress_of, tip
 from lakeingest.lake.iceberg.marks import mark
 from lakeingest.lake.marks import POSITION
-
-UNREADABLE = (
-    FileNotFoundError,
-    EOFError,
-    UnicodeDecodeError,
-    ValidationError,
-)  # what PyIceberg raises for a damaged metadata.json
 
 
 def newest_whole(loaded: Table) -> Snapshot | None:
@@ -73,47 +59,11 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     return transaction
 
 
-def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
-    """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
+def restore_metadata(catalog: Catalog, names: Iterable[tuple[str, str]]) -> str | None:
+    """Point an SQL catalog at older metadata of one of the names, if the newest is lost.
 
-    Only committed files are candidates, because another file may be of a writer whose commit was refused. Committed are
-    the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name of
-    the lost file; None if nothing was changed.
+    Returns the name of the lost file; None if no metadata is lost, or the catalog is not an SQL catalog.
     """
-    if not isinstance(catalog, SqlCatalog):
-        return None
-    conditions = (  # of the table's row in the catalog
-        IcebergTables.catalog_name == catalog.name,
-        IcebergTables.table_namespace == name[0],
-        IcebergTables.table_name == name[1],
-    )
-    with catalog.engine.begin() as connection:
-        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*conditions)
-        lost, previous = connection.execute(query).one_or_none() or (None, None)
-        if lost is None or _read_metadata(catalog, lost) is not None:
-            return None
-        committed = [*([previous] if previous else []), *_committed_files(catalog, lost)]
-        newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
-        if newest is None:
-            return None
-        change = update(IcebergTables).where(*conditions, IcebergTables.metadata_location == lost)
-        connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
-        return str(lost)
+    from lakeingest.lake.iceberg.lost_metadata import restore  # imports SQLAlchemy, which takes long
 
-
-def _committed_files(catalog: Catalog, lost: str) -> Iterator[str]:
-    """The files in the log of the newest readable metadata.json, the newest first."""
-    folder = Path(unquote(urlsplit(lost).path)).parent
-    # the names of the files begin with a number that grows with each commit
-    for file in sorted(folder.glob("*.metadata.json"), reverse=True):
-        if (metadata := _read_metadata(catalog, file.as_uri())) is not None:
-            yield from (entry.metadata_file for entry in reversed(metadata.metadata_log))
-            return
-
-
-def _read_metadata(catalog: Catalog, location: str) -> TableMetadata | None:
-    try:
-        io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
-        return FromInputFile.table_metadata(io.new_input(location))
-    except UNREADABLE:
-        return None
+    return next(filter(None, (restore(catalog, name) for name in names)), None)

@@ -2,10 +2,14 @@
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import Table
+from sqlalchemy import Engine, event
 
 from lakeingest.lake.iceberg.metadata import with_shared_history
 from lakeingest.lake.iceberg.places import OwnPlaces
 from lakeingest.lake.iceberg.times import OrderedCatalog
+
+_LOCK_SECONDS = 30  # how long a commit waits while another one locks the same table
+_IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for so long
 
 
 class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
@@ -23,3 +27,29 @@ class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
             table.metadata = with_shared_history(table.metadata)
             self._known[name] = table
         return Table(table.name(), table.metadata, table.metadata_location, table.io, self)
+
+
+def sync_commits(engine: Engine) -> None:
+    """Let SQLite sync each commit to the disk before it reports the commit as done.
+
+    SQLite's default, FULL, does not sync the folder from which it removes the journal. So after a power loss a commit
+    that was reported as done may be rolled back (https://www.sqlite.org/pragma.html#pragma_synchronous).
+    """
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: object, _: object) -> None:
+        connection.execute("PRAGMA synchronous = EXTRA")  # type: ignore[attr-defined]
+
+    engine.dispose()  # closes connections that were opened before
+
+
+def limit_waits(engine: Engine) -> None:
+    """Limit how long a commit to PostgreSQL waits for a lock whose client has vanished."""
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: object, _: object) -> None:
+        connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")  # type: ignore[attr-defined]
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")  # type: ignore[attr-defined]
+        connection.commit()  # type: ignore[attr-defined]
+
+    engine.dispose()  # closes connections that were opened before

@@ -33,7 +33,7 @@ from lakeingest.lake.iceberg.catalogs import open_catalog
 from lakeingest.lake.iceberg.commit import commit
 from lakeingest.lake.iceberg.compaction import full_compaction
 from lakeingest.lake.iceberg.entries import Entries, Options
-from lakeingest.lake.iceberg.errors import storage_errors
+from lakeingest.lake.iceberg.errors import UNREADABLE, storage_errors
 from lakeingest.lake.iceberg.evolution import Form
 from lakeingest.lake.iceberg.expiry import due_now, expire, sweep, trim
 from lakeingest.lake.iceberg.history import STAGING, assert_unmoved, earlier, is_marked, resume_point, tip
@@ -45,7 +45,7 @@ from lakeingest.lake.iceberg.merging import WAYS, Merge, WayOfMerging
 from lakeingest.lake.iceberg.metadata import TableFiles
 from lakeingest.lake.iceberg.properties import wanted_properties
 from lakeingest.lake.iceberg.publication import publication
-from lakeingest.lake.iceberg.recovery import UNREADABLE, newest_whole, reset_to, restore_metadata
+from lakeingest.lake.iceberg.recovery import newest_whole, reset_to, restore_metadata
 from lakeingest.lake.iceberg.rewriting import IcebergRewriter, rewriters, write_lift, write_start_over
 from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 from lakeingest.lake.iceberg.rows import IcebergRows, row_readers
@@ -114,8 +114,7 @@ class IcebergTarget:
         try:
             loaded = self._entries.find_anew(table)
         except UNREADABLE:
-            names = self._entries.names(table)
-            lost_file = next(filter(None, (restore_metadata(self._catalog, name) for name in names)), None)
+            lost_file = restore_metadata(self._catalog, self._entries.names(table))
             if lost_file is None:
                 raise
             return self._recover_after_loss(table, lost_file)

@@ -6,11 +6,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 
-from lakeingest.mysql.wire.compiled import SLACK, number
+from lakeingest.mysql.wire.compiled import SLACK, kernel, number
 
 PACKAGE = Path(__file__).parents[3] / "lakeingest"
 NOWHERE = "/dev/null/nowhere"  # what lies below a file cannot be written, not even by root
@@ -33,13 +32,13 @@ print(lakeingest.__file__, sum(one.is_start for _, one in compiled.buffer), cach
 # Prints how many kernels there are, then those that are not kept, or that decoding compiled for other types.
 DECODE = """
 import sys
-from numba.core.dispatcher import Dispatcher
 from lakeingest.mysql.wire import cache
+from lakeingest.mysql.wire.compiled import _Compiled
 from lakeingest.mysql.wire.kernels import compile_kernels
 from tests.mysql.wire import test_result_set, test_segment
 
 modules = [module for name, module in sys.modules.items() if name.startswith("lakeingest.mysql.wire.")]
-functions = {one for module in modules for one in vars(module).values() if isinstance(one, Dispatcher)}
+functions = {one for module in modules for one in vars(module).values() if isinstance(one, _Compiled)}
 kernels = [one for one in functions if one.stats.cache_path]
 compile_kernels()
 before = [one.signatures for one in kernels]
@@ -92,7 +91,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
 def test_number_reads_as_many_bytes_as_requested() -> None:
     """One to seven bytes are unsigned, eight are signed, at any offset."""
 
-    @numba.njit  # type: ignore[untyped-decorator]
+    @kernel
     def read(data: np.ndarray, at: int, size: int) -> int:
         return number(data, at, size)
 

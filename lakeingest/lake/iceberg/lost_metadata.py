@@ -1,0 +1,59 @@
+"""Points an SQL catalog at an older metadata.json, if the one that the catalog names is missing or damaged."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy import select, update
+
+from lakeingest.lake.iceberg.errors import UNREADABLE
+
+
+def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
+    """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
+
+    Only committed files are candidates, because another file may be of a writer whose commit was refused. Committed are
+    the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name of
+    the lost file; None if nothing was changed.
+    """
+    if not isinstance(catalog, SqlCatalog):
+        return None
+    conditions = (  # of the table's row in the catalog
+        IcebergTables.catalog_name == catalog.name,
+        IcebergTables.table_namespace == name[0],
+        IcebergTables.table_name == name[1],
+    )
+    with catalog.engine.begin() as connection:
+        query = select(IcebergTables.metadata_location, IcebergTables.previous_metadata_location).where(*conditions)
+        lost, previous = connection.execute(query).one_or_none() or (None, None)
+        if lost is None or _read_metadata(catalog, lost) is not None:
+            return None
+        committed = [*([previous] if previous else []), *_committed_files(catalog, lost)]
+        newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
+        if newest is None:
+            return None
+        change = update(IcebergTables).where(*conditions, IcebergTables.metadata_location == lost)
+        connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
+        return str(lost)
+
+
+def _committed_files(catalog: Catalog, lost: str) -> Iterator[str]:
+    """The files in the log of the newest readable metadata.json, the newest first."""
+    folder = Path(unquote(urlsplit(lost).path)).parent
+    # the names of the files begin with a number that grows with each commit
+    for file in sorted(folder.glob("*.metadata.json"), reverse=True):
+        if (metadata := _read_metadata(catalog, file.as_uri())) is not None:
+            yield from (entry.metadata_file for entry in reversed(metadata.metadata_log))
+            return
+
+
+def _read_metadata(catalog: Catalog, location: str) -> TableMetadata | None:
+    try:
+        io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
+        return FromInputFile.table_metadata(io.new_input(location))
+    except UNREADABLE:
+        return None
