@@ -114,8 +114,8 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     `before` held before the first alteration, and `now` holds after the last one.
 
     Raises:
-        NotLiftable: an alteration is a barrier; or an alteration changes the key, or a type to a type that does not
-            hold every old value; or the definition between two alterations cannot be known.
+        NotLiftable: an alteration is a barrier, drops a column of the key, or changes how rows without column names are
+            read; or the definition between two alterations cannot be known; or a lift is refused (`Lift`).
         Unexplained: the statements do not lead to `now`.
 
     """
@@ -269,9 +269,8 @@ def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[
 
     `names`: the names of the columns at that time. Raises NotLiftable if a column of the key was dropped.
     """
-    new_name = {
-        column.first.name: name for column, name in names.items() if column.first is not None
-    }  # by the old name
+    # by the name in `before`, the name at that time
+    new_name = {column.first.name: name for column, name in names.items() if column.first is not None}
     if not set(before.key) <= new_name.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
     return replace(
