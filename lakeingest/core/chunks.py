@@ -46,10 +46,8 @@ def first_rows(rows: int, size: int) -> int:
 
     `rows` and `size`: the estimated numbers of the table's rows and bytes. Without rows, the result is FIRST_ROWS.
     """
-    if not rows:
-        return FIRST_ROWS
     by_size = TARGET_BYTES * rows // max(size, 1)
-    return max(1, min(FIRST_ROWS, by_size))
+    return max(1, min(FIRST_ROWS, by_size)) if rows else FIRST_ROWS
 
 
 def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:

@@ -66,7 +66,10 @@ class Pending:
         return where
 
     def after(self, older: Self) -> Self:
-        """All transactions that are prepared here. `older`: the transactions that were prepared where the reader began."""
+        """All transactions that are prepared here.
+
+        `older`: the transactions that were prepared where the reader began.
+        """
         still_prepared = {xid: where for xid, where in older.prepared.items() if xid not in self.ended}
         return type(self)(still_prepared | self.prepared, self.ended | older.ended)
 
