@@ -122,7 +122,7 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     table = before.table
     if any(alteration.is_barrier for alteration in alterations):
         raise NotLiftable(f"{table}: DDL changed its values, its key or the table itself")
-    # Step 1: the names of the columns after each statement. Statements are numbered from 1; after 0 means before all
+    # Step 1: the names of the columns after each statement. Statements are numbered from 1, so [0] is before all
     names_after: list[Names] = [
         {_Identity(number, column): column.name for number, column in enumerate(before.columns)}
     ]
@@ -140,15 +140,17 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
             f" {', '.join(now.names)}"
         )
     # Step 2: the table's definition after each statement
-    last = dict(zip(names_after[-1], now.columns, strict=True))
+    current = dict(zip(names_after[-1], now.columns, strict=True))  # by column, its definition in `now`
     schemas = [before]
     for step, names in enumerate(names_after[1:], start=1):
-        columns = tuple(_definition_after(table, column, name, step, defined, last) for column, name in names.items())
+        columns = tuple(
+            _definition_after(table, column, name, step, defined, current) for column, name in names.items()
+        )
         schemas.append(_schema(before, now, names, columns))
     if schemas[-1].fingerprint != now.fingerprint:
         raise Unexplained(f"{table}: its key, or how its rows are mapped, is no longer what it was")
-    _assert_explained(table, defined, last)
-    schemas[-1] = now  # which also has the layout
+    _assert_explained(table, defined, current)
+    schemas[-1] = now  # the same definition, but with the layout
     # a copy names its definition by the fingerprint, so definitions with one fingerprint must read a row in one way
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
@@ -232,30 +234,30 @@ def _definition_after(
     name: str,
     step: int,
     defined: Mapping[_Identity, Sequence[int]],
-    last: Mapping[_Identity, Column],
+    current: Mapping[_Identity, Column],
 ) -> Column:
     """The definition that a column had after the statement number `step`, when its name was `name`.
 
-    `defined`: by column, the numbers of the statements that defined it. `last`: by column, its current definition.
+    `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
     Raises NotLiftable if a statement up to this one added or defined the column, and a later one defined or dropped it.
     """
     defining_steps = defined.get(column, ())
-    is_current = column in last and all(defining <= step for defining in defining_steps)
+    is_current = column in current and all(defining <= step for defining in defining_steps)
     if is_current:
-        return replace(last[column], name=name)
+        return replace(current[column], name=name)
     if column.first is not None and all(defining > step for defining in defining_steps):
         return replace(column.first, name=name)
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 
 
 def _assert_explained(
-    table: object, defined: Mapping[_Identity, Sequence[int]], last: Mapping[_Identity, Column]
+    table: object, defined: Mapping[_Identity, Sequence[int]], current: Mapping[_Identity, Column]
 ) -> None:
     """Raise Unexplained if a column that no statement defined has another definition now, apart from its name.
 
     The binlog does not have the DDL that changed such a column. A charset that is not known counts as the same.
     """
-    for identity, column in last.items():
+    for identity, column in current.items():
         first = identity.first
         if first is None or identity in defined:
             continue  # a statement has added or defined the column

@@ -177,7 +177,9 @@ class Affected:
         # by foreign key, and by the class of the old values: the place of each change, and the new values
         self._effects: dict[ForeignKey, dict[Row, set[tuple[Place, Row | None]]]] = {key: {} for key in keys}
         self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}  # by foreign key and values
-        self._asked: dict[ForeignKey, set[Row]] = {key: set() for key in keys}  # the classes that `sought` has returned
+        self._returned: dict[ForeignKey, set[Row]] = {
+            key: set() for key in keys
+        }  # the classes that `sought` has returned
         self._rows: set[Row] = set()
         self.changes: set[RowChange] = set()
 
@@ -190,8 +192,8 @@ class Affected:
         """By foreign key, the classes of values whose rows the caller has to look up. No class is returned twice."""
         to_look_up = {}
         for key, effects in self._effects.items():
-            if new_classes := effects.keys() - self._asked[key]:
-                self._asked[key] |= new_classes
+            if new_classes := effects.keys() - self._returned[key]:
+                self._returned[key] |= new_classes
                 to_look_up[key] = new_classes
         return to_look_up
 
@@ -202,11 +204,11 @@ class Affected:
 
     @property
     def moves(self) -> set[Move]:
-        """The values without NULL that changes of the parents gave to rows of the table."""
-        moves = set()
+        """The values that changes of the parents gave to rows of the table. Values with a NULL are left out."""
+        moves: set[Move] = set()
         for key, effects in self._effects.items():
             outcomes = [outcome for of_class in effects.values() for outcome in of_class]
-            # None: the rows were deleted
+            # `new` is None if the rows were deleted
             moves |= {Move(place, key, new) for place, new in outcomes if new is not None and None not in new}
         return moves
 
@@ -225,8 +227,8 @@ class Affected:
     def _classes_with(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:
         """The classes of all values of the foreign key so far, and of `values`, which have no NULL."""
         class_of = self._class_of[key]
-        if new := set(values) - class_of.keys():
-            class_of |= self._classes(key, new)
+        if unclassed := set(values) - class_of.keys():
+            class_of |= self._classes(key, unclassed)
         return class_of
 
     def _spread(self) -> None:

@@ -151,7 +151,7 @@ class Progress:
         answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that
         they are done. `nulled` and `read_to`: as in `wave_committed`.
         """
-        fields = self._fields_of(Reread(tuple(signals), up_to), last=last, done=done)
+        fields = self._reread_fields(Reread(tuple(signals), up_to), last=last, done=done)
         if not patches:
             return self._after(Step.SAME, **fields)
         return self._patched(patches, since, nulled, read_to, **fields)
@@ -190,7 +190,7 @@ class Progress:
             **{"cascades": cascades} | changes,
         )
 
-    def _fields_of(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
+    def _reread_fields(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
         """The fields that a step of a re-snapshot changes: the re-snapshot itself, the answered signals, and the gap.
 
         Without a signal and without a gap, the re-snapshot is not noted. `last`: the step is the last one.

@@ -82,7 +82,7 @@ def resume(
     """
     has_asked = not copied.keys().isdisjoint(asked)  # then nothing is raised: at least that copy is started over
     lost_copies = _lost_copies(copied, answers)
-    positions = {
+    positions = {  # of the copies that a new spool may continue
         table: progress.position
         for table, progress in copied.items()
         if table not in lost_copies and progress.position is not None
