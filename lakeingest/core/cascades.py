@@ -177,9 +177,7 @@ class Affected:
         # by foreign key, and by the class of the old values: the place of each change, and the new values
         self._effects: dict[ForeignKey, dict[Row, set[tuple[Place, Row | None]]]] = {key: {} for key in keys}
         self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}  # by foreign key and values
-        self._returned: dict[ForeignKey, set[Row]] = {
-            key: set() for key in keys
-        }  # the classes that `sought` has returned
+        self._returned: dict[ForeignKey, set[Row]] = {key: set() for key in keys}  # classes, by `sought`
         self._rows: set[Row] = set()
         self.changes: set[RowChange] = set()
 

@@ -72,7 +72,7 @@ GEOMETRIES = frozenset(
     }
 )
 SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
-_SHOWN = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets whose every character is in utf8mb3
+_WITHIN_UTF8MB3 = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets whose every character is in utf8mb3
 
 INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
@@ -167,7 +167,7 @@ class Column:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members of an ENUM or a SET; empty for another type. Their texts may be wrong (`has_exact_members`)."""
+        """The members of an ENUM or a SET; () for another type. Their texts may be wrong (`has_exact_members`)."""
         return self.source_type.members
 
     @property
@@ -176,14 +176,14 @@ class Column:
 
         information_schema and SHOW CREATE TABLE show a question mark for each character that is not in utf8mb3.
         """
-        return self.charset in _SHOWN or not any("?" in member for member in self.members)
+        return self.charset in _WITHIN_UTF8MB3 or not any("?" in member for member in self.members)
 
 
 LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are in the `layout` of its table
-UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # fields that map no row
+UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
-_METADATA = (  # after the source's columns, where the user asks for them
+_METADATA = (  # they come after the source's columns, if the user asks for them
     Column(OP, Kind.STRING, _METADATA_TYPE, nullable=False),
     Column(DELETED, Kind.BOOLEAN, _METADATA_TYPE, nullable=False),
     Column(POSITION, Kind.STRING, _METADATA_TYPE, nullable=False),

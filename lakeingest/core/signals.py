@@ -54,7 +54,7 @@ class Event(enum.StrEnum):
 # The last event may happen again: a crash can come after an event has happened and before it is stored
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.PENDING, Event.BEGIN): State.RUNNING,
-    (State.PENDING, Event.FINISH): State.DONE,  # it has nothing to run, or another signal has answered it
+    (State.PENDING, Event.FINISH): State.DONE,  # there is nothing to run, or another signal's rows have answered it
     (State.PENDING, Event.FAIL): State.FAILED,
     (State.PENDING, Event.CANCEL): State.CANCELLED,
     (State.RUNNING, Event.BEGIN): State.RUNNING,
@@ -76,8 +76,8 @@ class IllegalEvent(ValueError):
 class Scope:
     """The rows of a table to read again: all keys of a range, listed keys, or the rows for which a condition holds.
 
-    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for the
-    whole table: a stopped copy keeps its rows, and after a comparison with the source only wrong rows are written.
+    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for a whole
+    table: the rows of a stopped copy are kept and compared with the source, and only wrong rows are written.
     """
 
     range: KeyRange | None = None
