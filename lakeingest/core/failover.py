@@ -86,7 +86,7 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid
     """
     copied = position.gtids or GtidSet()
     last = None if position.history is None else position.history.last
-    end = None  # of the last copied transaction so far
+    end: FilePosition | None = None  # of the last copied transaction so far
     errant = before - copied
     skipped: list[Gtid] = []  # not copied, and after `end`: errant if a copied transaction follows
     is_proven = False
@@ -95,7 +95,7 @@ def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid
             skipped.append(transaction.gtid)
             continue
         end = transaction.end
-        if skipped:
+        if skipped:  # they are before a copied transaction
             errant |= GtidSet.of_gtids(skipped)
             skipped = []
         if last is not None and str(transaction.gtid) == last.gtid:
@@ -116,7 +116,7 @@ def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) 
     transaction. Raises SourceDiverged if the transactions break one of these rules, or if `last` is not among them.
     """
     sought = DomainGtid.parse(last.gtid or "")
-    previous_number = None
+    previous_number: int | None = None
     for transaction in transactions:
         gtid = transaction.gtid
         is_next = previous_number is None or gtid.number == previous_number + 1

@@ -90,13 +90,14 @@ def plan_merge(
             merge; or no chunk was read; or chunks are missing, although there are patches or only the server knows the
             order of keys.
         SpoolGap: a mark or the low of a patch is before `covered_from`, so that changes are missing in the spool.
+        StateUnreadable: a low has no place (`TransactionLog.places`).
 
     """
     if not splits.all:
         raise ValueError("nothing to merge: no split is finished")
     if not splits.ordered:  # a complete copy of such keys has one split without bounds, which counts as ordered
         raise ValueError("a merge before the last chunk, of keys whose order only the server knows")
-    if patches and not splits.complete:
+    if patches and not splits.complete:  # a patch may have rows of a missing chunk
         raise ValueError("a patch before the last chunk, which would bring its rows once more")
     # the rows may contain changes up to this place, so an earlier stop would not be the state of one place
     least_stop = max([*(split.floor for split in splits.all), *(patch.high for patch in patches)])
