@@ -108,7 +108,8 @@ class Cascaded:
     def _known_to_end(self, table: TableId, keys: ForeignKeys, copies: Copies) -> _Known:
         """The known changes of the table up to the end of the log.
 
-        If neither the log nor the copy is newer than the kept changes, these are returned; else they are extended.
+        If neither the log nor the copy has changed since the kept changes were found, the result is the kept changes.
+        Otherwise they are extended.
         Raises SpoolGap if changes that may have caused changes of the table are not known.
         """
         standing, stop = copies.standing(table), copies.stop

@@ -31,8 +31,8 @@ def lead(now: float, source: float) -> timedelta:
 def disagreement(now: float, source: float, changed: Mapping[TableId, float]) -> str | None:
     """A finding about this machine's clock, with its fix; None if the clock agrees with the others.
 
-    `changed` has for each copy the time of its last change, by the clock of the machine that made it. All times are in
-    seconds since 1970.
+    `changed` has for each copy the time of the last change, by the clock of the machine that made the change. All times
+    are in seconds since 1970.
     """
     findings = []
     last_changed = max(changed, key=lambda table: changed[table], default=None)

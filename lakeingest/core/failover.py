@@ -21,9 +21,9 @@ AnyGtid = TypeVar("AnyGtid", Gtid, DomainGtid)
 class Logged(Generic[AnyGtid]):
     """A transaction in a binlog: its GTID, where it ends, and when it was committed, in µs.
 
-    In MySQL, `committed_at` is the time at which the original server committed the transaction. MariaDB stores whole
-    seconds. On the original server it is the second of the commit; on a replica it is the second in which the original
-    server began the last statement.
+    In MySQL, `committed_at` is the time at which the original server committed the transaction. MariaDB stores a whole
+    second: on the original server, the second of the commit; on a replica, the second in which the original server
+    began the last statement.
     """
 
     gtid: AnyGtid
@@ -68,14 +68,14 @@ def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
     """The newest of these binlog files for which `holds` is true; None if there is none.
 
     `files` are in order, the oldest first. If `holds` is false for a file, `holds` must be false for all later files.
-    So it is called for few files only.
+    So only few files are tried.
     """
     holding = bisect_left(files, True, key=lambda file: not holds(file))  # the number of files for which it is true
     return files[holding - 1] if holding else None
 
 
 def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
-    """Where the last copied transaction ends, among `transactions` of a binlog. The position's GTIDs are copied.
+    """Where the last copied transaction ends, among `transactions` of a binlog. Copied are the position's GTIDs.
 
     `before`: the GTIDs of all transactions before `transactions`.
 

@@ -24,7 +24,7 @@ def segment(name: str, unsafe: re.Pattern[str], reserved: frozenset[str] = froze
 
 
 def joined(root: str, *parts: str) -> str:
-    """The path of these parts below a folder. Raises ValueError if a part is no single name and could lead out."""
+    """The path of these parts below a folder. Raises ValueError for a part that is no single name: it may lead out."""
     for part in parts:
         if part in {"", ".", ".."} or "/" in part or "\0" in part:
             raise ValueError(f"{part!r} is no part of a path below {root}")

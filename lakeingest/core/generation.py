@@ -62,7 +62,7 @@ def _is_numeric(word: str) -> bool:
 
 
 def _type(token: re.Match[str], types: Mapping[str, str]) -> str:
-    """The type of the column that the token names. For an unknown column 'char', which depends on the session."""
+    """The type of the column that the token names; 'char' for an unknown column, because 'char' is never free."""
     return types.get(token["name"].replace("``", "`").casefold(), "char")
 
 

@@ -10,7 +10,7 @@ class Moment:
     """A moment by two clocks, in seconds.
 
     `wall` counts from 1970, by a clock that people set. `since_boot` counts from the start of the machine that `boot`
-    names, by a clock that nobody sets. An object store has only one clock, whose time is in both.
+    names, by a clock that nobody sets. An object store has only one clock, whose time is in both fields.
     """
 
     wall: float

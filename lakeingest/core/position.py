@@ -340,9 +340,9 @@ class Position:
         return replace(self, at=self.at.start_of_file, history=history)
 
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
-        """The position after one more segment. `gtids`: those of the segment. `history`: at the segment's `stop`.
+        """The position after one more segment, which has these `gtids` and ends at `stop`.
 
-        `history` is None if it is not known. Then only the last transaction stays known.
+        `history`: the history at `stop`; None if that is not known. Then only the last transaction stays known.
         """
         united = None if self.gtids is None else self.gtids | gtids
         history_at_stop = (history or History()).after(self.history)

@@ -26,8 +26,8 @@ class Xid:
 class Prepared:
     """Where a prepared transaction is in the binlog: from its GTID event to the end of its XA_PREPARE event.
 
-    `tables`: the tables that the transaction changes; None if they are not known, because it has a change in statement
-    format.
+    `tables`: the tables that the transaction changes; None if they are not known, because the transaction has a change
+    in statement format.
     """
 
     start: FilePosition

@@ -279,7 +279,7 @@ class Progress:
     def unchanged(self, position: Position) -> Self:
         """The table had no change up to this later position, not even by foreign keys.
 
-        The next commit will store this progress. Raises ValueError if the position is no later one of the same server.
+        The next commit will store this progress. Raises ValueError unless `position` is a later one of the same server.
         """
         later = self._at_later_position(Step.QUIET, position, self.fingerprint)
         return replace(later, cascades=self.cascades and replace(self.cascades, to=position.place))
@@ -287,8 +287,8 @@ class Progress:
     def lifted(self, position: Position, fingerprint: str) -> Self:
         """The rows have the table's next definition. `position` is the end of the DDL that made this definition.
 
-        The rows were merged up to the start of that DDL, because a merge never crosses DDL. Raises ValueError if the
-        position is no later one of the same server.
+        The rows were merged up to the start of that DDL, because a merge never crosses DDL. Raises ValueError unless
+        `position` is a later one of the same server.
         """
         return self._at_later_position(Step.LIFT, position, fingerprint)
 
@@ -300,8 +300,8 @@ class Progress:
         """The same rows after a failover. On the new server, `position` has the same transactions as the old position.
 
         Patches are dropped, because their watermarks are places of the old server. If there were patches, no signal
-        counts as answered any more, so that open signals are served again. Raises ValueError if a split is not at the
-        old position, or if that is unknown.
+        counts as answered any more, so that open signals are served again. Raises ValueError if the old position is
+        None, or if a split is not at the old position.
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
@@ -355,7 +355,7 @@ class Progress:
         )
 
     def _at_later_position(self, step: Step, position: Position, fingerprint: str) -> Self:
-        """The same rows at a later position. Raises ValueError if the position is no later one of the same server."""
+        """The same rows at another position. Raises ValueError unless that is a later one of the same server."""
         following = self._after(step, fingerprint=fingerprint)
         old = self.position
         if old is None or (position.server_uuid, position.epoch) != (old.server_uuid, old.epoch):

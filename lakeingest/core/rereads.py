@@ -15,12 +15,13 @@ class Patch:
     """Rows of one read view, and keys that have no row in the view. Files under `name` hold both until the next merge.
 
     The patch has a `+I` for each row of the view, and a `-D` for each requested key that has no row in the view. If
-    keys are listed, these are the requested keys. For a range or a predicate, the requested keys are those in the view
-    and those in the target. For a predicate, the target's keys are read first, and the view is asked for `(predicate)
-    OR key IN (the target's keys)`: otherwise a row that was changed and no longer matches would look deleted.
+    keys are listed, the listed keys are the requested keys. For a range or a predicate, the requested keys are those in
+    the view and those in the target. For a predicate, the target's keys are read first, and the view is asked for
+    `(predicate) OR key IN (the target's keys)`: otherwise a row that was changed and no longer matches would look
+    deleted.
 
     Every requested key is in `within`. If only the server knows the order of keys, `within` is the range of all keys.
-    All changes after `low` of the keys in `within` are applied again, even if the mark of their split is later. That
+    For the keys in `within`, all changes after `low` are applied again, even if the mark of the split is later. That
     does not change the last row of a key.
     """
 
@@ -73,5 +74,5 @@ class Reread:
 
 
 def united(answered: Collection[int], more: Collection[int], done: Collection[int]) -> tuple[int, ...]:
-    """The signals in `answered` or `more`, ascending, without those in `done`, whose documents say that already."""
+    """The signals in `answered` or `more`, ascending, without `done`: the signals whose documents say DONE already."""
     return tuple(sorted({*answered, *more} - set(done)))

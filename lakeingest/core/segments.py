@@ -16,7 +16,7 @@ class Segment:
     """The transactions after `start` that end at or before `stop`; both are transaction boundaries.
 
     `skip`: transactions that are not decoded, because the spool has them or was opened after them. `history`: the
-    history that the binlog must have at `start`, which the reader of the segment checks; None: it checks nothing.
+    history that the binlog must have at `start`, which the reader of the segment checks; None: no check.
     """
 
     server_uuid: str

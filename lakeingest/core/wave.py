@@ -45,7 +45,7 @@ class MergePlan:
     def should_apply(self, place: Place, key: Key) -> bool:
         """Whether the change of `key` in the transaction that ends at `place` is to be applied.
 
-        The change is applied if it is after the mark of the key's split, and not after this merge's stop. If no
+        The change is applied if it is after the mark that holds for the key, and not after this merge's stop. If no
         finished split has the key, the change is not applied, because the read view of the key's chunk will contain it.
         """
         return any(key in range_ and mark < place for range_, mark in self.marks) and place <= self.stop
