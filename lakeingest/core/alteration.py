@@ -1,9 +1,9 @@
 """Alterations: what the DDL of a table did to its columns, and which definition was in force between two statements.
 
 A statement says which columns were added, dropped, renamed and moved. Only the server says how a column is defined, and
-it tells only the current definition. So the definition between two statements is put together. If no later statement
-defined a column, the column has its current definition then. If no earlier statement defined a column, it has the
-definition from before all statements. Types are never read from statements.
+the server tells only the current definition. So the definition between two statements is put together, column by
+column. If no later statement defined the column, its current definition was in force already. If no earlier statement
+defined the column, its definition from before all statements was still in force. Types are never read from statements.
 """
 
 import enum
@@ -24,7 +24,7 @@ class Act(enum.StrEnum):
 
     ADD = "add"
     DROP = "drop"
-    DEFINE = "define"  # its type, or anything else of its definition; maybe also its name
+    DEFINE = "define"  # the column gets another type, or another definition in any way; maybe also another name
     RENAME = "rename"
 
 
@@ -32,8 +32,9 @@ class Act(enum.StrEnum):
 class Change:
     """The change of one column.
 
-    `name`: the column's name before the statement, or the name of a new column. `to`: its name after the statement.
-    `after`: the column behind which it is put, or FIRST. None: an old column keeps its place, a new column is last.
+    `name`: the column's name before the statement; for a new column, its name. `to`: the name after the statement.
+    `after`: the neighbour behind which the column is put, or FIRST; if None, an old column keeps its place, and a new
+    column is put last.
     """
 
     act: Act
@@ -47,11 +48,11 @@ class Alteration:
     """All changes that one statement made to a table, in the order of the statement.
 
     `is_barrier`: the statement changed values, the key or the table itself, or something unknown. So the new rows
-    cannot be made from the old rows. `changes` then has only the changes of names that could be read.
+    cannot be made from the old rows. For a barrier, `changes` has only the changes of names that could be read.
     `empties`: the statement removed all rows (TRUNCATE).
-    `statement`: the text of the statement, up to the first value in it.
-    `text`: the whole text. Only readers of the changelog get it, because logs must have no values. '' for a barrier,
-    and in documents of older versions.
+    `statement`: the text of the statement, up to its first value.
+    `text`: the whole text, only for readers of the changelog, because logs must have no values. '' for a barrier, and
+    if a document of an older version does not have the text.
     """
 
     changes: tuple[Change, ...] = ()
@@ -83,7 +84,8 @@ class Alteration:
 class Ddl:
     """A statement in the binlog that altered tables, with the positions before and after it.
 
-    `alone`: the tables beside which it certainly ran alone: all transactions with changes of them had ended before.
+    `alone`: the tables on which the statement certainly had an exclusive lock: each transaction that changed such a
+    table had ended before the statement.
     """
 
     start: FilePosition
@@ -96,7 +98,7 @@ class Ddl:
 class _Identity:
     """A column through all statements, whatever its name is.
 
-    `first`: its definition before all statements; None if a statement added it.
+    `first`: the column's definition before all statements; None if a statement added the column.
     """
 
     number: int
@@ -112,41 +114,44 @@ def lifts(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
     `before` held before the first alteration, and `now` holds after the last one.
 
     Raises:
-        NotLiftable: an alteration is a barrier, or changes values, the key, or a type to one that does not hold every
-            old value; or a definition in between cannot be known.
+        NotLiftable: an alteration is a barrier, drops a column of the key, or changes how rows without column names are
+            read; or the definition between two alterations cannot be known; or a lift is refused (`Lift`).
         Unexplained: the statements do not lead to `now`.
 
     """
     table = before.table
     if any(alteration.is_barrier for alteration in alterations):
         raise NotLiftable(f"{table}: DDL changed its values, its key or the table itself")
-    # Step 1: the names of the columns before the first statement, and after each statement
+    # Step 1: the names of the columns after each statement. Statements are numbered from 1, so [0] is before all
     names_after: list[Names] = [
         {_Identity(number, column): column.name for number, column in enumerate(before.columns)}
     ]
     defined: dict[_Identity, list[int]] = {}  # by column, the numbers of the statements that defined it
-    number = len(before.columns)  # of the next new column
+    next_number = len(before.columns)  # for the identity of a new column
     for step, alteration in enumerate(alterations, start=1):
         names = dict(names_after[-1])
-        for identity in _apply_statement(table, names, alteration, number):
+        for identity in _apply_statement(table, names, alteration, next_number):
             defined.setdefault(identity, []).append(step)
         names_after.append(names)
-        number += len(alteration.changes)  # so many columns at most are new
+        next_number += len(alteration.changes)  # each change adds one column at most
     if tuple(names_after[-1].values()) != now.names:
         raise Unexplained(
             f"{table}: by its DDL its columns would be {', '.join(names_after[-1].values())}, and they are"
             f" {', '.join(now.names)}"
         )
-    # Step 2: the definitions after each statement
-    last = dict(zip(names_after[-1], now.columns, strict=True))
+    # Step 2: the table's definition after each statement
+    current = dict(zip(names_after[-1], now.columns, strict=True))  # by column, its definition in `now`
     schemas = [before]
     for step, names in enumerate(names_after[1:], start=1):
-        columns = tuple(_definition_after(table, column, name, step, defined, last) for column, name in names.items())
+        columns = tuple(
+            _definition_after(table, column, name, step, defined, current) for column, name in names.items()
+        )
         schemas.append(_schema(before, now, names, columns))
     if schemas[-1].fingerprint != now.fingerprint:
         raise Unexplained(f"{table}: its key, or how its rows are mapped, is no longer what it was")
-    _assert_explained(table, defined, last)
-    schemas[-1] = now
+    _assert_explained(table, defined, current)
+    schemas[-1] = now  # the same definition, but with the layout
+    # a copy names its definition by the fingerprint, so definitions with one fingerprint must read a row in one way
     for old, new in pairwise(schemas):
         if old.fingerprint == new.fingerprint and not old.reads_as(new):
             raise NotLiftable(f"{table}: the charset of a column, or the place of one that is left out, is another now")
@@ -168,11 +173,11 @@ def added(before: TableSchema, alterations: Sequence[Alteration], now: TableSche
 
 
 def _apply_statement(table: object, names: Names, alteration: Alteration, number: int) -> list[_Identity]:
-    """Change `names` as the statement does, and return the columns that the statement defines.
+    """Change `names` as the statement does, and return the columns that the statement defines, new columns included.
 
     New columns are numbered from `number` on. The order is MySQL's: first, dropped columns are removed, and columns
-    that keep their place are renamed. Then, in the order of the statement, every other column is put behind its
-    neighbour, or last.
+    that keep their place are renamed. Then, in the order of the statement, each new or moved column is put into its
+    place. Raises NotLiftable if a column is not known, or if two columns get one name.
     """
     # all columns are looked up by the names that they have before the statement
     old_columns = [
@@ -188,8 +193,9 @@ def _apply_statement(table: object, names: Names, alteration: Alteration, number
         identity = old or _Identity(number + offset)
         if change.act is not Act.RENAME:
             defined.append(identity)
-        if old is not None and change.after is None:
-            names[old] = change.to
+        keeps_place = old is not None and change.after is None
+        if keeps_place:
+            names[identity] = change.to
         else:
             names.pop(identity, None)
             to_put.append((identity, change))
@@ -203,13 +209,13 @@ def _apply_statement(table: object, names: Names, alteration: Alteration, number
 def _put_column(table: object, names: Names, column: _Identity, change: Change) -> None:
     """Put a column into `names` where the change says: first, behind its neighbour, or last."""
     order = list(names.items())
-    at = len(order)
+    index = len(order)  # last
     if change.after == FIRST:
-        at = 0
+        index = 0
     elif change.after is not None:
         neighbour = _find_by_name(table, names, change.after)
-        at = list(names).index(neighbour) + 1
-    order.insert(at, (column, change.to))
+        index = list(names).index(neighbour) + 1
+    order.insert(index, (column, change.to))
     names.clear()
     names.update(order)
 
@@ -228,46 +234,51 @@ def _definition_after(
     name: str,
     step: int,
     defined: Mapping[_Identity, Sequence[int]],
-    last: Mapping[_Identity, Column],
+    current: Mapping[_Identity, Column],
 ) -> Column:
     """The definition that a column had after the statement number `step`, when its name was `name`.
 
-    `defined`: by column, the numbers of the statements that defined it. `last`: by column, its current definition.
-    Raises NotLiftable if the column is defined by one of the statements up to this one, and by a later one.
+    `defined`: by column, the numbers of the statements that defined it. `current`: by column, its current definition.
+    Raises NotLiftable if a statement up to this one added or defined the column, and a later one defined or dropped it.
     """
-    steps = defined.get(column, ())
-    if column in last and not any(later > step for later in steps):
-        return replace(last[column], name=name)
-    if column.first is not None and not any(earlier <= step for earlier in steps):
+    defining_steps = defined.get(column, ())
+    is_current = column in current and all(defining <= step for defining in defining_steps)
+    if is_current:
+        return replace(current[column], name=name)
+    if column.first is not None and all(defining > step for defining in defining_steps):
         return replace(column.first, name=name)
     raise NotLiftable(f"{table}: nobody knows any more how its column {name} was defined between two alterations")
 
 
 def _assert_explained(
-    table: object, defined: Mapping[_Identity, Sequence[int]], last: Mapping[_Identity, Column]
+    table: object, defined: Mapping[_Identity, Sequence[int]], current: Mapping[_Identity, Column]
 ) -> None:
-    """Raise Unexplained if a column that no statement defined has another definition now.
+    """Raise Unexplained if a column that no statement defined has another definition now, apart from its name.
 
-    The binlog does not have the DDL that changed such a column.
+    The binlog does not have the DDL that changed such a column. A charset that is not known counts as the same.
     """
-    for identity, column in last.items():
+    for identity, column in current.items():
         first = identity.first
         if first is None or identity in defined:
-            continue
+            continue  # a statement has added or defined the column
         same_charset = not first.charset or not column.charset or first.charset == column.charset
         if replace(first, name=column.name) != column or not same_charset:
             raise Unexplained(f"{table}: no DDL in the binlog says why its column {column.name} is another now")
 
 
 def _schema(before: TableSchema, now: TableSchema, names: Names, columns: tuple[Column, ...]) -> TableSchema:
-    """The definition of a table with these `columns` and `names`. Raises NotLiftable if a key column was dropped."""
-    new_names = {column.first.name: name for column, name in names.items() if column.first is not None}
-    if not set(before.key) <= new_names.keys():
+    """The table's definition between two alterations: with these `columns`, else as `now`, with the key of `before`.
+
+    `names`: the names of the columns at that time. Raises NotLiftable if a column of the key was dropped.
+    """
+    # by the name in `before`, the name at that time
+    new_name = {column.first.name: name for column, name in names.items() if column.first is not None}
+    if not set(before.key) <= new_name.keys():
         raise NotLiftable(f"{before.table}: a column of its key was dropped")
     return replace(
         now,
         columns=columns,
         stored=(),  # between two alterations, nobody knows the places of columns that are left out
-        key=tuple(new_names[name] for name in before.key),
-        generated=tuple(new_names[name] for name in before.generated if name in new_names),
+        key=tuple(new_name[name] for name in before.key),
+        generated=tuple(new_name[name] for name in before.generated if name in new_name),
     )

@@ -1,10 +1,10 @@
 """The changes by foreign keys in the tables of a run, table by table: parents before their children.
 
 Once a row of a copy was read again, the copy no longer shows how a foreign key changed the row. So changes by foreign
-keys are kept here, in memory, for the children of the changed table. For each table, the changes are known only after
-some place. Earlier changes are unknown after a run was killed, after a first copy, and while rows are compared with the
-source. If the log of the parents shows that there may be unknown changes, SpoolGap is raised. If the values of a
-foreign key cannot be compared here, changes by it are never known.
+keys are kept here, in memory, for the children of the changed table. For each table, all changes after some place are
+known. Earlier changes are unknown after a run was killed, after a first copy, and while rows are compared with the
+source. If the values of a foreign key cannot be compared here, its changes are never known. If the log of the parents
+shows that there may be unknown changes, SpoolGap is raised.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,9 +21,10 @@ from lakeingest.errors import SpoolGap
 class Standing:
     """How far the rows of a copy go.
 
-    `to`: the place up to which the rows, or patches, have all changes by foreign keys. `at`: the place up to which all
-    rows have the logged changes; None if the splits are at different places. `gap`: the rows are being compared with
-    the source. `version`: a value that changes whenever rows or patches of the copy change.
+    `to`: the place up to which the rows, or patches, have all changes by foreign keys.
+    `at`: the place up to which all rows have the logged changes; None if the splits are at different places.
+    `gap`: the rows are being compared with the source.
+    `version`: a value that changes whenever rows or patches of the copy change.
     """
 
     to: Place
@@ -45,9 +46,9 @@ class Copies(Protocol):
         """The end of the log."""
 
     def columns(self, table: TableId) -> tuple[str, ...]:
-        """The columns of the table's key, of its foreign keys, and the columns to which foreign keys of children refer.
+        """The columns of the table's key and of its foreign keys, and those to which foreign keys of children refer.
 
-        Only comparable foreign keys count.
+        Foreign keys that are not comparable do not count.
         """
 
     def comparable(self, key: ForeignKey) -> bool:
@@ -66,7 +67,7 @@ class Copies(Protocol):
         """How far the table's copy goes. Raises an error if there is no copy that can be continued."""
 
     def logged(self, table: TableId, after: Place) -> Iterable[RowChange]:
-        """The changes after this place that delete or change rows. Raises SpoolGap if the log does not have all."""
+        """The logged changes after `after` that delete or update rows. Raises SpoolGap if the log lacks one of them."""
 
     def versions(self, table: TableId, sought: Mapping[ForeignKey, Collection[Row]]) -> Iterable[Row]:
         """The versions of rows with values of the `sought` classes: in the copy, in its patches, and in the log."""
@@ -97,7 +98,7 @@ class Cascaded:
         """All changes that foreign keys may have made to the table's rows, up to the end of the log.
 
         These are the changes after the `start` of the copy's `Standing`, and maybe earlier changes. Raises SpoolGap if
-        some of them are not known.
+        a change after `start` may not be known.
         """
         current = self._known_to_end(table, keys, copies)
         if current.has_unknown:
@@ -107,20 +108,25 @@ class Cascaded:
     def _known_to_end(self, table: TableId, keys: ForeignKeys, copies: Copies) -> _Known:
         """The known changes of the table up to the end of the log.
 
-        If neither the log nor the copy is newer than the kept changes, these are returned; else they are extended.
+        If neither the log nor the copy has changed since the kept changes were found, the result is the kept changes.
+        Otherwise they are extended.
+        Raises SpoolGap if changes that may have caused changes of the table are not known.
         """
         standing, stop = copies.standing(table), copies.stop
+        start = standing.start
         kept = self._known.get(table)
         if kept is not None and (kept.upto, kept.version) == (stop, standing.version):
             return kept
-        current, start = _to_extend(kept, standing, stop), standing.start
+        current = _to_extend(kept, standing, stop)
         compared = [key for key in keys[table] if copies.comparable(key)]
         uncompared = [key for key in keys[table] if key not in compared]
         if any(_may_touch(key, start, stop, keys, copies) for key in uncompared):
-            current.since, current.has_unknown = stop, True  # no change before `stop` counts as known
+            current.has_unknown = True
+            current.since = stop  # no change before `stop` counts as known
         else:
             affected = self._affected(table, start, compared, keys, copies)
-            if any(key.parent == table for key in compared):  # then unknown changes of the table are causes, too
+            refers_to_itself = any(key.parent == table for key in compared)
+            if refers_to_itself:  # then unknown changes of the table may have caused others
                 _assert_known(current, table, start, keys, copies)
             while sought := affected.sought():
                 affected.add_rows(copies.versions(table, sought))
@@ -140,7 +146,7 @@ class Cascaded:
         for parent in dict.fromkeys(key.parent for key in compared):
             columns = copies.columns(parent)
             affected.add_changes(parent, columns, copies.logged(parent, start))
-            if parent != table and parent in keys:
+            if parent != table and parent in keys:  # foreign keys may have changed rows of the parent, too
                 unlogged = self._known_to_end(parent, keys, copies)
                 _assert_known(unlogged, parent, start, keys, copies)
                 affected.add_changes(parent, columns, (change for change in unlogged.changes if change.place > start))
@@ -149,8 +155,8 @@ class Cascaded:
     def moves(self, table: TableId) -> set[Move]:
         """The values that foreign keys gave to rows of the table, as the last call of `changes` found them.
 
-        If a foreign key has columns of the table's key, such a row may be in no chunk: when a chunk with one of its
-        keys was read, the row had its other key.
+        If a foreign key has columns of the table's key, such a row may be in no chunk: the chunk of the new key may
+        have been read before the foreign key changed the row, and the chunk of the old key after that.
         """
         return self._known[table].moves
 
@@ -161,15 +167,16 @@ class Cascaded:
 
 
 def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
-    """Known changes that the caller extends up to `stop`. Then they are all changes of the table after `since`.
+    """The known changes of a table before a search up to `stop`; the caller adds the changes that the search finds.
 
-    They begin with the `kept` changes, if there are any. But the copy in the lake has only the current rows: if it was
-    merged beyond the kept changes, the changes in between cannot be found any more. Then `since` is `stop`.
+    These are the `kept` changes, if there are any. With the added changes, the result has all changes after `since`.
+    But the copy in the lake has only current rows. If the copy was merged beyond the place up to which changes are
+    known, the changes in between cannot be found any more. Then no change counts as known: `since` is `stop`.
     """
     changes = set() if kept is None else set(kept.changes)
     if standing.at is None or standing.gap:  # the copy shows no single state of the table
         since = stop
-    elif kept is None:  # the copy itself has the changes up to `standing.to`
+    elif kept is None:  # the changes up to `standing.to` are in the copy, and need no search
         since = standing.to if standing.at <= standing.to else stop
     else:
         since = kept.since if standing.at <= kept.upto else stop
@@ -177,13 +184,13 @@ def _to_extend(kept: _Known | None, standing: Standing, stop: Place) -> _Known:
 
 
 def _assert_known(known: _Known, parent: TableId, start: Place, keys: ForeignKeys, copies: Copies) -> None:
-    """Raise SpoolGap if foreign keys may have made changes of the parent after `start` that are not known."""
+    """Raise SpoolGap if foreign keys may have made changes of the parent after `start` that are not in `known`."""
     if start < known.since and may_be_changed(parent, start, known.since, keys, copies):
         raise SpoolGap(f"{parent}: what foreign keys changed of it after {start} is not known any more")
 
 
 def may_be_changed(table: TableId, after: Place, upto: Place, keys: ForeignKeys, copies: Copies) -> bool:
-    """Whether foreign keys may have changed rows of the table after `after`, up to `upto`.
+    """Whether foreign keys may have changed rows of the table after the place `after`, up to the place `upto`.
 
     Raises SpoolGap as `Copies.logged` does.
     """
@@ -191,7 +198,7 @@ def may_be_changed(table: TableId, after: Place, upto: Place, keys: ForeignKeys,
 
 
 def _may_touch(key: ForeignKey, after: Place, upto: Place, keys: ForeignKeys, copies: Copies) -> bool:
-    """Whether one foreign key may have changed rows of its table after `after`, up to `upto`.
+    """Whether one foreign key may have changed rows of its table after the place `after`, up to the place `upto`.
 
     The cause may be a logged change of the parent, or a change of the parent by its own foreign keys.
     """
@@ -200,5 +207,5 @@ def _may_touch(key: ForeignKey, after: Place, upto: Place, keys: ForeignKeys, co
         is_touched = any(key.effect(columns, change) for change in changes if change.place <= upto)
     else:
         is_touched = copies.may_touch(key, after, upto)
-    has_own_keys = key.parent in keys and key.parent != key.table
-    return is_touched or (has_own_keys and may_be_changed(key.parent, after, upto, keys, copies))
+    parent_has_keys = key.parent in keys and key.parent != key.table
+    return is_touched or (parent_has_keys and may_be_changed(key.parent, after, upto, keys, copies))

@@ -1,13 +1,14 @@
 """Changes by foreign keys that the source does not log: which rows of a table they may have touched.
 
 ON DELETE or ON UPDATE with CASCADE or SET NULL changes the child rows that refer to the old values of a parent row.
-This module searches for these child rows. The search begins with the changes of the parent: those in the log, and
-those that foreign keys made, which a search for the parent's own rows has found before. A child row is touched only if
-one of its versions refers to the old values: the version in the copy, a later version in the log, or a version that an
-earlier change by a foreign key left. The search may find rows that were not touched, but it misses no row that was
-touched. Only the source knows the new values of the rows, so the rows are read again (`pipeline.cascades`).
+This module searches for these child rows. The search begins with the changes of the parent: the logged changes, and
+the changes by the parent's own foreign keys. The latter are known, because parents are searched before their children.
+A child row is touched only if one of its versions refers to the old values: the version in the copy, a later version in
+the log, or a version that an earlier change by a foreign key left. The search may find rows that were not touched, but
+it misses no row that was touched. Only the source knows the new values of the rows, so the rows are read again
+(`pipeline.cascades`).
 
-The server may take different values for equal, such as `a` and `A`. `Classes` tells which values these are.
+The server may take different values for equal, such as `a` and `A`. `Classes` tells which values are in one class.
 """
 
 import enum
@@ -42,9 +43,9 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ForeignKey:
-    """A foreign key that changes rows of `table`: its `columns` have the values of `referenced` in the `parent`.
+    """A foreign key of the child `table`: its `columns` have the values of the columns `referenced` of the `parent`.
 
-    `types` has for each column the type that decides how the server compares its values (`core.comparison`); () if all
+    `types` has for each column the type that decides how the server compares values (`core.comparison`); () if all
     columns are integers.
     """
 
@@ -57,15 +58,15 @@ class ForeignKey:
     types: tuple[str, ...] = ()
 
     def effect(self, columns: Sequence[str], change: RowChange) -> tuple[Row, Row | None] | None:
-        """The values of the child rows that a change of the parent touches, and the new values of these child rows.
+        """The old values of the child rows that a change of the parent touches, and the new values of these child rows.
 
-        The new values are None if the child rows are deleted. The result is None if the change touches no child row.
-        `columns`: the columns of the parent's rows.
+        Both are values of the foreign key's columns. The new values are None if the child rows are deleted. The result
+        is None if the change touches no child row. `columns`: the columns of the parent's rows.
         """
         old = values_of(self.referenced, columns, change.before)
         new = None if change.after is None else values_of(self.referenced, columns, change.after)
         rule = self.on_delete if new is None else self.on_update
-        if rule is Rule.NONE or None in old or new == old:
+        if rule is Rule.NONE or None in old or new == old:  # no child row refers to NULL
             return None
         new_values = (None,) * len(old) if rule is Rule.SET_NULL else new
         return old, new_values
@@ -81,8 +82,8 @@ class Move:
 
 
 ForeignKeys = Mapping[TableId, Sequence[ForeignKey]]
-# A function from values of a foreign key's columns, without NULL, to the class of each. Values that the server may take
-# for equal have equal classes
+# A function from values of a foreign key's columns, without NULL, to the class of each. If the server may take two
+# values for equal, they have one class
 Classes = Callable[[ForeignKey, Collection[Row]], Mapping[Row, Row]]
 
 
@@ -92,9 +93,9 @@ def values_of(names: Sequence[str], columns: Sequence[str], row: Row) -> Row:
 
 
 def family(table: TableId, keys: ForeignKeys) -> tuple[ForeignKey, ...]:
-    """The foreign keys that may change rows of the table, sorted: its own, and those of its parents, and so on upwards.
+    """The foreign keys that may change rows of the table, sorted: its own, those of its parents, and so on upwards.
 
-    Raises OperatorNeeded if they form a ring of several tables: then no order of these tables is right.
+    Raises OperatorNeeded if these foreign keys form a ring of several tables, because parents are searched first.
     """
     collected: set[ForeignKey] = set()
     _collect(table, keys, collected, ())
@@ -111,7 +112,7 @@ def _collect(table: TableId, keys: ForeignKeys, collected: set[ForeignKey], path
         raise OperatorNeeded(f"foreign keys lead from {ring} back to {table}")
     for key in keys.get(table, ()):
         collected.add(key)
-        if key.parent != table:
+        if key.parent != table:  # a table that refers to itself is no ring of several tables
             _collect(key.parent, keys, collected, (*path, table))
 
 
@@ -126,7 +127,7 @@ def depth(table: TableId, keys: ForeignKeys) -> int:
         parents = {key.parent for key in keys.get(waiting.pop(), ())} - above
         above |= parents
         waiting += parents
-    return len(above - {table})
+    return len(above - {table})  # a table in a ring, or one that refers to itself, does not count as above itself
 
 
 def signature(keys: Iterable[ForeignKey]) -> str:
@@ -143,7 +144,7 @@ def signature(keys: Iterable[ForeignKey]) -> str:
 class CascadesRead:
     """All changes by foreign keys up to the place `to` are in a copy, or in patches that wait for its next merge.
 
-    `keys`: the signature of the foreign keys that were known when the changes were looked for.
+    `keys`: the `signature` of the foreign keys that were known when the changes were looked for.
     """
 
     keys: str
@@ -165,17 +166,18 @@ class CascadesRead:
 class Affected:
     """The rows of one table that its foreign keys may have touched, found step by step.
 
-    The caller calls `add_changes` for each parent. Then, as long as `sought` returns classes of values, the caller
-    looks up the rows with values of these classes, and calls `add_rows`. In the end, `changes` has each change that may
-    have happened. The order of the calls does not matter.
+    1. The caller calls `add_changes` for each parent.
+    2. As long as `sought` returns classes of values, the caller looks up the rows with values of these classes, and
+       calls `add_rows`.
+    3. In the end, `changes` has each change that may have happened. It does not depend on the order of the calls.
     """
 
     def __init__(self, table: TableId, columns: Sequence[str], keys: Sequence[ForeignKey], classes: Classes) -> None:
         self._table, self._columns, self._keys, self._classes = table, tuple(columns), tuple(keys), classes
-        # by the class of the old values: the place of each change, and the new values
+        # by foreign key, and by the class of the old values: the place of each change, and the new values
         self._effects: dict[ForeignKey, dict[Row, set[tuple[Place, Row | None]]]] = {key: {} for key in keys}
-        self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}  # by values
-        self._asked: dict[ForeignKey, set[Row]] = {key: set() for key in keys}
+        self._class_of: dict[ForeignKey, dict[Row, Row]] = {key: {} for key in keys}  # by foreign key and values
+        self._returned: dict[ForeignKey, set[Row]] = {key: set() for key in keys}  # classes, by `sought`
         self._rows: set[Row] = set()
         self.changes: set[RowChange] = set()
 
@@ -188,26 +190,25 @@ class Affected:
         """By foreign key, the classes of values whose rows the caller has to look up. No class is returned twice."""
         to_look_up = {}
         for key, effects in self._effects.items():
-            if new_classes := effects.keys() - self._asked[key]:
-                self._asked[key] |= new_classes
+            if new_classes := effects.keys() - self._returned[key]:
+                self._returned[key] |= new_classes
                 to_look_up[key] = new_classes
         return to_look_up
 
     def add_rows(self, rows: Iterable[Row]) -> None:
-        """Take in rows that the table has or had, or that are in its log."""
+        """Take in versions of the table's rows: in the copy, in its patches, or in the log."""
         self._rows.update(rows)
         self._spread()
 
     @property
     def moves(self) -> set[Move]:
-        """The values that changes of the parents gave to rows of the table."""
-        return {
-            Move(place, key, values)
-            for key, effects in self._effects.items()
-            for outcomes in effects.values()
-            for place, values in outcomes
-            if values is not None and None not in values
-        }
+        """The values that changes of the parents gave to rows of the table. Values with a NULL are left out."""
+        moves: set[Move] = set()
+        for key, effects in self._effects.items():
+            outcomes = [outcome for of_class in effects.values() for outcome in of_class]
+            # `new` is None if the rows were deleted
+            moves |= {Move(place, key, new) for place, new in outcomes if new is not None and None not in new}
+        return moves
 
     def _note_effects(self, parent: TableId, columns: Sequence[str], changes: Iterable[RowChange]) -> None:
         """Note the effects that these changes of the parent have through each foreign key."""
@@ -216,16 +217,16 @@ class Affected:
             if key.parent != parent:
                 continue
             effects = [(change.place, key.effect(columns, change)) for change in parent_changes]
-            touching = [(place, *effect) for place, effect in effects if effect is not None]
+            touching = [(place, *effect) for place, effect in effects if effect is not None]  # (place, old, new)
             classes = self._classes_with(key, (old for _, old, _ in touching))
             for place, old, new in touching:
                 self._effects[key].setdefault(classes[old], set()).add((place, new))
 
     def _classes_with(self, key: ForeignKey, values: Iterable[Row]) -> Mapping[Row, Row]:
-        """The classes of all values of the foreign key so far, including these values, which have no NULL."""
+        """The classes of all values of the foreign key so far, and of `values`, which have no NULL."""
         class_of = self._class_of[key]
-        if new := set(values) - class_of.keys():
-            class_of |= self._classes(key, new)
+        if unclassed := set(values) - class_of.keys():
+            class_of |= self._classes(key, unclassed)
         return class_of
 
     def _spread(self) -> None:
@@ -239,14 +240,16 @@ class Affected:
             self._note_effects(self._table, self._columns, new)
 
     def _possible_changes(self) -> set[RowChange]:
+        """The changes that the foreign keys may have made to the known rows. Without effects, no class is looked up."""
         return {change for key in self._keys if self._effects[key] for change in self._changes_by(key)}
 
     def _changes_by(self, key: ForeignKey) -> Iterator[RowChange]:
         """The changes that one foreign key may have made to the known rows."""
-        rows = [(row, values_of(key.columns, self._columns, row)) for row in self._rows]
-        rows = [(row, values) for row, values in rows if None not in values]
-        classes, effects = self._classes_with(key, (values for _, values in rows)), self._effects[key]
-        for row, values in rows:
+        all_rows = [(row, values_of(key.columns, self._columns, row)) for row in self._rows]
+        referring = [(row, values) for row, values in all_rows if None not in values]  # NULL refers to no parent row
+        classes = self._classes_with(key, (values for _, values in referring))
+        effects = self._effects[key]
+        for row, values in referring:
             for place, new in effects.get(classes[values], ()):
                 yield RowChange(place, row, None if new is None else self._row_with(row, key.columns, new))
 

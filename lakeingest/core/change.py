@@ -18,7 +18,7 @@ class RowKind(enum.IntEnum):
 
     @property
     def is_delete(self) -> bool:
-        """Whether this change row takes the old row away. The -U of an update does: its +U brings the new row."""
+        """Whether this change row takes the old row away: -D, and also -U, because its +U brings the new row."""
         return self in {RowKind.UPDATE_BEFORE, RowKind.DELETE}
 
 

@@ -1,10 +1,10 @@
 """Checksums by which source and target prove that a chunk is equal, and how they are compared.
 
-A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`. It is hashed with SHA-256, and the first
-two 64-bit parts of the hash are used. A chunk's checksum is the number of rows and, for each part, the XOR over all
-rows: so the checksum does not depend on the order of rows. If only the server knows the order of keys, rows are
-compared in buckets: the CRC-32 of a key's text gives its bucket. MySQL and Spark compute checksums and buckets in SQL;
-`digest` and `bucket` here are the specification that both are tested against.
+A row's canonical text is, column by column, `N` for NULL or `<octets>:<text>`. The text is hashed with SHA-256, and the
+first two 64-bit parts of the hash are used. A chunk's checksum is the number of rows and, for each of the two parts,
+the XOR over all rows. So the checksum does not depend on the order of rows. If only the server knows the order of keys,
+rows are compared in buckets: the CRC-32 of a key's text gives the key's bucket. MySQL and Spark compute checksums and
+buckets in SQL; `digest` and `bucket` here are the specification that both are tested against.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ UINT64 = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """The checksum of a chunk: its number of rows, and the XOR of each part of their hashes (unsigned 64-bit)."""
+    """The checksum of rows: their number, and the XOR of each of the two parts of their hashes (unsigned, 64 bits)."""
 
     rows: int = 0
     left: int = 0
@@ -57,7 +57,10 @@ class Difference:
 
 
 def differences(source: Mapping[Key, Checksum], target: Iterable[tuple[Key, Checksum]]) -> list[Difference]:
-    """The keys whose rows differ between source and target, in key order. A key that the target has twice differs."""
+    """The keys whose rows differ between source and target, in key order.
+
+    If the target has a key more than once, the key differs, too, and may be in the result more than once.
+    """
     unequal: list[Difference] = []
     seen: set[Key] = set()
     for key, checksum in target:

@@ -1,10 +1,10 @@
 """Where a table is cut into chunks, and how finely: boundaries become ranges that tile the key space from end to end.
 
-If at least half of the integer keys are in use, the boundaries are computed here, by arithmetic; for all other keys the
-server computes them (Flink CDC 2.0, chunk splitting). Flink CDC uses arithmetic up to 1000 keys per row (its
-`chunk-key.even-distribution.factor.upper-bound`), so a cluster of keys can put a thousand times the wanted rows into a
-chunk. Here the limit is 2 keys per row. A range of n integer keys has at most n rows, so a chunk has at most twice the
-wanted rows, whatever the estimate says.
+If at least half of the integer keys are in use, the boundaries are computed here, by arithmetic. For all other keys,
+the server computes the boundaries (Flink CDC 2.0, chunk splitting). Flink CDC uses arithmetic up to 1000 keys per row
+(its `chunk-key.even-distribution.factor.upper-bound`), so a cluster of keys can put a thousand times the wanted rows
+into a chunk. Here the limit is 2 keys per row. A range of n integer keys has at most n rows, so a chunk has at most
+twice the wanted rows, whatever the estimate says.
 """
 
 from collections.abc import Sequence
@@ -42,51 +42,59 @@ class Cost:
 
 
 def first_rows(rows: int, size: int) -> int:
-    """The number of rows per chunk in a table's first wave, from the estimates of its rows and bytes."""
-    return max(1, min(FIRST_ROWS, TARGET_BYTES * rows // max(size, 1))) if rows else FIRST_ROWS
+    """The number of rows per chunk in a table's first wave.
+
+    `rows` and `size`: the estimated numbers of the table's rows and bytes. Without rows, the result is FIRST_ROWS.
+    """
+    by_size = TARGET_BYTES * rows // max(size, 1)
+    return max(1, min(FIRST_ROWS, by_size)) if rows else FIRST_ROWS
 
 
 def next_rows(chunk_rows: int, wave: Sequence[Cost]) -> int:
-    """The number of rows per chunk in the next wave, from the slowest and the largest chunk of a wave.
+    """The number of rows per chunk in the next wave, from the slowest and the largest chunk of the last `wave`.
 
-    `chunk_rows`: the number of rows per chunk for which that wave was planned. The number grows only after full chunks:
-    a wave of nearly empty chunks proves nothing about the next wave.
+    `chunk_rows`: the number of rows per chunk for which the last wave was planned. The number grows only after full
+    chunks, because a wave of nearly empty chunks proves nothing about the next wave.
     """
     seconds = max(cost.seconds for cost in wave)
     size = max(cost.bytes for cost in wave)
     by_cost = chunk_rows * min(TARGET_SECONDS / max(seconds, 1e-9), TARGET_BYTES / max(size, 1))
-    proven = GROWTH * min(chunk_rows, max(cost.rows for cost in wave))  # no growth beyond what full chunks have shown
+    fullest = max(cost.rows for cost in wave)
+    proven = GROWTH * min(chunk_rows, fullest)  # no growth beyond what full chunks have shown
     return max(1, min(int(by_cost), max(chunk_rows, proven), ROWS_MAX))
 
 
 def even_step(minimum: int, maximum: int, rows: int, chunk_rows: int) -> int | None:
     """The number of keys per chunk, if arithmetic may cut the keys; None if the server must compute the boundaries.
 
-    `rows`: the estimated number of rows with keys from `minimum` to `maximum`.
+    `rows`: the estimated number of rows with keys from `minimum` to `maximum`. `chunk_rows`: the wanted rows per chunk.
     """
-    factor = (maximum - minimum + 1) / max(rows, 1)
-    if factor > EVEN_FACTOR:
+    keys_per_row = (maximum - minimum + 1) / max(rows, 1)
+    if keys_per_row > EVEN_FACTOR:
         return None
-    return round(max(1, factor) * chunk_rows)  # a factor below 1 means more rows than keys: the estimate is wrong
+    return round(max(1, keys_per_row) * chunk_rows)  # fewer keys than rows: the estimate is wrong
 
 
 def balanced_step(start: int, step: int, maximum: int, count: int, at_once: int) -> int:
     """The number of keys per chunk: `step`, or fewer in a table's last wave, so that all executors end together.
 
-    In the last wave, the number of chunks becomes a multiple of `at_once`. A wave has up to `count` chunks. If the rest
-    of the table is a single chunk, or more than one wave, the result is `step`.
+    `start` and `maximum`: the first and last key that is not read yet. A wave has up to `count` chunks, of which
+    `at_once` are read at the same time. In the last wave, the number of chunks becomes a multiple of `at_once`. If only
+    one chunk is left, or more than one wave, the result is `step`.
     """
     keys = maximum - start + 1
-    if not step < keys <= step * count:
+    is_last_wave = keys <= step * count
+    if keys <= step or not is_last_wave:
         return step
-    rounds = -(-keys // (step * at_once))  # how many chunks each executor reads, one after the other
-    return -(-keys // (rounds * at_once))
+    rounds = -(-keys // (step * at_once))  # rounded up: how many chunks each executor reads, one after the other
+    return -(-keys // (rounds * at_once))  # rounded up
 
 
 def even_boundaries(start: int, step: int, maximum: int, count: int) -> tuple[list[Key], bool]:
-    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and True if there are no more.
+    """Up to `count` boundaries after `start`, `step` apart, none above `maximum`; and True if there are fewer.
 
-    The caller reads `maximum` again for every wave. So rows that were added meanwhile do not make the last chunk long.
+    If there are fewer, the wave is the last one. The caller reads `maximum` again for every wave, so that rows that
+    were added meanwhile do not make the last chunk long.
     """
     boundaries: list[Key] = [(start + step * i,) for i in range(1, count + 1) if start + step * i <= maximum]
     return boundaries, len(boundaries) < count
@@ -97,7 +105,8 @@ def chunks_between(
 ) -> list[Chunk]:
     """The chunks from `lower` to the last boundary, cut at each boundary.
 
-    With `last`, one more chunk goes from the last boundary to `upper` (None: no bound).
+    With `last`, one more chunk goes from the last boundary to `upper`. If `lower` or `upper` is None, there is no bound
+    on that side.
     """
     bounds: list[Key | None] = [lower, *boundaries]
     if last:

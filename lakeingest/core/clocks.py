@@ -1,7 +1,7 @@
 """Clocks that disagree: the clocks of this machine, of the source, and of the machines that changed the copies.
 
 Times in a copy never go back, and nothing is removed as old only because one clock is ahead. So no data is lost through
-a wrong clock. A wrong clock is still reported, because readers who ask for a time get rows of another time.
+a wrong clock. A wrong clock is still reported, because readers who ask for rows of a time get rows of another time.
 """
 
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ def lead(now: float, source: float) -> timedelta:
 def disagreement(now: float, source: float, changed: Mapping[TableId, float]) -> str | None:
     """A finding about this machine's clock, with its fix; None if the clock agrees with the others.
 
-    `changed` has for each copy the time of its last change, by the clock of the machine that made it. All times are in
-    seconds since 1970.
+    `changed` has for each copy the time of the last change, by the clock of the machine that made the change. All times
+    are in seconds since 1970.
     """
-    newest = max(changed, key=lambda table: changed[table], default=None)
     findings = []
-    if newest is not None and changed[newest] - now > NEAR.total_seconds():
-        late = spoken(changed[newest] - now)
-        findings.append(f"{late} behind the last commit of {newest}, so that commits get the time of that one")
+    last_changed = max(changed, key=lambda table: changed[table], default=None)
+    if last_changed is not None and changed[last_changed] - now > NEAR.total_seconds():
+        late = spoken(changed[last_changed] - now)
+        findings.append(f"{late} behind the last commit of {last_changed}, so that commits get the time of that one")
     if abs(now - source) > NEAR.total_seconds():
         direction = "ahead of" if now > source else "behind"
         findings.append(f"{spoken(abs(now - source))} {direction} the clock of the source")

@@ -1,9 +1,9 @@
 """How far values of a foreign key can be compared outside the server, as InnoDB compares them in a foreign key.
 
-InnoDB compares bytes, and texts by their collation. Values of a type can be compared outside the server if each value
-has exactly one text or number in the lake, and no two values have the same text or number. The server tells which texts
-are equal (`mysql.text_classes`). Values of other types are not compared: if a change of the parent may have an effect,
-all rows of the child are compared with the source.
+InnoDB compares texts by their collation, and other values by their bytes. The server tells which texts are equal
+(`mysql.text_classes`). Other values can be compared outside the server if each value has exactly one form in the lake,
+and no two values have the same form. If values of a type cannot be compared, and a change of the parent may have an
+effect, all rows of the child are compared with the source.
 """
 
 import enum
@@ -31,9 +31,11 @@ class Comparison(enum.Enum):
 
 def comparison(key: ForeignKey, child: TableSchema, parent: TableSchema) -> Comparison:
     """How far a foreign key's values can be compared outside the server, by the definitions of both copies."""
-    if not (set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)):
+    has_all_columns = set(key.columns) <= set(child.names) and set(key.referenced) <= set(parent.names)
+    if not has_all_columns:
         return Comparison.NOTHING
-    columns, referenced = map(child.column, key.columns), [parent.column(name) for name in key.referenced]
+    columns = [child.column(name) for name in key.columns]
+    referenced = [parent.column(name) for name in key.referenced]
     types = key.types or ("",) * len(key.columns)
     if all(map(_can_be_compared, columns, referenced, types)):
         return Comparison.VALUES
@@ -53,7 +55,7 @@ def collations(key: ForeignKey) -> dict[str, str]:
 
 
 def _can_be_compared(child: Column, parent: Column, type_: str) -> bool:
-    """Whether it is known outside the server which values of the two columns it may take for equal."""
+    """Whether it is known outside the server which values of the two columns the server may take for equal."""
     if collation := collation_of(type_):
         return collation.partition("_")[0] in CHARSETS
     if type_ == UNLIKE or not (_is_exact(child) and _is_exact(parent)):
@@ -64,10 +66,10 @@ def _can_be_compared(child: Column, parent: Column, type_: str) -> bool:
 def _is_exact(column: Column) -> bool:
     """Whether two values of the source that differ in any byte also differ in the lake."""
     if column.members:
-        return "" not in column.members  # an invalid value has the text '', too
+        return "" not in column.members  # an invalid value also has the text ''
     match column.kind:
         case Kind.FLOAT | Kind.DOUBLE:
             return False  # zero has two signs
         case Kind.STRING:
             return column.charset in CHARSETS  # each character has its own character of Unicode
-    return column.choice != NULL_DATES  # zero dates become NULL, as NULL does
+    return column.choice != NULL_DATES  # with that choice, zero dates become NULL, as NULL does

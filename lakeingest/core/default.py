@@ -1,7 +1,7 @@
 """Defaults: the values of columns that an INSERT does not name. NULL, none and unknown are three different things.
 
-The texts of defaults that information_schema shows are for people: they have six digits of a FLOAT, and question marks
-for characters beyond U+FFFF. So a value is taken only from a query that returns the default in the type of its column.
+The texts of defaults that information_schema shows are for people: they have only six digits of a FLOAT, and question
+marks for characters beyond U+FFFF. So a value is taken only from a query that returns the default in the column's type.
 """
 
 import enum

@@ -5,16 +5,19 @@ from dataclasses import dataclass
 
 from lakeingest.core.schema import TableId
 
-QUIET_SECONDS = 180.0  # a table without changes lags this much
+QUIET_SECONDS = 180.0  # the position of a table without changes lags this much
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How far a complete copy is, and how long ago the run worked on it.
 
-    `unseen`: readers do not see the copy yet. `behind`: the spool ends after the position of the copy. `has_changes`:
-    the spool has changes of the table to merge, or DDL over which to lift its rows; always False for an unseen copy.
-    `needs_commit`: if the table is quiet, its new position must be committed, and not only noted.
+    `unseen`: readers do not see the copy yet.
+    `behind`: the spool ends after the position of the copy.
+    `has_changes`: the spool has changes of the table to merge, or DDL over which to lift its rows; always False for an
+    unseen copy.
+    `idle_seconds`: how many seconds ago the run last worked on the copy.
+    `needs_commit`: if the table is quiet, its new position must be committed; if False, it is only noted.
     """
 
     table: TableId
@@ -33,11 +36,11 @@ class Standing:
 def due(copies: Sequence[Standing]) -> list[TableId]:
     """The tables to work on, in this order: unseen copies, copies with changes, quiet tables.
 
-    Of the quiet tables that need a commit, only the one that has waited longest is due, so that a round stays short.
+    Of the quiet tables that need a commit, only the table that has waited longest is due, so that a round stays short.
     """
     unseen = [copy.table for copy in copies if copy.unseen]
     busy = [copy.table for copy in copies if copy.behind and copy.has_changes and not copy.unseen]
     quiet = [copy for copy in copies if copy.is_quiet]
-    noted = [copy.table for copy in quiet if not copy.needs_commit]
+    to_note = [copy.table for copy in quiet if not copy.needs_commit]
     to_commit = sorted((copy for copy in quiet if copy.needs_commit), key=lambda copy: -copy.idle_seconds)
-    return [*unseen, *busy, *noted, *(copy.table for copy in to_commit[:1])]
+    return [*unseen, *busy, *to_note, *(copy.table for copy in to_commit[:1])]

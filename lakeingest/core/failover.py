@@ -1,8 +1,8 @@
 """Failover: where a saved position is in the binlog of another server that continues the same history.
 
-A replica has the same transactions as its source, with the same GTIDs, but at other places in its binlog. So places of
-two servers are never compared. A position is found again by its GTIDs. All servers of a history also have the same
-commit time for a GTID. If two transactions got the same GTID on two servers, their commit times differ.
+A replica has the same transactions as its primary, with the same GTIDs, but at other places in its binlog. So places
+of two servers are never compared, and a position is found again by its GTIDs. All servers of a history also have the
+same commit time for a GTID. If two servers gave the same GTID to two transactions, the commit times differ.
 """
 
 from bisect import bisect_left
@@ -21,9 +21,9 @@ AnyGtid = TypeVar("AnyGtid", Gtid, DomainGtid)
 class Logged(Generic[AnyGtid]):
     """A transaction in a binlog: its GTID, where it ends, and when it was committed, in µs.
 
-    In MySQL, `committed_at` is the time at which the original server committed the transaction. MariaDB stores whole
-    seconds. On the original server it is the second of the commit; on a replica it is the second in which the original
-    server began the last statement.
+    In MySQL, `committed_at` is the time at which the original server committed the transaction. MariaDB stores a whole
+    second: on the original server, the second of the commit; on a replica, the second in which the original server
+    began the last statement.
     """
 
     gtid: AnyGtid
@@ -35,15 +35,15 @@ class Logged(Generic[AnyGtid]):
 class Found:
     """Where the last transaction of a position ends in the binlog of another server.
 
-    `errant`: the transactions before that end which the position does not have. The copy does not have them, and they
-    cannot be applied to it now, because later transactions may have changed the same rows again.
+    `errant`: the transactions before that end that the position does not have. The copy does not have them either, and
+    they cannot be applied now, because later transactions may have changed the same rows again.
     """
 
     end: FilePosition
     errant: GtidSet
 
     def position(self, saved: Position, server_uuid: str, epoch: int, history: History | None) -> Position:
-        """The `saved` position on this server. `history`: the history of the server's binlog at that place."""
+        """The `saved` position on this server. `history`: the history of the server's binlog at `end`."""
         gtids = None if saved.gtids is None else saved.gtids | self.errant
         return replace(saved, server_uuid=server_uuid, epoch=epoch, at=self.end, gtids=gtids, history=history)
 
@@ -51,11 +51,12 @@ class Found:
 def epoch_of(server_uuid: str, known: Collection[tuple[str, int]]) -> int:
     """The epoch of this server: the last known epoch or, if another server has that epoch, the next epoch.
 
-    `known`: the servers and epochs in everything that the pipeline has stored.
+    `known`: the servers and epochs in everything that the pipeline has stored. If nothing is known: FIRST_EPOCH.
     """
     last = max((epoch for _, epoch in known), default=FIRST_EPOCH)
-    servers = {server for server, epoch in known if epoch == last}
-    return last if servers <= {server_uuid} else last + 1
+    servers_of_last = {server for server, epoch in known if epoch == last}
+    is_ours = servers_of_last <= {server_uuid}
+    return last if is_ours else last + 1
 
 
 def is_related(position: Position, executed: GtidSet | None) -> bool:
@@ -66,32 +67,37 @@ def is_related(position: Position, executed: GtidSet | None) -> bool:
 def newest(files: Sequence[str], holds: Callable[[str], bool]) -> str | None:
     """The newest of these binlog files for which `holds` is true; None if there is none.
 
-    `files` are in order, the oldest first. If `holds` is false for a file, it must be false for all later files: so
-    `holds` is called for few files only.
+    `files` are in order, the oldest first. If `holds` is false for a file, `holds` must be false for all later files.
+    So only few files are tried.
     """
-    count = bisect_left(files, True, key=lambda file: not holds(file))
-    return files[count - 1] if count else None
+    holding = bisect_left(files, True, key=lambda file: not holds(file))  # the number of files for which it is true
+    return files[holding - 1] if holding else None
 
 
 def find(position: Position, before: GtidSet, transactions: Iterable[Logged[Gtid]]) -> Found:
-    """Where the last transaction of the position ends, among `transactions` of a binlog.
+    """Where the last copied transaction ends, among `transactions` of a binlog. Copied are the position's GTIDs.
 
-    `before`: the GTIDs of all transactions before these. Raises SourceDiverged if the binlog does not have the last
-    transaction, or has another transaction with that GTID. A position of an earlier version may not name its last
-    transaction: then SourceDiverged is raised, too.
+    `before`: the GTIDs of all transactions before `transactions`.
+
+    Raises:
+        SourceDiverged: the binlog does not have the transaction that the position's history names as the last one, or
+            has another transaction with that GTID; or the position is of an earlier version, and names none.
+
     """
     copied = position.gtids or GtidSet()
     last = None if position.history is None else position.history.last
-    end, errant = None, before - copied
-    skipped: list[Gtid] = []  # transactions that the copy does not have; errant if one that it has follows
+    end: FilePosition | None = None  # of the last copied transaction so far
+    errant = before - copied
+    skipped: list[Gtid] = []  # not copied, and after `end`: errant if a copied transaction follows
     is_proven = False
     for transaction in transactions:
         if transaction.gtid not in copied:
             skipped.append(transaction.gtid)
             continue
         end = transaction.end
-        if skipped:
-            errant, skipped = errant | GtidSet.of_gtids(skipped), []
+        if skipped:  # they are before a copied transaction
+            errant |= GtidSet.of_gtids(skipped)
+            skipped = []
         if last is not None and str(transaction.gtid) == last.gtid:
             if transaction.committed_at != last.committed_at:
                 raise SourceDiverged(f"{last.gtid} is another transaction on the source than the one that is copied")
@@ -106,17 +112,19 @@ def find_in_domain(last: Committed, transactions: Iterable[Logged[DomainGtid]]) 
     """Where the transaction `last` ends among the transactions of a binlog file of MariaDB.
 
     All transactions must be of one domain, with consecutive numbers: then none of them is errant. A replica never dates
-    a transaction later than the original server does. So if the file has this GTID with a later date, it is another
+    a transaction later than the original server does. So a later date under the GTID of `last` is that of another
     transaction. Raises SourceDiverged if the transactions break one of these rules, or if `last` is not among them.
     """
-    sought, previous = DomainGtid.parse(last.gtid or ""), None
+    sought = DomainGtid.parse(last.gtid or "")
+    previous_number: int | None = None
     for transaction in transactions:
         gtid = transaction.gtid
-        if gtid.domain != sought.domain or (previous is not None and gtid.number != previous + 1):
+        is_next = previous_number is None or gtid.number == previous_number + 1
+        if gtid.domain != sought.domain or not is_next:
             raise SourceDiverged(f"the source has {gtid} out of order, or in another domain than {sought}")
         if gtid == sought:
             if transaction.committed_at > last.committed_at:
-                break  # it is another transaction with the same GTID
+                break  # another transaction has the same GTID
             return Found(transaction.end, GtidSet())
-        previous = gtid.number
+        previous_number = gtid.number
     raise SourceDiverged(f"the source does not show that {sought} is the transaction that is copied")

@@ -1,7 +1,7 @@
-"""Names of files and folders that are made from names of tables: each is one part of a path, whatever the name.
+"""Names of files and folders that are made from names of tables: each is one part of a path, whatever the table's name.
 
-A table of a source may be called `..` or `a/b`. `segment` and `file_name` encode a name. `joined` asserts that each
-part of a path is a single name.
+A table may be called `..` or `a/b`. `segment` and `file_name` encode a name. `joined` asserts that each part of a path
+is a single name.
 """
 
 import hashlib
@@ -15,16 +15,16 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.~ -]+")  # what `quote` encodes, apart from 
 
 
 def segment(name: str, unsafe: re.Pattern[str], reserved: frozenset[str] = frozenset()) -> str:
-    """The part of a path for a name; characters that `unsafe` matches are percent-encoded.
+    """The part of a path for a name. Characters that `unsafe` matches are percent-encoded.
 
-    The dots are encoded, too, if the name is `.`, `..` or one of the `reserved` names.
+    If the encoded name is `.`, `..` or one of the `reserved` names, its dots are encoded, too.
     """
     encoded = unsafe.sub(lambda match: quote(match[0], safe=""), name)
     return encoded.replace(".", "%2E") if encoded in {".", "..", *reserved} else encoded
 
 
 def joined(root: str, *parts: str) -> str:
-    """The path of these parts below a folder. Raises ValueError if a part is no single name and could lead out."""
+    """The path of these parts below a folder. Raises ValueError for a part that is no single name: it may lead out."""
     for part in parts:
         if part in {"", ".", ".."} or "/" in part or "\0" in part:
             raise ValueError(f"{part!r} is no part of a path below {root}")
@@ -41,10 +41,10 @@ def inside(name: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """The name of a file for a name of a database and a table; two names never have the same file.
+    """The name of a file for the `name` of a database and a table. Two names never have the same file.
 
-    The name is percent-encoded. If the encoded name is too long for a file, the result is its beginning, `=`, and a
-    digest of the whole name.
+    The `name` is percent-encoded. If the encoded name is too long for a file, the result is the beginning of the
+    encoded name, `=`, and a digest of the whole `name`.
     """
     encoded = segment(name, _UNSAFE)
     if len(encoded) <= MOST_BYTES:
@@ -56,5 +56,5 @@ def file_name(name: str) -> str:
 
 
 def is_cut(name: str) -> bool:
-    """Whether `file_name` has shortened this name of a file to the beginning of the encoded name, and a digest."""
+    """Whether this result of `file_name` is shortened: the beginning of the encoded name, and a digest."""
     return _CUT in name

@@ -1,9 +1,9 @@
 """Generated columns: which of them may have another value in the server later, without a row event.
 
-Whenever DDL copies the table, the server computes a generated column again for all rows, in the session of that DDL,
-and writes no row events (measured, MySQL 9.7 and MariaDB 11.4): HOUR of a TIMESTAMP is then in that session's time
-zone. If DDL only changes how a number is shown, the server does not compute the column again: a text made of the number
-may still have the zeros of ZEROFILL.
+Whenever DDL copies the table, the server computes each generated column again for all rows, in the session of that DDL,
+and writes no row events (measured, MySQL 9.7 and MariaDB 11.4). So HOUR of a TIMESTAMP is then in that session's time
+zone. But if DDL only changes how a number is shown, the server does not compute the column again. So a text made of the
+number keeps the zeros of a dropped ZEROFILL until later DDL copies the table.
 """
 
 import re
@@ -43,17 +43,18 @@ def may_change_later(expression: str, types: Mapping[str, str], own: str) -> boo
     """
     text = expression.replace("\\'", "'")  # MySQL prints a backslash before the quotes of a literal
     tokens = list(_TOKEN.finditer(text))
-    # an empty text is not known, and another backslash is not understood here: both are in doubt
+    # '' means that the expression is not known, and any other backslash is not understood here: both are in doubt
     is_free = text and "\\" not in text and all(_is_free(token, types) for token in tokens)
-    return not is_free or _shows_a_number(tokens, types, own)
+    return not is_free or _may_show_a_number(tokens, types, own)
 
 
-def _shows_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str], own: str) -> bool:
-    """Whether the value of the expression may contain the text of a number."""
-    is_text = own not in _NUMBERS or any(
+def _may_show_a_number(tokens: Sequence[re.Match[str]], types: Mapping[str, str], own: str) -> bool:
+    """Whether the value of the expression may depend on how a number is shown as a text."""
+    names_number = any(token.lastgroup == "name" and _type(token, types) in _NUMBERS for token in tokens)
+    may_make_text = own not in _NUMBERS or any(
         token.lastgroup == "text" or (token["word"] and not _is_numeric(token["word"].casefold())) for token in tokens
     )
-    return is_text and any(token.lastgroup == "name" and _type(token, types) in _NUMBERS for token in tokens)
+    return names_number and may_make_text
 
 
 def _is_numeric(word: str) -> bool:
@@ -61,16 +62,16 @@ def _is_numeric(word: str) -> bool:
 
 
 def _type(token: re.Match[str], types: Mapping[str, str]) -> str:
-    """The type of the column that the token names. For an unknown column 'char', which depends on the session."""
+    """The type of the column that the token names; 'char' for an unknown column, because 'char' is never free."""
     return types.get(token["name"].replace("``", "`").casefold(), "char")
 
 
 def _is_free(token: re.Match[str], types: Mapping[str, str]) -> bool:
-    """Whether the value of the token depends on no session, mode or time zone."""
+    """Whether the value of the token depends on no session, mode or time zone; False for a token of unknown meaning."""
     match token.lastgroup:
         case "name":
             return _type(token, types) not in _SESSION_TYPES
         case "word":
             word = token["word"].casefold()
             return word in _FREE or word.isdecimal() or _CHARSET.fullmatch(word) is not None
-    return token.lastgroup != "other"
+    return token.lastgroup != "other"  # a literal or a sign

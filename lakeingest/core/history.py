@@ -1,7 +1,8 @@
-"""The history of a binlog distinguishes it from another binlog with the same file names, lengths and GTIDs.
+"""The history of a binlog: what distinguishes it from another binlog with the same file names, lengths and GTIDs.
 
 A server whose binlog was reset, or that was restored from a backup, writes other transactions under the same names. A
-saved position says which history it belongs to. The binlog is read from the position on only if it has that history.
+saved position says to which history it belongs. The binlog is read from a position on only if the binlog has the
+position's history.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,9 +37,9 @@ class LastEvent:
 class History:
     """The parts of the binlog's history that a reader saw at a position. A part that is not known is None.
 
-    `began` is the second (since 1970) in which the server began the position's file, from the header of its
-    FORMAT_DESCRIPTION event. `event` is None at the start of a file. `last` is the last transaction that was read
-    before the position, in the position's file or in an earlier file.
+    `began`: the second (since 1970) in which the server began the position's file, from the header of the file's
+    FORMAT_DESCRIPTION event. `event`: the event that ends at the position; None also at the start of a file. `last`:
+    the last transaction that was read before the position, in the position's file or in an earlier file.
     """
 
     began: int | None = None
@@ -46,7 +47,7 @@ class History:
     last: Committed | None = None
 
     def after(self, earlier: "History | None") -> Self:
-        """The same history. If its last transaction is not known, it gets that of the `earlier` history."""
+        """The same history. If `last` is not known, the result has `last` of the `earlier` history."""
         return self if self.last or earlier is None else replace(self, last=earlier.last)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Keys and ranges of keys. Only this module knows the order of keys, which end of a range is closed, and a range's SQL.
 
-MySQL, Python and Spark agree on the order of integers. Only the server knows the order of other values, above all of
-collated strings. In a key, such a value is a literal of MySQL, and is never compared here.
+MySQL, Python and Spark agree on the order of integers. Only the server knows the order of other values, such as texts
+with a collation. In a key, such a value is a literal of MySQL, and literals are never compared here.
 """
 
 import re
@@ -63,31 +63,34 @@ class KeyRange:
         if not (self.ordered and other.ordered):
             return False
         begins_within = self.lower is None or (other.lower is not None and other.lower >= self.lower)
-        return begins_within and (self.upper is None or (other.upper is not None and other.upper <= self.upper))
+        ends_within = self.upper is None or (other.upper is not None and other.upper <= self.upper)
+        return begins_within and ends_within
 
     def parted(self, by: Self) -> tuple[Self | None, Self | None, Self | None]:
         """Three parts of this range: its keys before `by`, in `by`, and after `by`; None for a part without keys.
 
-        Raises ValueError if only the server knows the order of keys; but if `by` has every key, no order is needed.
+        Raises ValueError if `by` is not the range of all keys, and only the server knows the order of keys.
         """
-        if by == KeyRange():
+        if by == KeyRange():  # no order is needed
             return None, self, None
         if not (self.ordered and by.ordered):
             raise ValueError(f"only the server knows which keys of {self} are in {by}")
-        lower = self.lower if by.lower is None else _greater(self.lower, by.lower)
-        upper = self.upper if by.upper is None else _lesser(self.upper, by.upper)
         before = None if by.lower is None else self._between(self.lower, _lesser(self.upper, by.lower))
+        inside_lower = self.lower if by.lower is None else _greater(self.lower, by.lower)
+        inside_upper = self.upper if by.upper is None else _lesser(self.upper, by.upper)
         after = None if by.upper is None else self._between(_greater(self.lower, by.upper), self.upper)
-        return before, self._between(lower, upper), after
+        return before, self._between(inside_lower, inside_upper), after
 
     def _between(self, lower: Key | None, upper: Key | None) -> Self | None:
-        empty = lower is not None and upper is not None and lower >= upper
-        return None if empty else type(self)(lower, upper)
+        """The range with these bounds; None if it has no keys."""
+        is_empty = lower is not None and upper is not None and lower >= upper
+        return None if is_empty else type(self)(lower, upper)
 
     def predicate(self, columns: tuple[str, ...]) -> str:
-        """The condition on `columns` that holds for exactly the keys of this range, in MySQL; if ordered, in Spark too.
+        """The SQL condition on `columns` that holds for exactly the keys of this range.
 
-        Comparisons of several columns are expanded: MySQL reads the whole table for `(a, b) > (x, y)`.
+        It is for MySQL. If the range is ordered, it is for Spark, too. Comparisons of several columns are written out
+        column by column, because MySQL reads the whole table for `(a, b) > (x, y)`.
         """
         terms = []
         if self.lower is not None:
@@ -111,33 +114,34 @@ def _greater(lower: Key | None, other: Key) -> Key:
 
 
 def _at_or_after(columns: tuple[str, ...], key: Key) -> str:
-    """The condition on the keys from this key on."""
+    """The SQL condition for the keys from this key on."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _compared(column, ">=", value)
-    # MySQL reads only these keys from its index if each branch also has conditions on all columns before its own column
-    rest = _at_or_after(columns[1:], key[1:])
-    within = f"({_compared(column, '>', value)} OR ({_compared(column, '=', value)} AND {rest}))"
-    return f"{_compared(column, '>=', value)} AND {within}"
+    # the first term bounds the part of the index that MySQL reads. MySQL reads only these keys if each branch of the OR
+    # also has conditions on all columns before its own column: therefore `=`
+    on_other_columns = _at_or_after(columns[1:], key[1:])
+    exact = f"({_compared(column, '>', value)} OR ({_compared(column, '=', value)} AND {on_other_columns}))"
+    return f"{_compared(column, '>=', value)} AND {exact}"
 
 
 def _before(columns: tuple[str, ...], key: Key) -> str:
-    """The condition on the keys before this key."""
+    """The SQL condition for the keys before this key."""
     column, value = quote(columns[0]), key[0]
     if len(key) == 1:
         return _compared(column, "<", value)
-    rest = _before(columns[1:], key[1:])
-    within = f"({_compared(column, '<', value)} OR ({_compared(column, '=', value)} AND {rest}))"
-    return f"{_compared(column, '<=', value)} AND {within}"
+    on_other_columns = _before(columns[1:], key[1:])  # the terms are those of `_at_or_after`, turned round
+    exact = f"({_compared(column, '<', value)} OR ({_compared(column, '=', value)} AND {on_other_columns}))"
+    return f"{_compared(column, '<=', value)} AND {exact}"
 
 
 def _compared(column: str, operator: str, value: int | str) -> str:
-    """The SQL that compares a column with a part of a key."""
-    member = _LITERAL.fullmatch(str(value))
-    if member is None or member["number"] is None:
+    """The SQL condition that compares a column with a part of a key."""
+    literal = _LITERAL.fullmatch(str(value))
+    if literal is None or literal["number"] is None:
         return f"{column} {operator} {value}"
-    # an ENUM or SET: MySQL uses the index for a list of its numbers, but not for an operator such as `<`
-    number, last = int(member["number"]), int(member["last"])
+    # `n/m`, a member of an ENUM or SET: MySQL uses the index for a list of numbers, but not for an operator such as `<`
+    number, last = int(literal["number"]), int(literal["last"])
     numbers = {
         "<": range(number),
         "<=": range(number + 1),

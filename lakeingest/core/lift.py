@@ -1,7 +1,7 @@
-"""Lifts: how the rows of a table become rows of its next definition, column by column, whatever the columns are called.
+"""Lifts: how the rows of a copy become rows of the table's next definition, column by column, also across renames.
 
-A lift never looks at rows. The two definitions, and the changes in the DDL statement, tell whether the lift keeps every
-value exactly. If that is not known, the lift is refused.
+Whether a lift keeps every value exactly is decided without looking at rows: from the two definitions, and from the
+changes in the DDL statement. If that is not known, the lift is refused.
 """
 
 import re
@@ -14,7 +14,7 @@ from lakeingest.core.schema import INTEGERS, Column, Kind, TableSchema
 from lakeingest.core.widening import is_same, unfitting_properties
 
 _NUMBERS = INTEGERS | {Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}
-# Properties that do not decide which values a copy can store: a guess is allowed to be wrong in them
+# Properties that do not decide which values a copy can store, so a guessed definition is allowed to be wrong in them
 _COMPARED = {"source_type.members", "default", "charset", "collation", "generation"}
 
 
@@ -31,12 +31,15 @@ class Lift:
     """The step from one definition of a table to the next.
 
     `origins`: for each column of `after`, its name in `before`; None if the column is new. `defined`: the columns of
-    `after` that the statement defined; None: maybe all of them. `is_guess`: the rows are compared with the source
-    afterwards, so it is enough that the copy can store them.
+    `after` that the statement defined; None: maybe all of them. `is_guess`: `before` may be wrong, and the lifted rows
+    are compared with the source afterwards. So it is enough that the copy can store the rows.
 
-    Raises NotLiftable if the step changes the key, how rows are mapped, or a column from which a generated column is
-    computed. Raises it also if it is not certain that the new type of a column holds every old value, or if nobody
-    knows the values of old rows in a new column.
+    Raises NotLiftable if
+
+    - the step changes the key, or how rows are mapped;
+    - the step changes a column from which a generated column may be computed, and the lift is no guess;
+    - it is not certain that the new type of a column holds every old value;
+    - nobody knows the values of old rows in a new column.
     """
 
     before: TableSchema
@@ -46,61 +49,64 @@ class Lift:
     is_guess: bool = False
 
     def __post_init__(self) -> None:
-        origin = dict(zip(self.after.names, self.origins, strict=True))
-        if tuple(origin[name] for name in self.after.key) != self.before.key:
+        old_names = dict(zip(self.after.names, self.origins, strict=True))  # by the name in `after`
+        if tuple(old_names[name] for name in self.after.key) != self.before.key:
             self._refuse("its key is not what it was")
         if (self.before.choices, self.before.skipped) != (self.after.choices, self.after.skipped):
             self._refuse("its rows are mapped in another way")
         old_columns = {column.name: column for column in self.before.columns}
-        changed = set(self.dropped)
+        changed = set(self.dropped)  # the old and new names of all columns that are dropped, new or changed
         for column in self.after.columns:
-            old_name = origin[column.name]
+            old_name = old_names[column.name]
             if old_name is None:
                 self._value_in_old_rows(column)  # refuses the lift if the value is not known
                 changed.add(column.name)
                 continue
             old = old_columns[old_name]
-            if lost := self._lossy_properties(old, column):
+            if lossy := self._lossy_properties(old, column):
                 types = f"was {old.source_type} and is {column.source_type}"
-                by = ", ".join(name.replace("source_type.", "its type's ") for name in lost)
+                by = ", ".join(name.replace("source_type.", "its type's ") for name in lossy)
                 self._refuse(f"{column.name} {types}, and rows may have other values (by {by})")
-            if old_name != column.name or not self._stays(old, column):
+            if old_name != column.name or not self._keeps_definition(old, column):
                 changed |= {old_name, column.name}
         if not self.is_guess:
             self._assert_computed_from_none_of(changed)
 
-    def _stays(self, old: Column, column: Column) -> bool:
+    def _keeps_definition(self, old: Column, column: Column) -> bool:
         """Whether the column certainly has its old definition, apart from its name."""
-        if self.defined is not None and column.name not in self.defined:
-            return replace(old, name=column.name) == column
-        return is_same(replace(old, name=column.name), column)
+        renamed = replace(old, name=column.name)
+        was_defined = self.defined is None or column.name in self.defined
+        # if the statement did not define the column, also the parts that nobody knows are as they were
+        return is_same(renamed, column) if was_defined else renamed == column
 
     def _lossy_properties(self, old: Column, column: Column) -> list[str]:
         """The changed properties of the column that may give rows another value; empty if no value can change."""
-        if self._stays(old, column):
+        if self._keeps_definition(old, column):
             return []
-        lost = [*unfitting_properties(old, column)]
+        lossy = [*unfitting_properties(old, column)]
         if old.name in self.before.generated:
-            lost.append("generation")
+            lossy.append("generation")
         # a column of the key must hold the same values as before, in the same order: rows are found by their key, and
         # the order of keys decides which split has a row
         if column.name in self.after.key:
-            lost += [*unfitting_properties(column, old)]
+            lossy += [*unfitting_properties(column, old)]
             is_unknown = bool(column.charset) and not old.collation
-            lost += ["collation"] if is_unknown or old.collation != column.collation else []
+            lossy += ["collation"] if is_unknown or old.collation != column.collation else []
         # a guessed old definition may be wrong in `_COMPARED`, so a difference in these means nothing
-        return [name for name in dict.fromkeys(lost) if not (self.is_guess and name in _COMPARED)]
+        return [name for name in dict.fromkeys(lossy) if not (self.is_guess and name in _COMPARED)]
 
     def _assert_computed_from_none_of(self, changed: set[str]) -> None:
         """Refuse the lift if a generated column may be computed from a changed column.
 
-        The server computes such a column again. A skipped column counts as changed, because it may be computed from any
-        column.
+        The server computes such a column again. If any column is changed, skipped columns count as changed, too,
+        because they may be computed from that column.
         """
-        for name in self.after.generated if changed else ():
-            expression = self.after.column(name).generation
-            sources = {*changed, *self.after.skipped} - {name}
-            if not expression or any(_may_name(expression, source) for source in sources):
+        if not changed:
+            return
+        for name in self.after.generated:
+            expression = self.after.column(name).generation  # '' if it is not known
+            maybe_changed = {*changed, *self.after.skipped} - {name}
+            if not expression or any(_may_name(expression, column) for column in maybe_changed):
                 self._refuse(f"the generated column {name} may be computed from {', '.join(sorted(changed))}")
 
     @property
@@ -117,7 +123,7 @@ class Lift:
     def _value_in_old_rows(self, column: Column) -> object:
         """The value that the server gave to old rows in a new column; None is NULL.
 
-        Refuses the lift if the value is not known.
+        If the value is not known, a guess takes NULL for it if the column can be NULL. Any other lift is refused.
         """
         if column.name in self.after.generated:
             self._refuse(f"{column.name} is a new generated column")
@@ -128,8 +134,9 @@ class Lift:
             if default.value is not None and (self.is_guess or _is_kept(column, default.value)):
                 return default.value
             self._refuse(f"a server may round the default of {column.name}, of type {column.source_type}, later")
-        value = _implicit(column) if default is Default.NONE else None
-        if value is None and not (self.is_guess and column.nullable):
+        value = _implicit(column) if default is Default.NONE else None  # None: not known
+        may_guess_null = self.is_guess and column.nullable
+        if value is None and not may_guess_null:
             self._refuse(f"what older rows have in {column.name}, which is new, is not known: {default.value}")
         return value
 
@@ -140,11 +147,12 @@ class Lift:
 def _is_kept(column: Column, value: object) -> bool:
     """Whether the value of the default stays the same through later DDL that does not name the column.
 
-    Such DDL writes each default as a text and reads it again (measured, MySQL 9.7 and MariaDB 11.4): a FLOAT with six
-    digits, and a TIMESTAMP in the session's time zone, where an hour of autumn comes twice.
+    Such DDL writes each default as a text and reads the text again (measured, MySQL 9.7 and MariaDB 11.4). The text of
+    a FLOAT has only six digits. The text of a TIMESTAMP is in the session's time zone, where an hour of autumn comes
+    twice.
     """
     if column.kind is Kind.FLOAT:
-        return value == 0
+        return value == 0  # for most other values, six digits are too few
     return column.source_type.name != "timestamp"
 
 

@@ -10,7 +10,7 @@ class Moment:
     """A moment by two clocks, in seconds.
 
     `wall` counts from 1970, by a clock that people set. `since_boot` counts from the start of the machine that `boot`
-    names, by a clock that nobody sets. An object store has only one clock, whose time is in both.
+    names, by a clock that nobody sets. An object store has only one clock, whose time is in both fields.
     """
 
     wall: float
@@ -27,15 +27,18 @@ class Moment:
         return asdict(self)
 
     def is_ahead_of(self, now: "Moment") -> bool:
-        """Whether the wall clock was ahead at this moment, which was before `now`. Then the moment's age is unknown."""
+        """Whether a wall clock was ahead at this moment, which was before `now`. Then the moment's age is unknown.
+
+        False if the machine was not restarted in between, because the other clock tells the age.
+        """
         return self.boot != now.boot and self.wall > now.wall
 
     def seconds_since(self, earlier: "Moment") -> float:
         """The seconds that have passed at least since an earlier moment, never less than 0.
 
-        The number is exact if the machine was not restarted in between. After a restart, or on another machine, it is
-        the difference of the wall clocks, but not more than the time since the start: a clock may have been wrong
-        before somebody set it.
+        The number is exact if the machine was not restarted in between. After a restart, or on another machine, the
+        number is the difference of the wall clocks, but at most the time since this machine's start, because a wall
+        clock may have been wrong before somebody set it.
         """
         if self.boot == earlier.boot:
             return max(0.0, self.since_boot - earlier.since_boot)

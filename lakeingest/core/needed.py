@@ -9,11 +9,12 @@ from lakeingest.core.progress import Progress
 def needed_by(staged: Progress, visible: Progress | None, reads: Iterable[Place] = ()) -> Place:
     """The place up to which the spool is allowed to forget the table's changes.
 
-    `visible`: the progress that readers see, because staging may be built again on the commit that readers see.
-    `reads`: for each read that runs or is not committed yet, the end of the spool before its first low watermark.
+    `visible`: the progress that readers see; None if they see none. What it needs is kept, because staging may be built
+    again on the commit that readers see. `reads`: for each read that runs or is not committed yet, the end of the spool
+    before the read's first low watermark.
 
-    The spool forgets whole segments, with the changes of all tables. So it also keeps what the table needs of its
-    parents: their changes after the place up to which the copy has the changes by foreign keys.
+    The table also needs the changes of its parents after the place up to which the copy has the changes by foreign
+    keys. This place counts, too, because the spool forgets whole segments, with the changes of all tables.
     """
     states = [staged] if visible is None else [staged, visible]
     cascades_to = [progress.cascades.to for progress in states if progress.cascades is not None]

@@ -1,8 +1,8 @@
 """Origins: for each column of the current definition, which column of an older definition it comes from.
 
-The DDL between the two definitions tells the origins, read backwards. A barrier has only the changes of names that
-could be read; any other column is assumed to keep its name. A wrong origin costs only time, because the rows of such a
-copy are compared with the source, or all rows are read again.
+The DDL between the two definitions, read backwards, tells the origins. If a barrier is among the DDL, only those of its
+changes of names are known that could be read; any other column is assumed to keep its name. A wrong origin costs only
+time, because the rows of such a copy are compared with the source, or all rows are read again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from lakeingest.core.alteration import Act, Alteration
 from lakeingest.core.schema import TableSchema
 
-Origins = Mapping[str, str | None]  # for each column its name in the older definition; None: it is not there
+Origins = Mapping[str, str | None]  # for each column its name in the older definition; None: the column is new
 
 
 def origins(before: TableSchema, alterations: Sequence[Alteration], now: TableSchema) -> Origins:
@@ -19,8 +19,9 @@ def origins(before: TableSchema, alterations: Sequence[Alteration], now: TableSc
     If two columns seem to come from one column, some DDL is unknown: then all columns are matched by name.
     """
     old_names = {name.casefold(): name for name in before.names}
-    by_ddl = {name: old_names.get((_name_before(name, alterations) or "").casefold()) for name in now.names}
-    used = [name for name in by_ddl.values() if name is not None]
+    names_before = {name: _name_before(name, alterations) or "" for name in now.names}  # '' finds no old column
+    by_ddl = {name: old_names.get(name_before.casefold()) for name, name_before in names_before.items()}
+    used = [old_name for old_name in by_ddl.values() if old_name is not None]
     if len(set(used)) < len(used):
         return {name: old_names.get(name.casefold()) for name in now.names}
     return by_ddl
@@ -29,10 +30,11 @@ def origins(before: TableSchema, alterations: Sequence[Alteration], now: TableSc
 def _name_before(name: str, alterations: Sequence[Alteration]) -> str | None:
     """The name of a column before all these alterations; None if one of them has added it."""
     for alteration in reversed(alterations):
+        # a dropped column of this name was another one
         kept = [change for change in alteration.changes if change.act is not Act.DROP]
-        changes = [change for change in kept if change.to.casefold() == name.casefold()]
-        if any(change.act is Act.ADD for change in changes):
+        of_column = [change for change in kept if change.to.casefold() == name.casefold()]
+        if any(change.act is Act.ADD for change in of_column):
             return None
-        renames = [change for change in changes if change.act is Act.RENAME or change.name != change.to]
+        renames = [change for change in of_column if change.act is Act.RENAME or change.name != change.to]
         name = renames[0].name if renames else name
     return name

@@ -1,7 +1,8 @@
 """Which pipeline a copy belongs to: only runs of this pipeline are allowed to continue the copy.
 
 A name does not identify a pipeline, because two pipelines may have the same name. So each state folder has a random id,
-which moves with the folder and is lost with the folder. A new folder at the same path belongs to the same pipeline.
+which moves with the folder and is lost with the folder. If the folder is lost, a new folder at the same path belongs to
+the same pipeline, if the pipeline's name is the same.
 """
 
 import json
@@ -25,7 +26,7 @@ class Owner:
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """The inverse of `to_text`. Any other text gives an owner that is the same as no pipeline."""
+        """The inverse of `to_text`. Any other text gives an owner that is no pipeline's (`is_same` is False)."""
         try:
             doc = json.loads(text)
             return cls(str(doc["pipeline"]), str(doc["id"]), str(doc["state"]))
@@ -34,8 +35,9 @@ class Owner:
 
     def is_same(self, other: "Owner") -> bool:
         """Whether both are the same pipeline: they have the same id, or the same name and state folder."""
-        is_known = bool(self.id) and self.id == other.id
-        return is_known or (self.pipeline, self.state) == (other.pipeline, other.state)
+        same_id = bool(self.id) and self.id == other.id
+        same_place = (self.pipeline, self.state) == (other.pipeline, other.state)
+        return same_id or same_place
 
     def __str__(self) -> str:
         return f"the pipeline {self.pipeline} with the state folder {self.state}"

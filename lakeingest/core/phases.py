@@ -8,14 +8,19 @@ splits have one stop, so the staged rows are the source's table as of that stop.
 
 A patch leads back to COPIED from every later phase. The merge that takes in the patch makes the table LEVEL again, so
 the table can be published before the re-snapshot has come to its end. If rows were read again and all are the same, a
-COPIED table stays COPIED, and a table in a later phase becomes LEVEL. One step leads back to COPYING: the copy is
-started over, and nothing is published before all rows are read again.
+COPIED table stays COPIED, and a table in a later phase becomes LEVEL. Only the step RESTART leads back to COPYING: the
+copy is started over, and is not published before all rows are read again.
 
-A quiet table stays in its phase, because it has no change up to its later position. A table whose rows were lifted to
-the source's next definition is LEVEL, because the gates have not checked it with that definition. A table whose
-position was found on another server is LEVEL, too, so that the next publish shows the new position. An incomplete copy
-takes its chunks to the other server and stays in its phase. A table that goes on over a gap becomes LEVEL from any
-phase, and is not audited before all of its rows were compared with the source.
+The other steps, by the names of `Step`:
+
+- QUIET: the table has no change up to a later position, and stays in its phase.
+- LIFT: the rows have the source's next definition. The table is LEVEL, because the gates have not checked the rows with
+  that definition.
+- MOVE: the table's position was found on another server. The table is LEVEL, so that the next publish shows the new
+  position.
+- CARRY: an incomplete copy takes its chunks to another server, and stays in its phase.
+- GAP: the table goes on over a gap. It is LEVEL from any phase except NEW, and is not audited before all of its rows
+  were compared with the source.
 """
 
 import enum
@@ -34,7 +39,7 @@ class Phase(enum.StrEnum):
 
 
 class Step(enum.StrEnum):
-    """A step of a copy. It leads from one phase to the next (`TRANSITIONS`)."""
+    """A step of a copy. `TRANSITIONS` has the phase to which the step leads from each phase that allows it."""
 
     CREATED = "created"
     WAVE = "wave"
@@ -78,4 +83,4 @@ TRANSITIONS: Mapping[tuple[Phase, Step], Phase] = {
 
 
 class IllegalStep(ValueError):
-    """A step that the table's phase does not allow; nothing has changed."""
+    """The table's phase does not allow the step; nothing has changed."""

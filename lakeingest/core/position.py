@@ -1,7 +1,8 @@
 """Places and positions in a binlog, and GTID sets. Only this module compares the parts of a position.
 
-A transaction is first *written*, then *visible*, then *executed*: written ⊇ visible ⊇ executed. So a low watermark is a
-GTID set that is read from `gtid_executed`, and a high watermark is a place that is read from the written position.
+A transaction is first *written*, then *visible*, then *executed*: written ⊇ visible ⊇ executed. A read view contains
+what is visible. So a low watermark is a GTID set that is read from `gtid_executed`, and a high watermark is a place
+that is read from the written position.
 """
 
 import re
@@ -28,10 +29,12 @@ Intervals = tuple[tuple[int, int], ...]  # closed, ascending, with a gap between
 class Place:
     """Where a transaction ends in the binlog of one epoch; places are totally ordered.
 
-    On MariaDB a place is the first byte of the transaction, because the first event does not say where the transaction
-    ends. Watermarks are between transactions, so the first byte compares with watermarks as the end does.
+    On MariaDB, a place is the first byte of the transaction, because the first event does not say where the transaction
+    ends. Watermarks are between transactions. So it makes no difference whether a watermark is compared with the first
+    byte or with the end.
 
-    `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`).
+    `file` is the number at the end of the file name, compared as an integer (`.999999` < `.1000000`). `pos` is the byte
+    in the file.
     """
 
     epoch: int
@@ -134,9 +137,9 @@ def file_name(number: int, like: FilePosition) -> str:
 
 
 def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, int]) -> int:
-    """The number of bytes of the binlog between two positions.
+    """The number of bytes of the binlog from `start` to `stop`.
 
-    `sizes` has the size of each binlog file that ends between the two positions.
+    `sizes` has the number of bytes of each binlog file that ends between the two positions.
     """
     whole_files = sum(size for file, size in sizes.items() if start.number <= file_number(file) < stop.number)
     return whole_files - start.pos + stop.pos
@@ -145,6 +148,7 @@ def bytes_between(start: FilePosition, stop: FilePosition, sizes: Mapping[str, i
 def offsets(sizes: Mapping[str, int]) -> Callable[[FilePosition], int]:
     """A function from a position to the number of bytes that these binlog files have before the position."""
     files = sorted(sizes, key=file_number)
+    # not strict: the last sum, that of all files, is before no file
     bytes_before = dict(zip(files, accumulate((sizes[file] for file in files), initial=0), strict=False))
     return lambda at: bytes_before[at.file] + at.pos
 
@@ -171,7 +175,7 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class DomainGtid:
-    """The name of one transaction of MariaDB. It is no watermark: MariaDB does not say which GTIDs are visible."""
+    """The name of one transaction of MariaDB. It is never a watermark: MariaDB does not say which GTIDs are visible."""
 
     domain: int
     server: int
@@ -191,7 +195,7 @@ class DomainGtid:
 
 @dataclass(frozen=True, slots=True)
 class GtidSet:
-    """A set of GTIDs. Gaps between numbers stay: if a gap were closed, its transactions would never be copied.
+    """A set of GTIDs. Gaps between numbers stay: if a gap were closed, the transactions in it would never be copied.
 
     Text form and tags: MySQL manual, "GTID Sets".
     """
@@ -199,21 +203,22 @@ class GtidSet:
     members: tuple[tuple[GtidOrigin, Intervals], ...] = ()
 
     def __post_init__(self) -> None:
-        last: GtidOrigin | None = None
+        previous_origin: GtidOrigin | None = None
         for origin, intervals in self.members:
-            if last is not None and origin <= last:
+            if previous_origin is not None and origin <= previous_origin:
                 raise ValueError("the sources of a GTID set are sorted and distinct")
-            last, end = origin, -1
+            previous_origin = origin
             if not intervals:
                 raise ValueError("a source without transactions is left out")
+            touching = -1  # an interval that begins here would touch the previous interval
             for low, high in intervals:
-                if low <= end or low < 1 or high < low:
+                if low <= touching or low < 1 or high < low:
                     raise ValueError(f"intervals are ascending and apart: {intervals}")
-                end = high + 1  # an interval that begins here would touch this interval
+                touching = high + 1
 
     @classmethod
     def of(cls, intervals: Mapping[GtidOrigin, Iterable[tuple[int, int]]]) -> Self:
-        """The set of the given closed intervals. They are in any order, and may touch or overlap."""
+        """The set of these closed intervals, which may be in any order, touch or overlap."""
         members = ((origin, _normal(ranges)) for origin, ranges in sorted(intervals.items()))
         return cls(tuple((origin, ranges) for origin, ranges in members if ranges))
 
@@ -230,13 +235,13 @@ class GtidSet:
         """Read MySQL's text form, with or without line feeds and tags. Raises StateUnreadable for another text."""
         intervals: dict[GtidOrigin, list[tuple[int, int]]] = {}
         for entry in filter(None, (part.strip().lower() for part in text.replace("\n", "").split(","))):
-            uuid, *parts = (part.strip() for part in entry.split(":"))
+            uuid, *parts = (part.strip() for part in entry.split(":"))  # the parts are intervals and tags
             if not _UUID.fullmatch(uuid) or not parts:
                 raise StateUnreadable(f"not a GTID set: {text!r}")
             tag = ""
             for part in parts:
                 if _TAG.fullmatch(part):
-                    tag = part
+                    tag = part  # of the intervals that follow
                     continue
                 low, dash, high = part.partition("-")
                 if not low.isdecimal() or int(low) < 1 or (dash and not high.isdecimal()):
@@ -290,30 +295,31 @@ def _normal(ranges: Iterable[tuple[int, int]]) -> Intervals:
     normal: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if normal and low <= normal[-1][1] + 1:
-            normal[-1] = (normal[-1][0], max(normal[-1][1], high))
+            last_low, last_high = normal[-1]
+            normal[-1] = (last_low, max(last_high, high))
         else:
             normal.append((low, high))
     return tuple(normal)
 
 
 def _minus(ours: Intervals, theirs: Intervals) -> list[tuple[int, int]]:
-    """The parts of our intervals that are outside of all of theirs."""
-    rest = list(ours)
+    """The parts of our intervals that are outside of all of their intervals."""
+    outside = list(ours)
     for their_low, their_high in theirs:
-        parts: list[tuple[int, int]] = []
-        for low, high in rest:
+        parts: list[tuple[int, int]] = []  # before and after their interval; a part may be empty
+        for low, high in outside:
             parts += [(low, min(high, their_low - 1)), (max(low, their_high + 1), high)]
-        rest = [(low, high) for low, high in parts if low <= high]
-    return rest
+        outside = [(low, high) for low, high in parts if low <= high]
+    return outside
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """A saved position: the end of a batch on one server.
 
-    `gtids`: every transaction up to the position; None if the source has no GTIDs. `place` is valid only on the server
-    `server_uuid`, in this epoch, and in a binlog of this `history`. `history` is None if an earlier version saved the
-    position.
+    `gtids`: every transaction up to the position; None if the source has no GTIDs. `at` is valid only on the server
+    `server_uuid`, in this epoch, and in a binlog of this `history`. `history` is None if it is not known, as in a
+    position that an earlier version saved.
     """
 
     server_uuid: str
@@ -329,16 +335,19 @@ class Position:
 
     @property
     def start_of_file(self) -> Self:
-        """The start of the position's file, as a position. Wrong if there are GTIDs, because `gtids` stays the same."""
+        """The start of the position's file, as a position. Only for positions without GTIDs: `gtids` is not changed."""
         history = None if self.history is None else History(self.history.began)
         return replace(self, at=self.at.start_of_file, history=history)
 
     def moved(self, stop: FilePosition, gtids: GtidSet, history: History | None) -> Self:
-        """The position after one more segment, given the segment's stop and GTIDs, and the history at the stop."""
+        """The position after one more segment, which has these `gtids` and ends at `stop`.
+
+        `history`: the history at `stop`; None if that is not known. Then only the last transaction stays known.
+        """
         united = None if self.gtids is None else self.gtids | gtids
-        at_stop = (history or History()).after(self.history)
-        is_unknown = at_stop == History()  # no part of it is known
-        return replace(self, at=stop, gtids=united, history=None if is_unknown else at_stop)
+        history_at_stop = (history or History()).after(self.history)
+        is_unknown = history_at_stop == History()  # no part of it is known
+        return replace(self, at=stop, gtids=united, history=None if is_unknown else history_at_stop)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that `from_json` reads back."""
@@ -357,7 +366,7 @@ class Position:
             raise StateUnreadable(f"not a saved position: {doc!r}") from error
 
 
-Low = GtidSet | Place  # a low watermark: executed GTIDs; without GTIDs, the start of the binlog file of that moment
+Low = GtidSet | Place  # a low watermark: executed GTIDs; without GTIDs, the start of the file that the server writes
 
 
 def low_to_json(low: Low) -> dict[str, str]:

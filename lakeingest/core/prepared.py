@@ -1,8 +1,8 @@
 """Prepared transactions (XA): which transactions are prepared at a place of the binlog, and where their rows are.
 
-In the binlog, XA PREPARE and its XA COMMIT or XA ROLLBACK are two transactions, perhaps in different segments. The rows
-are stored at XA PREPARE, and take effect at XA COMMIT. So a segment tells later segments which transactions are
-prepared at its end.
+In the binlog, XA PREPARE and the XA COMMIT or XA ROLLBACK of it are two transactions, perhaps in two segments. The rows
+are stored at XA PREPARE, and take effect at XA COMMIT. So the reader of a segment tells the readers of later segments
+which transactions are prepared at the segment's end.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,8 +26,8 @@ class Xid:
 class Prepared:
     """Where a prepared transaction is in the binlog: from its GTID event to the end of its XA_PREPARE event.
 
-    `tables`: the tables that the transaction changes; None if they are not known, because it has a change in statement
-    format.
+    `tables`: the tables that the transaction changes; None if they are not known, because the transaction has a change
+    in statement format.
     """
 
     start: FilePosition
@@ -35,7 +35,7 @@ class Prepared:
     tables: frozenset[TableId] | None
 
     def changed(self, tables: Collection[TableId]) -> frozenset[TableId]:
-        """The tables among `tables` that the transaction may change."""
+        """Those of the given tables that the transaction may change."""
         return frozenset(tables) if self.tables is None else self.tables.intersection(tables)
 
 
@@ -45,7 +45,9 @@ class Pending:
 
     `prepared`: the transactions that the reader saw prepared, but not ended.
     `ended`: the transactions that the reader saw ended, if they were prepared before the reader began or are `sought`.
-    If a transaction is in `ended` and in `prepared`, its name was prepared again after it had ended.
+    `sought`: the names of transactions whose end is always noted.
+    If a name is in `ended` and in `prepared`, another transaction was prepared under this name after the first had
+    ended.
     """
 
     prepared: dict[Xid, Prepared] = field(default_factory=dict)
@@ -64,7 +66,10 @@ class Pending:
         return where
 
     def after(self, older: Self) -> Self:
-        """All transactions that are prepared here. `older`: those that were prepared where the reader began."""
+        """All transactions that are prepared here.
+
+        `older`: the transactions that were prepared where the reader began.
+        """
         still_prepared = {xid: where for xid, where in older.prepared.items() if xid not in self.ended}
         return type(self)(still_prepared | self.prepared, self.ended | older.ended)
 

@@ -1,8 +1,8 @@
 """Texts as a terminal, a log or a page shows them: no character in a name or a server's message moves the cursor.
 
-A person who is allowed to create a table chooses its name, and a server chooses its messages. Such a text may have an
-escape sequence that clears the screen, a line feed before a forged line, or a character that reverses the text after
-it.
+A person who is allowed to create a table chooses the table's name, and a server chooses its messages. Such a text may
+have an escape sequence that clears the screen, a line feed before a forged line, or a character that reverses the text
+behind the character.
 """
 
 import unicodedata

@@ -19,26 +19,28 @@ Read = TypeVar("Read", Split, Patch)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything that a table's next step depends on. Every staging commit stores all of it, never only a difference.
+    """Everything that a table's next step depends on. Every staging commit stores the whole value, never a difference.
 
-    Each method that is named after a step, such as `created` or `merged`, returns the progress after that step.
+    Each method that is named after a step, such as `created` or `merged`, returns the progress after that step. It
+    raises IllegalStep if the phase forbids the step.
 
     `covered_from`: the place after which the spool has the table's changes. All read views of the table's chunks
-    contain the changes before it, so a low watermark that is a place is never before `covered_from`.
+    contain the changes up to this place, so a low watermark that is a place is never before `covered_from`.
+    `wave`: the number of waves on staging.
     `rows`: the number of rows that staging must have after the commits so far.
     `position`: the stop of the last merge; before the first merge, the position at `covered_from`; None if unknown.
     `nulled`: the number of values that are NULL only because the user chose so.
-    `read_to`: the greatest high watermark of the chunks, with its history of the binlog; None if it was not noted.
+    `read_to`: the greatest high watermark of chunks and patches, with the binlog's history; None if it was not noted.
 
     `patches`: rows that were read again and wait for the next merge.
-    `reread_since`: the low watermarks of all rows that were read again contain the changes up to this place; None once
-    a merge has brought the table to LEVEL.
+    `reread_since`: the low watermarks of all rows that were read again contain the changes up to this place. None
+    before the first merge to one stop, and once a merge has brought the table to LEVEL.
     `reread`: the re-snapshot that runs; None if none runs.
     `answered`: the signals whose rows are all on staging. These signals are done once readers see this progress.
     `uncounted`: `rows` may be wrong, because rows that were read again may have replaced lost or doubled rows of the
-    target. The gates count the rows.
-    `gap`: changes from before `position` are missing in the rows, and nobody knows which. Readers do not see the rows
-    until a re-snapshot of all rows has closed the gap.
+    target. So the gates count the rows.
+    `gap`: changes from before `position` are missing in the rows, and nobody knows which changes. Readers do not see
+    the rows until a re-snapshot of all rows has closed the gap.
     `restarts`: how often the copy was started over, or went on over a gap.
     `cascades`: the place up to which the rows have the changes by foreign keys that the source does not log; None if
     nobody looks for such changes.
@@ -78,19 +80,19 @@ class Progress:
 
     @property
     def stop(self) -> Place | None:
-        """The place of all staged rows. None if splits are at different places, or if patches wait for a merge."""
+        """The place of all staged rows. None if chunks are missing, splits are at different places, or patches wait."""
         return None if self.patches else self.splits.stop
 
     @property
     def needed_from(self) -> Place:
         """The place after which the table's next merge needs all changes. The merge needs no change up to this place.
 
-        It is the stop; without a stop, `reread_since`; without both, `covered_from`.
+        The place is `stop`; if that is None, `reread_since`; if both are None, `covered_from`.
         """
         return self.stop or self.reread_since or self.covered_from
 
     def _after(self, step: Step, **changes: Any) -> Self:
-        """The progress after a step, with these changed fields. Raises IllegalStep if the phase forbids the step."""
+        """The progress after the step, with the changed fields. Raises IllegalStep if the phase forbids the step."""
         following = TRANSITIONS.get((self.phase, step))
         if following is None:
             raise IllegalStep(f"{self.table}: no {step} when {self.phase}")
@@ -112,6 +114,7 @@ class Progress:
         `rows`: the number of rows of the wave. `nulled`: the number of values in these rows that were made NULL.
         `read_to`: the greatest high watermark of the wave.
         """
+        # a low without GTIDs may be too early: the start of a binlog file that was begun before `covered_from`
         splits = self.splits.finish(_with_low_from(split, self.covered_from) for split in wave)
         step = Step.LAST_WAVE if splits.complete else Step.WAVE
         following = self._after(
@@ -124,9 +127,9 @@ class Progress:
         )
         if not splits.complete:
             return following
-        # the last wave of a copy that was started over answers the signals that asked for it
-        answered = united(self.answered, self.reread.signals if self.reread else (), ())
-        return replace(following, reread=None, answered=answered)
+        # the last wave of a copy that was started over answers the signals that asked for that
+        asked = self.reread.signals if self.reread else ()
+        return replace(following, reread=None, answered=united(self.answered, asked, done=()))
 
     def reread_rows(
         self,
@@ -142,13 +145,13 @@ class Progress:
     ) -> Self:
         """Rows were read again. Rows that differ from the staged rows are in patches, which wait for the next merge.
 
-        The files of the patches are durable, and no staged row has changed. Without patches, all rows were the same.
-        `since`: the read views contain all changes up to this place, and the spool has the changes after it.
+        The files of the patches are durable, and no staged row has changed. No patches: all rows were the same.
+        `since`: the read views contain all changes up to this place, and the spool has the changes after this place.
         `signals`: the signals of the re-snapshot. `last`: no requested row is left to read, so that the signals are
         answered. `up_to`: the key before which all requested rows are read. `done`: signals whose documents say that
         they are done. `nulled` and `read_to`: as in `wave_committed`.
         """
-        fields = self._fields_of(Reread(tuple(signals), up_to), last=last, done=done)
+        fields = self._reread_fields(Reread(tuple(signals), up_to), last=last, done=done)
         if not patches:
             return self._after(Step.SAME, **fields)
         return self._patched(patches, since, nulled, read_to, **fields)
@@ -172,9 +175,10 @@ class Progress:
             raise ValueError(f"{self.table}: two patches with one name of {names}")
         if since < self.covered_from:
             raise SpoolGap(f"the spool begins at {self.covered_from}, rows that were read again need it from {since}")
-        # None until all splits were merged once: until then the next merge needs every spooled change
+        # None before the first merge to one stop: until then the next merge needs every spooled change
         needed_since = self.stop or self.reread_since
-        # the read views may not contain changes by foreign keys after `since`, and the patches would undo these
+        # the read views may not contain changes by foreign keys after `since`, and the patches would undo these;
+        # `changes` may have another value, of a caller that has looked for these changes
         cascades = self.cascades and replace(self.cascades, to=min(self.cascades.to, since))
         return self._after(
             Step.PATCH,
@@ -186,13 +190,14 @@ class Progress:
             **{"cascades": cascades} | changes,
         )
 
-    def _fields_of(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
-        """The fields that a step of a re-snapshot changes: its progress, the answered signals, and the gap.
+    def _reread_fields(self, reread: Reread, *, last: bool, done: Collection[int]) -> dict[str, Any]:
+        """The fields that a step of a re-snapshot changes: the re-snapshot itself, the answered signals, and the gap.
 
-        A re-snapshot without signals is noted only if it closes a gap.
+        Without a signal and without a gap, the re-snapshot is not noted. `last`: the step is the last one.
         """
+        is_noted = bool(reread.signals) or self.gap
         return {
-            "reread": reread if (reread.signals or self.gap) and not last else None,
+            "reread": reread if is_noted and not last else None,
             "answered": united(self.answered, reread.signals if last else (), done),
             "gap": self.gap and not last,
         }
@@ -221,7 +226,7 @@ class Progress:
         signals: Collection[int] = (),
         cascades: CascadesRead | None = None,
     ) -> Self:
-        """Give the rows a later `position`, although the changes up to that position are not known.
+        """Give the rows another `position`, although the changes up to that position are not known: they have a gap.
 
         The spool watches the table from `covered_from` on. All rows must be read again, including the rows of missing
         chunks. When the last rows are read, the `signals` are answered. Raises ValueError if no chunk was read, or if
@@ -235,7 +240,7 @@ class Progress:
             server_uuid=position.server_uuid,
             epoch=position.epoch,
             covered_from=covered_from,
-            splits=Splits((Split(EVERY_KEY, merged_at=position.place),)),
+            splits=Splits((Split(EVERY_KEY, merged_at=position.place),)),  # also for the keys of missing chunks
             position=position,
             read_to=None,
             reread_since=None,
@@ -250,11 +255,13 @@ class Progress:
         """A merge to `position` is on staging.
 
         `inserted`, `deleted`: the numbers of keys that the merge inserted and deleted. `nulled`: the number of values
-        that it made NULL.
+        that the merge made NULL. Raises ValueError if the plan has another stop, or splits or patches that are not
+        among those of this progress.
         """
         if plan.stop != position.place:
             raise ValueError(f"{self.table}: merged to {plan.stop}, which is not {position.place}")
-        splits, merged_patches = self.splits.lift(plan.splits, plan.stop), {patch for patch, _ in plan.patches}
+        splits = self.splits.lift(plan.splits, plan.stop)
+        merged_patches = {patch for patch, _ in plan.patches}
         if not merged_patches <= set(self.patches):
             raise ValueError(f"{self.table}: the merge was planned on other patches")
         patches = tuple(patch for patch in self.patches if patch not in merged_patches)
@@ -272,7 +279,7 @@ class Progress:
     def unchanged(self, position: Position) -> Self:
         """The table had no change up to this later position, not even by foreign keys.
 
-        The next commit will store this progress. Raises ValueError if the position is of another server, or not later.
+        The next commit will store this progress. Raises ValueError unless `position` is a later one of the same server.
         """
         later = self._at_later_position(Step.QUIET, position, self.fingerprint)
         return replace(later, cascades=self.cascades and replace(self.cascades, to=position.place))
@@ -280,25 +287,26 @@ class Progress:
     def lifted(self, position: Position, fingerprint: str) -> Self:
         """The rows have the table's next definition. `position` is the end of the DDL that made this definition.
 
-        The rows were merged up to the start of that DDL, because a merge never crosses DDL. Raises ValueError if the
-        position is of another server, or not later.
+        The rows were merged up to the start of that DDL, because a merge never crosses DDL. Raises ValueError unless
+        `position` is a later one of the same server.
         """
         return self._at_later_position(Step.LIFT, position, fingerprint)
 
     def emptied(self, position: Position, fingerprint: str) -> Self:
-        """A TRUNCATE that ends at `position` has removed all rows. Apart from that, as `lifted`."""
+        """A TRUNCATE that ends at `position` has removed all rows. The other fields are as after `lifted`."""
         return replace(self.lifted(position, fingerprint), rows=0)
 
     def moved(self, position: Position) -> Self:
         """The same rows after a failover. On the new server, `position` has the same transactions as the old position.
 
-        Patches are dropped, because their watermarks are places of the old server. If there were patches, the signals
-        that are not done are served again. Raises ValueError if a split is not at the old position.
+        Patches are dropped, because their watermarks are places of the old server. If there were patches, no signal
+        counts as answered any more, so that open signals are served again. Raises ValueError if the old position is
+        None, or if a split is not at the old position.
         """
         if self.position is None or self.splits.stop != self.position.place:
             raise ValueError(f"{self.table}: its splits do not stand at one position")
         reread, answered = (None, ()) if self.patches else (self.reread, self.answered)
-        cascades = None  # an earlier place of the old server is not known on the new server
+        cascades = None  # unless it is at the old position: other places of the old server are not known on the new one
         if self.cascades is not None and self.cascades.to == self.position.place:
             cascades = replace(self.cascades, to=position.place)
         return self._after(
@@ -325,12 +333,12 @@ class Progress:
         return is_partial and self.epoch == place.epoch and all(split.floor <= place for split in self.splits.all)
 
     def carried(self, opened: Position, reached: Position) -> Self:
-        """The progress of an incomplete copy on another server, which has all transactions that the chunks saw.
+        """The progress of an incomplete copy after a failover to a server with all transactions that the chunks saw.
 
         The position `opened` of that server has the transactions up to `covered_from`, or fewer. The position `reached`
         has all transactions that the chunks saw. So each chunk gets `opened` as its low watermark, and `reached` as its
         high watermark. Changes that a chunk has seen are applied once more, which gives the same last row of each key.
-        The next merge needs all changes after `opened`, which is the position of the copy until then.
+        The next merge needs all changes after `opened`; until that merge, `opened` is the position of the copy.
         """
         low = opened.place if opened.gtids is None else opened.gtids
         return self._after(
@@ -347,8 +355,9 @@ class Progress:
         )
 
     def _at_later_position(self, step: Step, position: Position, fingerprint: str) -> Self:
-        """The same rows at a later position. Raises ValueError if the position is of another server, or not later."""
-        following, old = self._after(step, fingerprint=fingerprint), self.position
+        """The same rows at another position. Raises ValueError unless that is a later one of the same server."""
+        following = self._after(step, fingerprint=fingerprint)
+        old = self.position
         if old is None or (position.server_uuid, position.epoch) != (old.server_uuid, old.epoch):
             raise ValueError(f"{self.table}: {position.at} and {old and old.at} are of two servers")
         if position.place <= old.place:
@@ -356,7 +365,7 @@ class Progress:
         return replace(following, splits=self.splits.lift(self.splits, position.place), position=position)
 
     def audited(self, rows: int | None = None) -> Self:
-        """The staged rows have passed every gate. `rows`: their number as a gate counted it; None if not counted."""
+        """The staged rows have passed every gate. `rows`: the number of rows that a gate counted; None if none did."""
         if rows is None:
             return self._after(Step.GATES)
         return self._after(Step.GATES, rows=rows, uncounted=False)
@@ -367,9 +376,9 @@ class Progress:
 
 
 def _with_low_from(read: Read, place: Place) -> Read:
-    """The split or patch, with a low that is `place` or later: its read view contains all changes up to `place`.
+    """The split or patch, with `place` as its low if the low is a place before that. A low that is a GTID set stays.
 
-    A low that is a GTID set stays.
+    The caller knows that the read view contains all changes up to `place`.
     """
     return replace(read, low=max(read.low, place)) if isinstance(read.low, Place) else read
 

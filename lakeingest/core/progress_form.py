@@ -13,15 +13,15 @@ from lakeingest.core.splits import Splits
 from lakeingest.errors import DAMAGED, StateUnreadable
 
 FORMAT = 1  # of the JSON form; a reader refuses a newer format
-REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only format 1 would lose its parts
-GAP_FORMAT = 3  # while there is a gap: earlier versions would publish the rows
+REREAD_FORMAT = 2  # while a re-snapshot is on staging: versions that know only format 1 would lose its fields
+GAP_FORMAT = 3  # while there is a gap: versions that know only formats 1 and 2 would publish the rows
 
 
 def to_json(progress: Progress) -> dict[str, Any]:
     """A JSON document that `from_json` reads back."""
-    format_ = REREAD_FORMAT if progress.patches or progress.uncounted else FORMAT
+    format_without_gap = REREAD_FORMAT if progress.patches or progress.uncounted else FORMAT
     doc = {
-        "format": GAP_FORMAT if progress.gap else format_,
+        "format": GAP_FORMAT if progress.gap else format_without_gap,
         "table": str(progress.table),
         "fingerprint": progress.fingerprint,
         "server_uuid": progress.server_uuid,
@@ -34,7 +34,7 @@ def to_json(progress: Progress) -> dict[str, Any]:
         "splits": progress.splits.to_json(),
         "position": None if progress.position is None else progress.position.to_json(),
     }
-    parts = {
+    optional_fields = {  # the fields that are left out while they are None, empty, 0 or False
         "read_to": progress.read_to and progress.read_to.to_json(),
         "patches": [patch.to_json() for patch in progress.patches],
         "reread_since": progress.reread_since and str(progress.reread_since),
@@ -45,7 +45,7 @@ def to_json(progress: Progress) -> dict[str, Any]:
         "restarts": progress.restarts,
         "cascades": progress.cascades and progress.cascades.to_json(),
     }
-    return doc | {name: part for name, part in parts.items() if part}
+    return doc | {name: value for name, value in optional_fields.items() if value}
 
 
 def from_json(doc: Mapping[str, Any]) -> Progress:
@@ -57,7 +57,10 @@ def from_json(doc: Mapping[str, Any]) -> Progress:
 
 
 def _parts_of(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the progress in a document. Raises StateUnreadable or an error of DAMAGED for anything else."""
+    """The fields of the progress in a document. Raises StateUnreadable, or an error of DAMAGED, for anything else.
+
+    The fields that `doc.get` reads may be missing.
+    """
     if doc["format"] not in {FORMAT, REREAD_FORMAT, GAP_FORMAT}:
         raise StateUnreadable(f"progress of format {doc['format']}, this version reads {GAP_FORMAT}")
     return {

@@ -1,8 +1,8 @@
 """Quiet tables: what readers see is also the source's table at a later position, because nothing has changed since.
 
-Such a table needs no commit: the pipeline's state notes the later position, for the commit that readers see. But if the
-state is lost, only the positions in commits are known. So a quiet table gets a commit before the source drops the
-binlog after its last commit.
+Such a table needs no commit: the state folder notes the later position, for the commit that readers see. But if the
+state folder is lost, only the positions in commits are known. So a quiet table gets a commit before the source drops
+the binlog after the position of the table's last commit.
 """
 
 import zlib
@@ -28,10 +28,11 @@ class Quiet:
     def needs_commit(self, table: TableId, now: int, retention: int | None) -> bool:
         """Whether the position is to be committed now, because a quarter to a half of the retention has passed.
 
-        `retention`: how long the source keeps its binlog, in seconds; None if it keeps all of it. The time counts from
-        `since`, and the exact share depends on the table's name, so that many tables are not committed at once. If
-        `since` is in the future, the clock was ahead, and the age of the note is unknown: then the position is
-        committed now.
+        `now` is in seconds since 1970. `retention`: the number of seconds for which the source keeps its binlog; None
+        if the source never drops it. The time counts from `since`. The exact share of the retention depends on the
+        table's name, so that many tables are not committed at once.
         """
-        share = (1 + zlib.crc32(str(table).encode()) / 2**32) / 4
-        return now < self.since or now - self.since >= share * (retention or RETENTION_SECONDS)
+        if now < self.since:
+            return True  # the clock was ahead, so the age of the note is unknown
+        share = (1 + zlib.crc32(str(table).encode()) / 2**32) / 4  # from 1/4 to 1/2
+        return now - self.since >= share * (retention or RETENTION_SECONDS)

@@ -2,7 +2,7 @@
 
 `000001.0000000007.00000000000000001234.0000000003-1f0c83aa`: the place of a transaction, the number of a change row in
 the transaction, and the name of the stored changelog that has the place. Instead of the number, a row of a copy has
-`rows`, the last row of a copy has `rows.end`, and a reread row has `rows.reread` and a number.
+`rows`, the last row of a copy has `rows.end`, and a reread row has `rows.reread.` and its number.
 """
 
 import re
@@ -23,10 +23,11 @@ class ReadTo:
 
     `ordinal`: the number of the last change row that was read of the transaction at `place`; None: all were read.
     `copying`: some rows of a copy as of `place` were read, but not all.
-    `reread`: the number of the last reread row as of `place` that was read; None: none was read. Reread rows come after
-    all other rows of `place`, and before every later transaction. They have no place of their own, because the next
-    transaction may begin at the next byte.
     `log`: the name of the stored changelog; '' for any.
+    `reread`: the number of the last reread row as of `place` that was read; None: none was read.
+
+    Reread rows come after all other rows of `place`, and before every later transaction. They have no place of their
+    own, because the next transaction may begin at the next byte.
     """
 
     place: Place
@@ -37,7 +38,7 @@ class ReadTo:
 
     @property
     def order(self) -> tuple[Place, int, int]:
-        """Sorts in the order of reading: for each place its change rows, then rows of a copy, then reread rows."""
+        """A sort key in the order of reading: for each place its change rows, then rows of a copy, then reread rows."""
         if self.reread is not None:
             return self.place, 2, self.reread
         return (self.place, 1, 0) if self.ordinal is None else (self.place, 0, self.ordinal)
@@ -52,7 +53,7 @@ class ReadTo:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The inverse of `str`; a place alone means all of its transaction. Raises ValueError for anything else."""
+        """The inverse of `str`. A place alone means all of its transaction. Raises ValueError for another text."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f"not a position of the changelog: {text!r}")

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-TRIES_MAX = 5  # recopies of a table because of DDL until its next publish; if it is altered more often, it stops
+TRIES_MAX = 5  # how often a table is copied again because of DDL until its next publish; then the table stays stopped
 
 
 class Recopy(enum.Enum):
@@ -47,11 +47,10 @@ class Altered:
 def recopy(table: Altered, *, follows: bool, asks: bool) -> Recopy:
     """The decision for a table. `follows`: the configuration follows DDL. `asks`: a person has to approve DDL.
 
-    With `asks`, a person decides about a copy that was being started over when more DDL came. SHOWN lets a run end even
-    if DDL comes again and again.
+    SHOWN lets a run end even if DDL comes again and again.
     """
     if not table.is_altered or not follows or table.paused or table.recopies >= TRIES_MAX:
         return Recopy.NO
     if asks and table.restarted:
-        return Recopy.NO
+        return Recopy.NO  # a person decides about more DDL that came while the copy was being started over
     return Recopy.SHOWN if table.shown else Recopy.YES

@@ -15,13 +15,14 @@ class Patch:
     """Rows of one read view, and keys that have no row in the view. Files under `name` hold both until the next merge.
 
     The patch has a `+I` for each row of the view, and a `-D` for each requested key that has no row in the view. If
-    keys are listed, these are the requested keys. For a range or a predicate, the requested keys are those in the view
-    and those in the target. For a predicate, the target's keys are read first, and the view is asked for `(predicate)
-    OR key IN (the target's keys)`: otherwise a row that was changed and no longer matches would look deleted.
+    keys are listed, the listed keys are the requested keys. For a range or a predicate, the requested keys are those in
+    the view and those in the target. For a predicate, the target's keys are read first, and the view is asked for
+    `(predicate) OR key IN (the target's keys)`: otherwise a row that was changed and no longer matches would look
+    deleted.
 
-    Every requested key is in `within`, which is the range of all keys if only the server knows their order. All changes
-    after `low` of the keys in `within` are applied again, whatever mark their split has; that does not change the last
-    row of a key.
+    Every requested key is in `within`. If only the server knows the order of keys, `within` is the range of all keys.
+    For the keys in `within`, all changes after `low` are applied again, even if the mark of the split is later. That
+    does not change the last row of a key.
     """
 
     name: str
@@ -52,9 +53,10 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """A re-snapshot on staging: the signals that it answers, and the key before which all rows are read again.
+    """How far a re-snapshot is on staging. `signals`: the signals that the re-snapshot answers.
 
-    `up_to` is None if no row is read yet, or if all rows are read at once.
+    `up_to`: the key before which all requested rows are read again; None if no row is read yet, or if all requested
+    rows are read at once.
     """
 
     signals: tuple[int, ...]
@@ -72,5 +74,5 @@ class Reread:
 
 
 def united(answered: Collection[int], more: Collection[int], done: Collection[int]) -> tuple[int, ...]:
-    """The signals in `answered` and `more`, ascending, without `done`: those whose documents say that they are done."""
+    """The signals in `answered` or `more`, ascending, without `done`: the signals whose documents say DONE already."""
     return tuple(sorted({*answered, *more} - set(done)))

@@ -1,7 +1,10 @@
 """How a run continues the copies that it finds: with the stored or a new spool, and which copies cannot be continued.
 
-All copies were made from the source's server, in its current epoch. For each answer, the source has to read its binlog.
-So the decision asks a question only when it needs the answer. The same question must always have the same answer.
+All copies were made from the source's server, in its current epoch. In this module, a copy is *complete* once its
+splits have one common stop; before that it is *incomplete*.
+
+The decision asks the source about its binlog. For each answer, the source has to read the binlog. So a question is
+asked only if its answer is needed. The same question must always have the same answer.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +25,7 @@ class Answers(Protocol):
         """The error if the source no longer has the binlog after the position, or has another history."""
 
     def contradicts(self, position: Position) -> LakeIngestError | None:
-        """The error if the binlog has another history at the position. This is asked if the spool cannot confirm it."""
+        """The error if the binlog has another history at the position. Only asked for the tables of `Stored.doubts`."""
 
     def unreadable(self, table: TableId, since: Position) -> LakeIngestError | None:
         """The error if a change of the table between `since` and the end of the spool cannot be replayed."""
@@ -33,7 +36,8 @@ class Stored:
     """The stored spool, from its first position `opened` to its `position`.
 
     `covers`: the tables whose copies have the spool's history, and for which the spool has every change that the next
-    merge needs. `doubts`: the tables of `covers` whose position the spool cannot confirm.
+    merge needs. `doubts`: those tables of `covers` for which the spool cannot tell whether the history of the copy's
+    position is right.
     """
 
     opened: Position
@@ -46,10 +50,11 @@ class Stored:
 class Continued:
     """How the copies are continued.
 
-    `keeps_spool`: if True, the stored spool goes on; if False, a new spool begins at the position `begins`, or, if
-    `begins` is None, at the current position. `again`: tables whose incomplete copies cannot be continued, so the
-    tables are copied again. `failed`: tables whose complete copies cannot be continued, each with its error; the other
-    tables go on without them.
+    `keeps_spool`: if True, the stored spool goes on; if False, a new spool begins.
+    `begins`: the position at which the new spool begins; None: at the current position, or no new spool begins.
+    `again`: tables whose incomplete copies cannot be continued, so the tables are copied again.
+    `failed`: tables whose complete copies, or whose patches, cannot be continued, each with its error. The other tables
+    go on without them.
     """
 
     keeps_spool: bool
@@ -72,12 +77,12 @@ def resume(
     `unknown`: other tables have copies that cannot be loaded, and may need the stored spool.
 
     Raises:
-        LakeIngestError: no copy can be continued, and none of them is in `asked`. The error is the reason of one copy.
+        LakeIngestError: no copy can be continued, and none of the tables is in `asked`. The error is that of one copy.
 
     """
-    is_asked = not copied.keys().isdisjoint(asked)
+    has_asked = not copied.keys().isdisjoint(asked)  # then nothing is raised: at least that copy is started over
     lost_copies = _lost_copies(copied, answers)
-    positions = {
+    positions = {  # of the copies that a new spool may continue
         table: progress.position
         for table, progress in copied.items()
         if table not in lost_copies and progress.position is not None
@@ -89,14 +94,15 @@ def resume(
         lost = answers.binlog_gone(spool.position)
         if lost is None:
             return _with_spool(copied, spool, answers, asked)
-        # maybe the source has lost only transactions after a copy's position: then a new spool begins at that position
-        if not is_asked and all(position.place >= spool.position.place for position in positions.values()):
+        # a position before the spool's may still be in the binlog: then a new spool can begin at that position
+        has_earlier = any(position.place < spool.position.place for position in positions.values())
+        if not has_asked and not has_earlier:
             raise lost
     failed = _errors_of_lost(positions, answers) | _lost_rereads(copied, None, answers)
-    if failed and failed.keys() == positions.keys() and not is_asked:
+    if failed and failed.keys() == positions.keys() and not has_asked:
         raise next(iter(failed.values()))
-    continued = [position for table, position in positions.items() if table not in failed]
-    return Continued(keeps_spool=False, begins=_first(continued), again=lost_copies, failed=failed)
+    usable = [position for table, position in positions.items() if table not in failed]
+    return Continued(keeps_spool=False, begins=_first(usable), again=lost_copies, failed=failed)
 
 
 def _with_spool(
@@ -104,8 +110,9 @@ def _with_spool(
 ) -> Continued:
     """How the copies are continued if the source has the binlog after the spool's position.
 
-    If the spool does not cover a table, the table had stopped, and the spool has forgotten its changes. If such a table
-    can be continued, a new spool begins at the first position that a copy needs.
+    If the spool does not cover a table, the table had stopped, and the spool has forgotten the table's changes. If such
+    a table can be continued, a new spool begins at the first position that a copy needs. Otherwise the stored spool
+    goes on. Raises an error as `resume` does.
     """
     # Step 1: the tables that the spool covers
     covered = {table: progress for table, progress in copied.items() if table in spool.covers}
@@ -115,9 +122,9 @@ def _with_spool(
         if table in spool.doubts and position is not None and (error := answers.contradicts(position)) is not None:
             failed[table] = error
     failed |= _lost_rereads(copied, spool.position.place, answers)
-    again = _lost_chunks(covered, spool.position.place, answers)
+    again = _with_lost_chunks(covered, spool.position.place, answers)
     # Step 2: the tables that the spool does not cover, because they had stopped before
-    behind: dict[TableId, Position] = {}
+    behind: dict[TableId, Position] = {}  # the complete copies among them, with their positions
     for table in copied.keys() - covered.keys():
         position = copied[table].position
         if copied[table].splits.stop is None or position is None:
@@ -140,6 +147,7 @@ def _with_spool(
 
 
 def _first(positions: Iterable[Position]) -> Position | None:
+    """The earliest position; None if there is none."""
     return min(positions, key=attrgetter("place"), default=None)
 
 
@@ -149,17 +157,18 @@ def _errors_of_lost(positions: Mapping[TableId, Position], answers: Answers) -> 
     return {table: error for table, error in errors.items() if error is not None}
 
 
-def _lost_chunks(copied: Mapping[TableId, Progress], end: Place, answers: Answers) -> list[TableId]:
+def _with_lost_chunks(copied: Mapping[TableId, Progress], end: Place, answers: Answers) -> list[TableId]:
     """The incomplete copies with a chunk that saw a lost part of the binlog after the spool's `end`."""
-    copying = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
-    return list(_errors_of_lost(_read_after(copying, end), answers))
+    incomplete = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
+    return list(_errors_of_lost(_highs_after(incomplete, end), answers))
 
 
 def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[TableId, ...]:
     """The incomplete copies that cannot go on with a new spool.
 
-    A copy can go on if its position is still the place from which on the spool watched it, and if the source has the
-    binlog after that place, with all transactions that the chunks saw.
+    Such a copy can go on if it was not merged yet, so that its position is still the place from which on the spool
+    watched the table. The source must also have the binlog after that place, with all transactions that the chunks
+    saw.
     """
     incomplete = {table: progress for table, progress in copied.items() if progress.splits.stop is None}
     starts = {
@@ -167,7 +176,7 @@ def _lost_copies(copied: Mapping[TableId, Progress], answers: Answers) -> tuple[
         for table, progress in incomplete.items()
         if progress.position is not None and progress.position.place == progress.covered_from
     }
-    highs = _read_after({table: copied[table] for table in starts}, None)
+    highs = _highs_after({table: copied[table] for table in starts}, None)
     lost = {*_errors_of_lost(starts, answers), *_errors_of_lost(highs, answers)}
     return tuple(table for table in incomplete if table not in starts or table in lost)
 
@@ -178,16 +187,19 @@ def _lost_rereads(
     """The tables with patches that saw a lost part of the binlog, each with an error.
 
     The merge that takes in a patch needs the changes up to the patch's high watermark. `proven`: the binlog up to this
-    place is not lost; None: not known for any place.
+    place is not lost; None if that is not known of any place.
     """
     waiting = {table: progress for table, progress in copied.items() if progress.patches}
     return {
         table: BinlogGone(f"rows of {table} were read again in a lost part of the binlog: {error}")
-        for table, error in _errors_of_lost(_read_after(waiting, proven), answers).items()
+        for table, error in _errors_of_lost(_highs_after(waiting, proven), answers).items()
     }
 
 
-def _read_after(copied: Mapping[TableId, Progress], proven: Place | None) -> dict[TableId, Position]:
-    """The greatest high watermark of each table that has noted one, if it is after the `proven` place."""
+def _highs_after(copied: Mapping[TableId, Progress], proven: Place | None) -> dict[TableId, Position]:
+    """The greatest high watermark of each table that has noted one, if the watermark is after the `proven` place.
+
+    If `proven` is None, each noted watermark counts.
+    """
     highs = {table: progress.read_to for table, progress in copied.items() if progress.read_to is not None}
     return {table: high for table, high in highs.items() if proven is None or high.place > proven}

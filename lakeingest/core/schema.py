@@ -72,7 +72,7 @@ GEOMETRIES = frozenset(
     }
 )
 SRID_BYTES = 4  # before the WKB of a geometry, in MySQL
-_SHOWN = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets whose every character is in utf8mb3
+_WITHIN_UTF8MB3 = frozenset({"ascii", "latin1", "utf8mb3"})  # charsets whose every character is in utf8mb3
 
 INTEGERS = frozenset({Kind.INT32, Kind.INT64, Kind.UINT64})
 _FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
@@ -87,8 +87,9 @@ PRIMARY = "PRIMARY"  # the index of a primary key
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The user's choices for a table: a key that is not an index, and forms of types that are not the default.
+    """The user's choices for a table. The defaults are those of a user who chooses nothing.
 
+    `key`: key columns that the user named; () if an index of the table is the key.
     `zero_dates` (zero and partial dates): error | null (and the NULLs are counted) | string. `tinyint1`: int | boolean.
     `time`: text | micros. `geometry`: wkb | ewkb. `virtual` (generated columns that are not stored) and `generated`
     (all generated columns): keep | skip. `deletes`: hard | soft (deleted rows stay, and are marked). `metadata`: the
@@ -115,7 +116,7 @@ class SourceType:
 
     `text`: the type as MySQL writes it. `name`: the first word of the type in lower case. `size`: the first number in
     parentheses (of characters, bytes, bits or digits); 0 if there is none. `members`: the members of an ENUM or a SET,
-    in the order of their numbers; empty for other types.
+    in the order of their numbers; () for other types.
     """
 
     text: str
@@ -134,7 +135,7 @@ class Column:
 
     `precision` and `scale`: of a decimal, which is stored as a number or as text. `length`: the n of a BINARY(n), whose
     zero padding the binlog leaves out; 0 for other types. `fraction`: the number of digits of a second. `choice`: a
-    choice of the user that the kind does not express: NULL_DATES or EWKB.
+    choice of the user that the kind does not express, NULL_DATES or EWKB; '' if there is none.
 
     Columns that differ only in the following fields are equal, because these fields change no row. `comment`: for
     readers of the copy. `default`: the default at the time when the definition was read. `charset` and `collation`: of
@@ -166,7 +167,7 @@ class Column:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members of an ENUM or a SET; empty for another type. Their texts may be wrong (`has_exact_members`)."""
+        """The members of an ENUM or a SET; () for another type. Their texts may be wrong (`has_exact_members`)."""
         return self.source_type.members
 
     @property
@@ -175,14 +176,14 @@ class Column:
 
         information_schema and SHOW CREATE TABLE show a question mark for each character that is not in utf8mb3.
         """
-        return self.charset in _SHOWN or not any("?" in member for member in self.members)
+        return self.charset in _WITHIN_UTF8MB3 or not any("?" in member for member in self.members)
 
 
 LAID_OUT = ("charset", "collation", "generation")  # fields of a column that are in the `layout` of its table
 UNMAPPED = tuple(entry.name for entry in fields(Column) if not entry.compare)  # they do not decide how a row is mapped
 
 _METADATA_TYPE = SourceType("metadata", "metadata")
-_METADATA = (  # after the source's columns, where the user asks for them
+_METADATA = (  # they come after the source's columns, if the user asks for them
     Column(OP, Kind.STRING, _METADATA_TYPE, nullable=False),
     Column(DELETED, Kind.BOOLEAN, _METADATA_TYPE, nullable=False),
     Column(POSITION, Kind.STRING, _METADATA_TYPE, nullable=False),
@@ -227,9 +228,9 @@ class TableSchema:
     def changed_by_any_ddl(self) -> tuple[str, ...]:
         """The copied columns whose values may change through any DDL of the table, even if the DDL does not name them.
 
-        These are generated columns that a server may compute to other values (`generation`), and columns of the types
-        FLOAT(M,D) and DOUBLE(M,D): MariaDB accepts such a type without checking the values, and cuts values that are
-        too large whenever it copies the table later (measured, MariaDB 11.4).
+        1. Generated columns that a server may compute to other values (`core.generation`).
+        2. Columns of the types FLOAT(M,D) and DOUBLE(M,D). MariaDB changes a column to such a type without checking the
+           values, and cuts values that are too large whenever it copies the table later (measured, MariaDB 11.4).
         """
         types = {column.name.casefold(): column.source_type.name for column in self.columns}
         computed = [
@@ -237,48 +238,51 @@ class TableSchema:
             for column in map(self.column, self.generated)
             if may_change_later(column.generation, types, column.source_type.name)
         ]
-        cut = [column.name for column in self.columns if column.kind in _FLOATS and column.source_type.size]
-        return tuple(dict.fromkeys([*computed, *cut]))
+        may_be_cut = [column.name for column in self.columns if column.kind in _FLOATS and column.source_type.size]
+        return tuple(dict.fromkeys([*computed, *may_be_cut]))
 
     @property
     def layout(self) -> tuple[tuple[str, ...], ...]:
-        """The parts of a definition that are not in the fingerprint, but are needed for rows that name no columns.
+        """The parts of a definition that are not in the fingerprint, but are needed to read rows without column names.
 
-        First the names of all columns in MySQL's order, also of skipped or hidden columns (empty: not known). Then, for
-        each name in LAID_OUT, that field of each copied column.
+        The first part has the names of all columns in MySQL's order, also of skipped or hidden columns; () if they are
+        not known. Then comes one part for each name in LAID_OUT, with that field of each copied column.
         """
+        # if `stored` is not known and no column was skipped, the copied columns are taken for all columns
         stored = self.stored or (() if self.skipped else self.names)
         return (stored, *(tuple(getattr(column, name) for column in self.columns) for name in LAID_OUT))
 
     @property
     def hides(self) -> bool:
         """True if it is known that rows in the binlog have columns that information_schema does not show."""
-        return not {*self.stored} <= {*self.names, *self.skipped}
+        shown = {*self.names, *self.skipped}
+        return not {*self.stored} <= shown  # False if `stored` is not known
 
     def reads_as(self, other: Self) -> bool:
         """Whether both definitions read a row without column names in the same way. Unknown parts count as equal."""
         if self.fingerprint != other.fingerprint:
             return False
-        (ours, our_charsets, *_), (theirs, their_charsets, *_) = self.layout, other.layout
-        if ours and theirs and ours != theirs:
+        (our_names, our_charsets, *_), (their_names, their_charsets, *_) = self.layout, other.layout
+        if our_names and their_names and our_names != their_names:
             return False
         charsets = zip(our_charsets, their_charsets, strict=True)
         return all(our == their for our, their in charsets if our and their)
 
     def laid_out(self, *known: Self) -> Self:
-        """The same definition with those parts of the layout that are equal in all of `known`; the rest is unknown.
+        """The same definition with those parts of the layout that are equal in all of `known`; other parts are unknown.
 
-        The definitions in `known` must have the same fingerprint. If there are none, the whole layout is unknown.
+        All definitions in `known` must have the fingerprint of this one. If there are none, the layout is unknown.
         """
         columns = []
-        for number, column in enumerate(self.columns):
-            same_column = [schema.columns[number] for schema in known]
+        for index, column in enumerate(self.columns):
+            known_columns = [schema.columns[index] for schema in known]
             agreed: dict[str, Any] = {
-                name: _agreed(getattr(version, name) for version in same_column) for name in LAID_OUT
+                name: _agreed(getattr(known_column, name) for known_column in known_columns) for name in LAID_OUT
             }
             columns.append(replace(column, **agreed))
-        stored = {schema.layout[0] for schema in known}
-        return replace(self, columns=tuple(columns), stored=stored.pop() if len(stored) == 1 else ())
+        different_names = {schema.layout[0] for schema in known}
+        stored = different_names.pop() if len(different_names) == 1 else ()
+        return replace(self, columns=tuple(columns), stored=stored)
 
     def column(self, name: str) -> Column:
         """The column of this name."""
@@ -320,12 +324,12 @@ class TableSchema:
 
     @property
     def countable(self) -> bool:
-        """Whether arithmetic can cut chunks: the key is one integer, but no YEAR, because MySQL reads 70 as 1970."""
+        """Whether arithmetic can cut chunks: the key is one integer, and no YEAR, because MySQL reads 70 as 1970."""
         return self.ordered and len(self.key) == 1 and self.key_columns[0].source_type.name != "year"
 
     @property
     def fingerprint(self) -> str:
-        """A short digest of everything that decides how a row is mapped; it is the same for all rows of a table."""
+        """A short digest of everything that decides how a row of the source becomes a row of the copy."""
         columns = [asdict(column) | {"source_type": column.source_type.text} for column in self.columns]
         for column in columns:
             for name in UNMAPPED:

@@ -37,8 +37,8 @@ def answer(demand: Demand, line: Line, *, is_local: bool, has_key: bool, is_toke
     """How to meet a demand; None: the secret must not leave this process.
 
     `is_local`: the server is on the loopback address. `has_key`: the user has given the server's public key, with which
-    the password can be encrypted if there is no TLS. `is_token`: the secret is a token, which is sent as it is or not
-    at all.
+    the password can be encrypted if there is no TLS. `is_token`: the secret is a token. A token is sent only to a
+    proven server, or inside the answer to a challenge.
     """
     if demand is Demand.CHALLENGE:
         return Answer.CHALLENGE
@@ -50,4 +50,4 @@ def answer(demand: Demand, line: Line, *, is_local: bool, has_key: bool, is_toke
         return None
     if line is Line.ENCRYPTED:
         return Answer.AS_IT_IS if is_local else None
-    return Answer.SEALED if has_key else None
+    return Answer.SEALED if has_key else None  # without TLS

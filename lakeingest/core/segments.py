@@ -16,7 +16,7 @@ class Segment:
     """The transactions after `start` that end at or before `stop`; both are transaction boundaries.
 
     `skip`: transactions that are not decoded, because the spool has them or was opened after them. `history`: the
-    binlog's history at `start`, which the reader of the segment proves; None if the reader proves nothing.
+    history that the binlog must have at `start`, which the reader of the segment checks; None: no check.
     """
 
     server_uuid: str
@@ -48,24 +48,26 @@ def cut(
     """Cut a segment at transaction boundaries into at most `pieces` segments of about as many bytes, in order.
 
     `boundaries`: known ends of transactions, in any order. A boundary outside the segment, or after the end of its
-    file, is ignored. `sizes`: the bytes of all binlog files of the segment. If the segment is cut, no piece has fewer
-    than `least` bytes. Each piece ends at the boundary that is nearest to its equal share.
+    file, is ignored. `sizes`: the number of bytes of each binlog file of the segment. Each piece ends at the boundary
+    that is nearest to the end of an equal share. If a piece would have fewer than `least` bytes, there is no cut at
+    that boundary. An empty segment has no pieces.
     """
     if whole.empty:
         return []
-    offset = offsets(sizes)
-    first, last = offset(whole.start), offset(whole.stop)
-    existing = [at for at in boundaries if is_within(at, sizes)]
-    inside = {at: offset(at) for at in existing if first < offset(at) < last}
-    count = min(pieces, (last - first) // least) if inside else 1
-    ends = [whole.start]
-    for piece in range(1, count):
-        share_end = first + (last - first) * piece // count
-        nearest = min(inside, key=lambda at: abs(inside[at] - share_end))
-        if inside[nearest] - offset(ends[-1]) >= least and last - inside[nearest] >= least:
-            ends.append(nearest)
-    ends.append(whole.stop)
+    offset_of = offsets(sizes)
+    first, last = offset_of(whole.start), offset_of(whole.stop)
+    in_files = [at for at in boundaries if is_within(at, sizes)]
+    usable = {at: offset_of(at) for at in in_files if first < offset_of(at) < last}
+    shares = min(pieces, (last - first) // least) if usable else 1
+    cuts = [whole.start]
+    for share in range(1, shares):
+        share_end = first + (last - first) * share // shares
+        nearest = min(usable, key=lambda at: abs(usable[at] - share_end))
+        if usable[nearest] - offset_of(cuts[-1]) >= least and last - usable[nearest] >= least:
+            cuts.append(nearest)
+    cuts.append(whole.stop)
+    # `history` is that at the start of the whole segment, so only the first piece has it
     return [
         replace(whole, start=start, stop=stop, history=whole.history if start == whole.start else None)
-        for start, stop in pairwise(ends)
+        for start, stop in pairwise(cuts)
     ]

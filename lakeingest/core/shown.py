@@ -1,4 +1,4 @@
-"""The rows that readers of a copy see, as each publish notes it for `status`."""
+"""The state of a copy that readers see. Each publish notes it for the command `status`."""
 
 import json
 from dataclasses import dataclass

@@ -54,7 +54,7 @@ class Event(enum.StrEnum):
 # The last event may happen again: a crash can come after an event has happened and before it is stored
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.PENDING, Event.BEGIN): State.RUNNING,
-    (State.PENDING, Event.FINISH): State.DONE,  # it has nothing to run, or another signal has answered it
+    (State.PENDING, Event.FINISH): State.DONE,  # there is nothing to run, or another signal's rows have answered it
     (State.PENDING, Event.FAIL): State.FAILED,
     (State.PENDING, Event.CANCEL): State.CANCELLED,
     (State.RUNNING, Event.BEGIN): State.RUNNING,
@@ -76,8 +76,8 @@ class IllegalEvent(ValueError):
 class Scope:
     """The rows of a table to read again: all keys of a range, listed keys, or the rows for which a condition holds.
 
-    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for the
-    whole table: a stopped copy keeps its rows, and after a comparison with the source only wrong rows are written.
+    The unbounded range is the whole table. Listed keys are sorted, and no key is listed twice. `gap`, only for a whole
+    table: the rows of a stopped copy are kept and compared with the source, and only wrong rows are written.
     """
 
     range: KeyRange | None = None
@@ -109,7 +109,7 @@ class Scope:
         if self.keys is not None:
             return other.keys is not None and set(other.keys) <= set(self.keys)
         if self.range is None or not self.range.ordered:
-            return False
+            return False  # only the server knows the rows of a condition, and the keys of a range that is not ordered
         if other.range is not None:
             return self.range.covers(other.range)
         return other.keys is not None and all(_is_ordered(key) and key in self.range for key in other.keys)
@@ -135,16 +135,18 @@ OVER_GAP = Scope(range=KeyRange(), gap=True)
 
 
 def _is_ordered(key: Key) -> bool:
+    """Whether the order of the key among other keys is known without the server."""
     return not any(isinstance(part, str) for part in key)
 
 
 def _sortable(key: Key) -> tuple[tuple[str, int | str], ...]:
+    """A form of the key that Python can sort, also beside keys with parts of another type."""
     return tuple((type(part).__name__, part) for part in key)
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal: who asked for what, when, and how far it has come.
+    """One signal: who asked for what, when, and how far the signal has come.
 
     A re-snapshot has one table and a `scope`. An approval has one table and, in `ddl`, the name of the approved DDL. A
     rollback has one table. In other signals, no table means all tables, including tables that join later. `cancels`:
@@ -228,11 +230,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The re-snapshot that a table runs next. It answers all `signals`; its `scope` is that of the first signal.
+    """The re-snapshot that a table runs next. It answers all `signals`, and its `scope` is that of the first signal.
 
-    A re-snapshot that closes a gap may have no signal. `up_to`: the key before which all rows are read already; None if
-    no rows are read. The caller gets the request before it reads the first row, and keeps this request until the last
-    row is read: a signal that comes meanwhile is not answered by rows that were read before it came.
+    A re-snapshot that closes a gap may have no signal; its scope is the whole table. `up_to`: the key before which all
+    rows are read already; None if no row is read yet. The caller must keep this request until the last row is read:
+    otherwise rows that were read before a signal came would answer that signal.
     """
 
     signals: tuple[int, ...]
@@ -252,15 +254,15 @@ class Agenda:
     First the documents of signals change: those of `cancelled` become CANCELLED, then those of `finished` DONE, then
     those of `failed` FAILED, with the reason.
 
-    `paused`: the tables that do nothing: no merge, no publish, no read.
+    `paused`: the paused tables, with which nothing is done: no merge, no publish, no read.
     `next`: by table, the re-snapshot that the table runs. The document of its first signal becomes RUNNING before the
     first row is read. Paused tables, and tables with missing chunks, have no entry.
-    `waiting`: by table, every signal that would be answered if the whole table were read from now on. A copy that is
-    started over answers all of them.
+    `waiting`: by table, the re-snapshots whose rows are not all read yet. A copy that is started over answers all of
+    these signals, because it reads the whole table.
     `whole`: the tables that are not paused and for which a waiting signal asks for all rows.
-    `superseded`: by the number of a signal, the number of the earlier signal whose re-snapshot also answers it.
+    `superseded`: by the number of a later signal, the number of the earlier signal whose re-snapshot answers both.
     `approved`: by table, the names of the DDL that people have approved.
-    `maintain` and `rollbacks`: signals to be carried out in order, rollbacks also for paused tables.
+    `maintain` and `rollbacks`: signals to carry out, in their order. A rollback is carried out for a paused table, too.
     """
 
     cancelled: tuple[int, ...] = ()
@@ -288,48 +290,50 @@ def agenda(
     that was never published is not in it.
     """
     ordered, copied = sorted(signals, key=lambda signal: signal.number), frozenset(tables)
-    # Step 1: cancelled signals. A cancel comes too late once all rows are read, and cannot be cancelled itself
+    # Step 1: cancelled signals. A re-snapshot whose rows are all read, and a cancel, cannot be cancelled
     cancels = [signal for signal in ordered if signal.action is Action.CANCEL and signal.state in OPEN]
-    staged_answers = {number for progress in staged.values() for number in progress.answered}
     published_answers = {number for progress in visible.values() for number in progress.answered}
-    answered = staged_answers | published_answers
-    not_cancellable = answered | {signal.number for signal in cancels}
-    to_cancel = {signal.cancels for signal in cancels} - not_cancellable
+    answered = published_answers | {number for progress in staged.values() for number in progress.answered}
+    to_cancel = {signal.cancels for signal in cancels} - answered - {signal.number for signal in cancels}
     cancelled = {signal.number for signal in ordered if signal.state in OPEN and signal.number in to_cancel}
-    # Step 2: the requests of the other signals
+    # Step 2: how far the other signals are, and which tables are paused
     valid = [signal for signal in ordered if signal.number not in cancelled]
     resnapshots = [signal for signal in valid if signal.action is Action.RESNAPSHOT and signal.state in OPEN]
     failed = {
         signal.number: f"{signal.tables[0]} is not copied"
         for signal in resnapshots
-        if signal.tables[0] not in copied and signal.number not in published_answers
+        if signal.tables[0] not in copied and signal.number not in published_answers  # readers see the rows already
     }
-    instant = {signal.number for signal in valid if signal.action in _INSTANT and signal.state in OPEN}
+    done_at_once = {signal.number for signal in valid if signal.action in _DONE_AT_ONCE and signal.state in OPEN}
+    published = {signal.number for signal in resnapshots} & published_answers
     paused = frozenset(table for table in copied if _is_paused(valid, table))
     # Step 3: the next re-snapshot of each table
-    following: dict[TableId, Request] = {}
+    next_requests: dict[TableId, Request] = {}
     waiting: dict[TableId, tuple[int, ...]] = {}
     whole: set[TableId] = set()
     superseded: dict[int, int] = {}
     for table in sorted(copied, key=str):
         unread = [signal for signal in resnapshots if table in signal.tables and signal.number not in answered]
-        progress = staged.get(table)
         if unread:
             waiting[table] = tuple(signal.number for signal in unread)
         if table not in paused and any(signal.scope is not None and signal.scope.whole for signal in unread):
             whole.add(table)
-        if progress is None or not progress.splits.complete or not (unread or progress.gap):
-            continue  # an incomplete copy is read to its end first, or nothing asks for a re-snapshot
-        request = (_gap_request if progress.gap else _next_request)(unread, progress.reread)
+        progress = staged.get(table)
+        if progress is None or not progress.splits.complete:
+            continue  # all chunks are read first
+        if not unread and not progress.gap:
+            continue  # nothing asks for a re-snapshot
+        make_request = _gap_request if progress.gap else _next_request
+        request = make_request(unread, progress.reread)
         superseded |= dict.fromkeys(request.signals[1:], request.number)
         if table not in paused:
-            following[table] = request
+            next_requests[table] = request
     return Agenda(
         cancelled=tuple(sorted(cancelled)),
-        finished=tuple(sorted(instant | ({signal.number for signal in resnapshots} & published_answers))),
+        finished=tuple(sorted(done_at_once | published)),
         failed=failed,
         paused=paused,
-        next=following,
+        next=next_requests,
         waiting=waiting,
         whole=frozenset(whole),
         superseded=superseded,
@@ -339,8 +343,8 @@ def agenda(
     )
 
 
-_INSTANT = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL, Action.APPROVE})  # done as soon as they are read
-_VOID = frozenset({State.FAILED, State.CANCELLED})
+_DONE_AT_ONCE = frozenset({Action.PAUSE, Action.RESUME, Action.CANCEL, Action.APPROVE})  # done as soon as they are read
+_VOID = frozenset({State.FAILED, State.CANCELLED})  # a signal in one of these states has no effect
 
 
 def _open_signals(signals: Iterable[Signal], action: Action) -> tuple[Signal, ...]:
@@ -355,7 +359,7 @@ def _approved_ddl(signals: Iterable[Signal], table: TableId) -> frozenset[str]:
 
 
 def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
-    """Whether the last valid `pause` or `resume` of the table is a `pause`."""
+    """Whether the last `pause` or `resume` of the table is a `pause`. Failed and cancelled signals do not count."""
     decisions = [
         signal.action
         for signal in signals
@@ -365,9 +369,9 @@ def _is_paused(signals: Sequence[Signal], table: TableId) -> bool:
 
 
 def _gap_request(unread: Sequence[Signal], running: Reread | None) -> Request:
-    """The re-snapshot of all rows that closes a gap. It goes on even if its signals are cancelled."""
+    """The re-snapshot of all rows that closes a gap: the running one, even without open signals; else a new one."""
     if running is None:
-        return Request((), WHOLE)
+        return Request((), WHOLE)  # it is due without a signal, and answers none
     open_numbers = {signal.number for signal in unread}
     return Request(tuple(number for number in running.signals if number in open_numbers), WHOLE, running.up_to)
 
@@ -375,6 +379,7 @@ def _gap_request(unread: Sequence[Signal], running: Reread | None) -> Request:
 def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
     """The running re-snapshot of a table; if none runs, one for the first signal and the signals that its scope covers.
 
+    `unread`: the open signals of the table that are not answered yet, in order; at least one.
     A re-snapshot that has begun answers no later signal, because some of its rows may have been read before that
     signal. If the signal that gave the scope is cancelled, a new re-snapshot begins for the other signals, because
     they may have other scopes.
@@ -386,8 +391,10 @@ def _next_request(unread: Sequence[Signal], running: Reread | None) -> Request:
             scopes[running.signals[0]],
             running.up_to,
         )
+    # a signal is RUNNING before the first row is read, so staging may not know of its re-snapshot yet
     first = next((signal for signal in unread if signal.state is State.RUNNING), unread[0])
-    pending = [signal.number for signal in unread if signal is not first and signal.state is State.PENDING]
     scope = scopes[first.number]
-    covered = [number for number in pending if first.state is State.PENDING and scope.covers(scopes[number])]
-    return Request((first.number, *covered), scope)
+    if first.state is State.RUNNING:
+        return Request((first.number,), scope)
+    others = [signal.number for signal in unread if signal is not first]
+    return Request((first.number, *(number for number in others if scope.covers(scopes[number]))), scope)

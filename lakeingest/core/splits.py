@@ -1,4 +1,4 @@
-"""Splits: finished chunks. A split has the watermarks of its read or, once it is merged, the stop of its last merge."""
+"""Splits: finished chunks. A split has the watermarks of its read or, once merged, the stop of its last merge."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,15 +22,16 @@ class Split:
     merged_at: Place | None = None
 
     def __post_init__(self) -> None:
-        is_read = self.low is not None and self.high is not None
-        if is_read == (self.merged_at is not None) or (self.low is None) != (self.high is None):
+        is_read, is_merged = self.low is not None, self.merged_at is not None
+        has_both_or_neither = is_read == (self.high is not None)
+        if is_read == is_merged or not has_both_or_neither:
             raise ValueError(f"a split is read or merged: {self}")
         if isinstance(self.low, Place) and self.high is not None and self.high < self.low:
             raise ValueError(f"a window ends before it begins: {self}")
 
     @property
     def floor(self) -> Place:
-        """The least stop that is allowed for a merge of this split: its rows may contain changes up to this place."""
+        """The least stop that is allowed for a merge of this split: the rows may contain changes up to this place."""
         floor = self.high if self.merged_at is None else self.merged_at
         assert floor is not None  # noqa: S101 - held by __post_init__
         return floor
@@ -60,9 +61,9 @@ class Splits:
     """The finished splits of a table, in key order: they tile the keys from the least key up to `copied_up_to`.
 
     If only the server knows the order of keys, all splits are joined to one split, because nobody else can tell which
-    of several splits has a key. The low of this split is the least low. So a merge may apply changes again that a chunk
-    has seen already; the last row of a key stays the same. The split can be merged only once it has every key of the
-    table: otherwise the merge would apply changes of keys that a later chunk brings.
+    of several splits has a key. The low of this one split is the least low. So a merge may apply changes again that a
+    chunk has seen already, which keeps the last row of each key. The one split can be merged only once it has every key
+    of the table: otherwise the merge would apply changes of keys that a later chunk brings.
     """
 
     all: tuple[Split, ...] = ()
@@ -86,18 +87,22 @@ class Splits:
 
     @property
     def stop(self) -> Place | None:
-        """The stop of the last merge of all splits, if no chunk is missing and the stops are equal; else None."""
-        stops = {split.merged_at for split in self.all}
+        """The stop of the last merge of each split, if no chunk is missing and all stops are equal; else None."""
+        stops = {split.merged_at for split in self.all}  # with None for a split that was not merged
         return stops.pop() if self.complete and len(stops) == 1 else None
 
     def find(self, key: Key) -> Split | None:
         """The split that has the key; None if the chunk with the key is still to be read."""
         uppers = [split.range.upper for split in self.all if split.range.upper is not None]
-        index = bisect_right(uppers, key)
+        index = bisect_right(uppers, key)  # right: a split does not have its upper bound
         return self.all[index] if index < len(self.all) else None
 
     def finish(self, wave: Iterable[Split]) -> Self:
-        """These splits and those of one more wave. Raises ValueError if the wave does not begin where these end."""
+        """These splits and those of one more wave; if only the server knows the order of keys, joined to one split.
+
+        Raises ValueError if no chunk is missing, or if the wave does not begin where these splits end. Raises it also
+        if these splits must be joined, but were merged already.
+        """
         if self.complete:
             raise ValueError("the table has no more chunks")
         finished = type(self)(self.all + _joined(wave))
@@ -105,11 +110,11 @@ class Splits:
 
     @property
     def ordered(self) -> bool:
-        """Whether it is known, without asking the server, which split has a key."""
+        """Whether it is known, without asking the server, which split has a given key."""
         return all(split.range.ordered for split in self.all)
 
     def lift(self, planned: Self, stop: Place) -> Self:
-        """The splits after a merge of the `planned` splits to `stop`. Splits of later waves keep their watermarks.
+        """The splits after a merge of the `planned` splits to `stop`. The other splits keep their watermarks.
 
         Raises ValueError if a planned split is not among these splits: then the merge was recorded already, or another
         run has changed the splits.
@@ -135,7 +140,10 @@ class Splits:
 
 
 def range_from_json(doc: Mapping[str, Any]) -> KeyRange:
-    """The range with the bounds `lower` and `upper` of a document. Raises KeyError or ValueError for a wrong bound."""
+    """The range with the bounds `lower` and `upper` of a document.
+
+    Raises KeyError if a bound is missing, and ValueError for a wrong bound.
+    """
     return KeyRange(*(None if doc[end] is None else key_from_json(doc[end]) for end in ("lower", "upper")))
 
 
@@ -147,7 +155,10 @@ def key_from_json(doc: object) -> Key:
 
 
 def _as_one(splits: Sequence[Split]) -> Split:
-    """One split with all keys, the least low and the greatest high. Raises ValueError if a split was merged."""
+    """One split with the keys of all splits, their least low and their greatest high.
+
+    Raises ValueError if a split was merged.
+    """
     lows = [split.low for split in splits if split.low is not None]
     highs = [split.high for split in splits if split.high is not None]
     if len(lows) < len(splits):
@@ -156,7 +167,7 @@ def _as_one(splits: Sequence[Split]) -> Split:
 
 
 def _least(low: Low, other: Low) -> Low:
-    """The transactions that both lows contain."""
+    """The low with the transactions that both lows contain. Raises ValueError for a GTID set and a place."""
     if isinstance(low, GtidSet) and isinstance(other, GtidSet):
         return low & other
     if isinstance(low, Place) and isinstance(other, Place):
@@ -165,11 +176,15 @@ def _least(low: Low, other: Low) -> Low:
 
 
 def _joined(splits: Iterable[Split]) -> tuple[Split, ...]:
-    """The splits. Neighbours with the same marks become one: so there are few splits, however large the table is."""
+    """The same splits, but neighbours with the same watermarks or stop become one split.
+
+    So there are few splits, however large the table is.
+    """
     joined: list[Split] = []
     for split in splits:
         last = joined[-1] if joined else None
-        if last and last.range.touches(split.range) and replace(last, range=split.range) == split:
+        has_same_marks = last is not None and replace(last, range=split.range) == split
+        if last is not None and has_same_marks and last.range.touches(split.range):
             joined[-1] = replace(split, range=KeyRange(last.range.lower, split.range.upper))
         else:
             joined.append(split)

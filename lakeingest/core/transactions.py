@@ -8,7 +8,7 @@ from itertools import islice
 from lakeingest.core.position import Gtid, GtidSet, Low, Place
 from lakeingest.errors import SpoolGap, StateUnreadable
 
-Ending = tuple[GtidSet, int]  # a low that ends within a segment, and how many of the segment's transactions it contains
+Ending = tuple[GtidSet, int]  # a low that ends in a segment, and the number of the segment's transactions in the low
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class LoggedSegment:
 class TransactionLog:
     """The transactions of a spool's segments, in binlog order. `before`: all transactions before the first segment.
 
-    The memory does not grow with the number of transactions. A segment is read only if a low ends within it, as a
-    stream, and only up to that end.
+    The memory does not grow with the number of transactions: a segment is read as a stream. It is read only if a low
+    ends within the segment or directly before it, and only up to the first transaction after that end.
     """
 
     def __init__(self, segments: Iterable[LoggedSegment], before: GtidSet) -> None:
@@ -37,19 +37,19 @@ class TransactionLog:
         self._counts = [gtids.count for gtids in self._sets]
 
     def places(self, lows: Iterable[Low], covered_from: Place) -> dict[Low, Place]:
-        """For each low, the place up to which it contains all transactions, but at least `covered_from`.
+        """For each low, the place up to which the low contains all transactions, but at least `covered_from`.
 
         With binlog_order_commits=ON, the transactions in a low are all transactions of the binlog up to a place.
 
         Raises:
             StateUnreadable: a low contains a transaction, but not all transactions before it. The server did not keep
                 the order of commits, so that places would lose or repeat rows.
-            SpoolGap: a low does not contain a transaction at or before `covered_from`, and the spool does not have the
-                changes of that transaction.
+            SpoolGap: a low is a place before `covered_from`, or does not contain a transaction at or before
+                `covered_from`. The spool does not have all changes that the split of this low needs.
 
         """
         places: dict[Low, Place] = {}
-        endings: dict[int, list[Ending]] = {}
+        endings: dict[int, list[Ending]] = {}  # by the index of the segment
         for low in lows:
             if isinstance(low, Place):
                 if low < covered_from:
@@ -58,11 +58,13 @@ class TransactionLog:
                 continue
             if not self._before <= low:
                 raise SpoolGap(f"the spool begins after {self._before - low}, which a split needs")
-            whole, rest = self._prefix(low)
-            places[low] = max(self._segments[whole - 1].stop, covered_from) if whole else covered_from
-            # no need to read the next segment if it has no transaction of the low, and begins after `covered_from`
-            if whole < len(self._segments) and (rest or self._segments[whole].start < covered_from):
-                endings.setdefault(whole, []).append((low, rest))
+            whole_segments, in_next = self._prefix(low)
+            places[low] = max(self._segments[whole_segments - 1].stop, covered_from) if whole_segments else covered_from
+            if whole_segments == len(self._segments):
+                continue
+            # the next segment is read if the low ends in it, or if `covered_from` may be after a transaction in it
+            if in_next or self._segments[whole_segments].start < covered_from:
+                endings.setdefault(whole_segments, []).append((low, in_next))
         for index, lows_within in endings.items():
             places |= _read(self._segments[index], lows_within, covered_from)
         return places
@@ -73,32 +75,34 @@ class TransactionLog:
         Both numbers assume that `low` contains the first n of the spool's transactions. Raises StateUnreadable if `low`
         does not contain all transactions of these whole segments. `_read` checks the next segment.
         """
-        inside = self._counts[-1] - (self._sets[-1] - low).count
-        whole = bisect_right(self._counts, inside) - 1
-        if not self._sets[whole] <= low:
+        in_low = self._counts[-1] - (self._sets[-1] - low).count  # the n
+        whole_segments = bisect_right(self._counts, in_low) - 1  # the most segments with together at most n
+        if not self._sets[whole_segments] <= low:
             raise _out_of_order(low)
-        return whole, inside - self._counts[whole]
+        return whole_segments, in_low - self._counts[whole_segments]
 
 
 def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) -> dict[Low, Place]:
     """The places of lows that end within a segment, or before its first transaction.
 
-    The segment is read up to the first transaction that is not in the greatest of the lows. Raises SpoolGap or
-    StateUnreadable as `TransactionLog.places` does.
+    A low without a transaction of the segment is only checked: it has no place in the result. The segment is read up
+    to the first transaction that is not in the greatest of the lows. Raises SpoolGap or StateUnreadable as
+    `TransactionLog.places` does.
     """
     places: dict[Low, Place] = {}
     outside = {low: segment.gtids - low for low, _ in endings}
-    needed = max(count for _, count in endings) + 1  # the last is the first transaction outside of the greatest low
-    seen = 0
+    needed = max(count for _, count in endings) + 1  # one more: the first transaction outside of the greatest low
+    seen = 0  # the number of transactions before the current one
     for gtid, place in islice(segment.read(), needed):
         for low, count in endings:
+            # the low must contain exactly the first `count` transactions, and ends with the last of these
             if seen < count and gtid in outside[low]:
                 raise _out_of_order(low)
+            if seen == count - 1:
+                places[low] = max(place, covered_from)
             # the spool must have the changes of the first transaction that is not in the low
             if seen == count and place <= covered_from:
                 raise SpoolGap(f"the table was not watched before {covered_from}, a split needs {gtid}")
-            if seen == count - 1:
-                places[low] = max(place, covered_from)
         seen += 1
     if seen < needed:
         raise StateUnreadable(f"the spool lacks transactions of its segment from {segment.start} to {segment.stop}")
@@ -106,4 +110,5 @@ def _read(segment: LoggedSegment, endings: list[Ending], covered_from: Place) ->
 
 
 def _out_of_order(low: GtidSet) -> StateUnreadable:
+    """The error if `low` has a transaction, but not all transactions before it."""
     return StateUnreadable(f"transactions are executed out of order: binlog_order_commits was off before {low}")

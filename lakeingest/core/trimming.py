@@ -12,9 +12,9 @@ from lakeingest.core.schema import TableId
 class Watched:
     """A table whose changes are in the spool.
 
-    `needed`: the place after which the table needs its changes; None if it is not known. `copy_places`: the place of
-    the staged rows of the copy, and the place of the rows that readers see. `is_idle`: the table has stopped or is
-    paused, so that it may need old changes for weeks.
+    `needed`: the place after which the table needs its changes; None if that place is not known. `copy_places`: the
+    place of the staged rows of the copy, and the place of the rows that readers see. `is_idle`: the table has stopped
+    or is paused, so that it may need old changes for weeks.
     """
 
     table: TableId
@@ -27,8 +27,9 @@ class Watched:
 class Trim:
     """How the spool is trimmed: it forgets everything up to the place `forget_before`.
 
-    `needed`: for each table, the place after which it needs rows. The spool drops all other rows, and joins segments,
-    but not across a place in `copy_places`. None if no table is idle: then all is soon forgotten, as tables go on.
+    `needed`: for each table, the place after which its rows in the spool are needed. The spool drops all other rows,
+    and joins segments, but not across a place in `copy_places`. `needed` is None if no table is idle: then no row is
+    dropped, because the tables go on, and all rows are soon forgotten.
     """
 
     forget_before: Place
@@ -50,6 +51,6 @@ def trim(tables: Sequence[Watched], keys: ForeignKeys) -> Trim | None:
         return Trim(forget_before, None, copy_places)
     # each parent keeps what any child needs, not only its own children: that is simpler, and never too little
     by_children = [needed[child] for child in keys if child in needed]
-    parents = {key.parent for of_child in keys.values() for key in of_child if by_children and key.parent in needed}
-    of_parents = {parent: min(needed[parent], *by_children) for parent in parents}
-    return Trim(forget_before, needed | of_parents, copy_places)
+    parents = {key.parent for keys_of_child in keys.values() for key in keys_of_child} & needed.keys()
+    by_parents = {parent: min([needed[parent], *by_children]) for parent in parents}
+    return Trim(forget_before, needed | by_parents, copy_places)

@@ -1,7 +1,8 @@
-"""Widening: whether a column of the next definition holds every old value, and the value in the copy stays the same.
+"""Widening: whether a column of the next definition holds every old value, without a change of the values in the copy.
 
-Each property of a column has one rule. The rule says which changes of the property keep every value, in any SQL mode of
-the session. A column holds every old value only if each rule says so. A property without a rule would not be checked.
+Each property of a column has one rule. The rule is true for changes of the property that keep every value, in any SQL
+mode of the session. A column holds every old value only if each rule is true. A property without a rule would not be
+checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +32,11 @@ def unfitting_properties(before: Column, after: Column) -> tuple[str, ...]:
 
 def is_same(before: Column, after: Column) -> bool:
     """Whether both columns certainly give the same values, comparisons and results of expressions."""
-    same_text = after.source_type.name not in _IN_CHARSET or (
-        bool(after.collation) and (before.charset, before.collation) == (after.charset, after.collation)
-    )
-    true_members = not after.members or after.has_exact_members
-    return before == after and same_text and true_members and before.generation == after.generation
+    is_text = after.source_type.name in _IN_CHARSET
+    same_collation = (before.charset, before.collation) == (after.charset, after.collation)
+    same_text = not is_text or (bool(after.collation) and same_collation)  # '' is not known
+    exact_members = not after.members or after.has_exact_members
+    return before == after and same_text and exact_members and before.generation == after.generation
 
 
 def _any(_before: Column, _after: Column) -> bool:
@@ -85,11 +86,12 @@ def _unsigned(before: Column, after: Column) -> bool:
     old, new = before.source_type, after.source_type
     if old.unsigned == new.unsigned:
         return True
-    return old.unsigned and _BYTES.get(old.name, 0) < _BYTES.get(new.name, 0)
+    is_longer = _BYTES.get(old.name, 0) < _BYTES.get(new.name, 0)
+    return old.unsigned and is_longer
 
 
 def _size(before: Column, after: Column) -> bool:
-    """A VARCHAR or VARBINARY is allowed to grow. For other types the size must stay, unless another rule judges it."""
+    """A VARCHAR or VARBINARY may grow. For other types, the size must stay, unless other rules judge the type."""
     old, new = before.source_type, after.source_type
     if old.name == new.name and new.name in {_TEXTS[0], _BLOBS[0]}:
         return old.size <= new.size
@@ -100,8 +102,8 @@ def _members(before: Column, after: Column) -> bool:
     """New members must follow the old members: a row has the member's number in the source, its text in the copy."""
     if not before.members and not after.members:
         return True
-    are_true = before.has_exact_members and after.has_exact_members
-    return are_true and after.members[: len(before.members)] == before.members
+    are_exact = before.has_exact_members and after.has_exact_members
+    return are_exact and after.members[: len(before.members)] == before.members
 
 
 def _default(_before: Column, after: Column) -> bool:
@@ -112,7 +114,8 @@ def _default(_before: Column, after: Column) -> bool:
 def _charset(before: Column, after: Column) -> bool:
     """The charset must stay: another charset may lack a character, and then only a strict session refuses the DDL."""
     is_text = before.source_type.name in _IN_CHARSET or after.source_type.name in _IN_CHARSET
-    return before.charset == after.charset and bool(after.charset or not is_text)
+    is_unknown = is_text and not after.charset
+    return before.charset == after.charset and not is_unknown
 
 
 def _generation(before: Column, after: Column) -> bool:
@@ -126,7 +129,7 @@ def _same(name: str) -> Rule:
     return rule
 
 
-# By the fields of Column, and those of SourceType with its name in front; tests/core/test_widening.py wants all of them
+# By the fields of Column; those of its SourceType begin with `source_type.`. tests/core/test_widening.py wants them all
 RULES: Mapping[str, Rule] = {
     "name": _any,  # the statement says which column became which
     "kind": _kind,
