@@ -107,7 +107,7 @@ class IcebergTarget:
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to its last marked commit, as `Target.recover` says, and finish an interrupted first publish.
 
-        None if there is no table, or if an unpublished one lost its progress: it is dropped, unless it has its own name.
+        None if there is no table, or if an unpublished one lost its progress: it is dropped unless it has its own name.
         """
         # Step 1: load the table, from older metadata if the newest is lost
         try:
