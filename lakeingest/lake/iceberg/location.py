@@ -62,10 +62,8 @@ def is_ours(settings: config.Target, options: TableOptions, table: TableId, loca
         scheme, path = _scheme_and_path(location)
     except ValueError:  # no location of a folder
         return False
-    is_of_new_location = (
-        scheme == our_scheme and re.fullmatch(f"{re.escape(path_start)}[0-9a-f]{{8}}", path) is not None
-    )
-    return is_of_new_location or (chosen is not None and (scheme, path) == _scheme_and_path(chosen))
+    is_new = scheme == our_scheme and re.fullmatch(f"{re.escape(path_start)}[0-9a-f]{{8}}", path) is not None
+    return is_new or (chosen is not None and (scheme, path) == _scheme_and_path(chosen))
 
 
 def _scheme_and_path(location: str) -> tuple[str, str]:

@@ -55,8 +55,8 @@ class IcebergMerger:
         If `target.merge` is `statement`, callers give all changes, also where `row_delta` replaces the statement. Then
         the deleted rows are left out here, unless the copy keeps deleted rows in a column of its own.
         """
-        are_all_changes = DELETED in rows.column_names
-        if are_all_changes and DELETED not in self.table.metadata.schema().column_names:
+        keeps_deleted = DELETED in self.table.metadata.schema().column_names
+        if DELETED in rows.column_names and not keeps_deleted:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)
         return Written(pickle.dumps((write_rows(self.table, rows), NO_EFFECTS)))
 

@@ -43,6 +43,7 @@ def newest_whole(loaded: Table) -> Snapshot | None:
 
 
 def _candidates(loaded: Table) -> Iterator[Snapshot]:
+    """Our commits in the order in which `newest_whole` tries them."""
     main = tip(loaded, MAIN)
     for snapshot in ancestors_of(tip(loaded, STAGING), loaded.metadata):
         if is_marked(snapshot):
@@ -64,7 +65,8 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
     was_published = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
-    if was_published and find_damage(loaded, tip(loaded, MAIN).snapshot_id) is not None:
+    moves_main = was_published and find_damage(loaded, tip(loaded, MAIN).snapshot_id) is not None
+    if moves_main:
         position_text = "" if progress.position is None else json.dumps(progress.position.to_json())
         transaction.set_properties({POSITION: position_text})
         branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)
@@ -76,9 +78,10 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
 def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
     """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
 
-    Only committed files are candidates, because another file may be of a writer whose commit was refused. Committed are
-    the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name of
-    the lost file; None if nothing was changed.
+    Only committed files are candidates, because any other file may be of a writer whose commit was refused. Committed
+    are the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name
+    of the lost file; None if nothing was changed: for another kind of catalog, if the catalog has no such table, if its
+    metadata.json is readable, or if no candidate is.
     """
     if not isinstance(catalog, SqlCatalog):
         return None
@@ -96,13 +99,14 @@ def restore_metadata(catalog: Catalog, name: tuple[str, str]) -> str | None:
         newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
         if newest is None:
             return None
+        # nothing changes if another run has changed the row meanwhile
         change = update(IcebergTables).where(*conditions, IcebergTables.metadata_location == lost)
         connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
         return str(lost)
 
 
 def _committed_files(catalog: Catalog, lost: str) -> Iterator[str]:
-    """The files in the log of the newest readable metadata.json, the newest first."""
+    """The files in the log of the newest readable metadata.json in the folder of `lost`, the newest file first."""
     folder = Path(unquote(urlsplit(lost).path)).parent
     # the names of the files begin with a number that grows with each commit
     for file in sorted(folder.glob("*.metadata.json"), reverse=True):

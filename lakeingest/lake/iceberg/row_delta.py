@@ -65,7 +65,7 @@ class RowDelta(_FastAppendFiles):
         self._removed = {file.file_path: file for file in changes.removed}
 
     def _commit(self) -> UpdatesAndRequirements:
-        """PyIceberg's updates, but the branch is kept for ever, and the commit also asserts the columns and partitions."""
+        """PyIceberg's updates, with which the branch is kept for ever, and assertions of the columns and partitions."""
         updates, requirements = super()._commit()
         kept_for_ever = [
             update.model_copy(update={"max_ref_age_ms": FOR_EVER})
