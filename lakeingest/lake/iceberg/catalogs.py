@@ -1,4 +1,4 @@
-"""Opens the catalog of a target. The settings used here keep a run from waiting for ever, and from losing a commit."""
+"""Opens the catalog of a target, with settings by which no run waits for ever, and no commit is lost."""
 
 import weakref
 from collections.abc import Callable
@@ -56,11 +56,11 @@ def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
     if settings.catalog.is_embedded:
         make_folder(settings.warehouse.path)
     catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
-    if settings.catalog.is_embedded:
+    if settings.catalog.is_embedded:  # SQLite
         sync_commits(catalog.engine)
-    else:
+    else:  # PostgreSQL
         _limit_waits(catalog.engine)
-    weakref.finalize(catalog, catalog.engine.dispose)
+    weakref.finalize(catalog, catalog.engine.dispose)  # closes the connections when nobody uses the catalog any more
     return catalog
 
 
@@ -81,7 +81,7 @@ _TYPES = {
 
 
 def _limit_waits(engine: "Engine") -> None:
-    """Limit how long a commit waits for a lock whose client has vanished."""
+    """Limit how long a commit waits for a lock, and how long a client that has vanished can hold one."""
     from sqlalchemy import event
 
     @event.listens_for(engine, "connect")
