@@ -51,7 +51,8 @@ def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *
 
     `complete` names manifests whose files were all found before; None: none is known. With `thorough`, the files of all
     manifests are checked. Without `thorough`, only the `NEWEST` manifests are checked, except those in `complete`.
-    Manifests that are found complete now are added to this set.
+    Manifests that are found complete now are added to this set; if no problem was found, manifests that this snapshot
+    does not have are removed from the set.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
@@ -69,7 +70,7 @@ def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *
         return f"{read_path} is gone"
     except (EOFError, ValueError) as error:
         return f"{read_path} is damaged: {error}"
-    # forget manifests that this snapshot does not have, so that the set does not grow for ever
+    # so that the set does not grow for ever
     complete.intersection_update(manifest.manifest_path for manifest in manifests)
     return None
 
@@ -102,7 +103,7 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
     In a table of up to `ROWS` rows, all keys are compared. In a larger table, about `ROWS` keys are compared: those in
     files whose keys overlap with the keys of a random file.
     """
-    names = [loaded.schema().find_field(number).name for number in sorted(loaded.schema().identifier_field_ids)]
+    names = [loaded.schema().find_field(field_id).name for field_id in sorted(loaded.schema().identifier_field_ids)]
     if not names:  # someone removed the identifier of the table
         return None
     tasks = list(_files_to_compare(loaded, version, names[0]))

@@ -43,7 +43,7 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
     new_rows, new_deletes = split_by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
     small = [file for file in rows if file.record_count < SMALL_ROWS]
-    groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)
+    groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)  # a few small files may stay
     replaced = [file for group in groups for file in group]
     replaced_paths = {file.file_path for file in replaced}
     # the deletes in data files that are not rewritten are put into one file
@@ -111,15 +111,15 @@ def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
     The manifests are not read. By a manifest's totals, all of its data files count as small if they have few rows on
     average.
     """
-    small = deletes = 0
+    small_count = deletes_count = 0  # the numbers of small data files, and of files of deletes
     for manifest in manifests:
-        files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-        rows = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        file_count = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+        row_count = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
         if manifest.content is ManifestContent.DELETES:
-            deletes += files
-        elif rows < SMALL_ROWS * files:
-            small += files
-    return small >= FILES or deletes >= FILES
+            deletes_count += file_count
+        elif row_count < SMALL_ROWS * file_count:
+            small_count += file_count
+    return small_count >= FILES or deletes_count >= FILES
 
 
 def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
@@ -141,6 +141,6 @@ def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dea
 
 
 def _live_rows(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> pa.Table:
-    """The rows of some files, without deleted ones."""
+    """The rows of these files, without deleted rows."""
     names = [field.name for field in table.metadata.schema().fields]
     return pa.concat_tables(drop_deleted(read_rows(table, file, names), file, dead) for file in files)

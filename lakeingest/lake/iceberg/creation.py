@@ -48,7 +48,7 @@ def creation_transaction(
     def look() -> bool:
         if catalog.table_exists(name):
             raise stale(table)
-        return False
+        return False  # ask again
 
     until_known(table, ask, look)
     assert_usable = assert_outside if chosen is None else assert_free  # nobody has files in a new folder

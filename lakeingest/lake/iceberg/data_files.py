@@ -46,7 +46,7 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
     metadata = table.metadata
     schema = metadata.schema().as_arrow()
     columns = [values_of(rows, field) for field in schema]
-    # PyIceberg writes full bounds, because its own truncation can fail: `truncate_bounds` shortens them
+    # let PyIceberg write full bounds, because its own truncation can fail. `truncate_bounds` then shortens them
     untruncated = metadata.model_copy(update={"properties": {**metadata.properties, **full_bounds(metadata)}})
     with storage_errors(table.location):
         files = _dataframe_to_data_files(untruncated, pa.table(columns, schema=schema), table.io)
@@ -54,7 +54,7 @@ def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
 
 
 def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """The values of the table's column `field`, with its type; NULLs if `rows` has no such column, and may lack it."""
+    """The values of the table's column `field`, with its type; NULLs if `rows` lacks the column and it is optional."""
     if field.name not in rows.column_names and field.nullable:
         return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     return rows[field.name].cast(field.type)

@@ -180,7 +180,7 @@ class Entries:
             return None  # no copy can have this name, and a URL with such a name would lead elsewhere
         loaded = self.load(table, own)
         if loaded is None and table in self._building:
-            loaded = self.load(table, self._building[table])
+            loaded = self.load(table, self._building[table])  # None: another run has dropped it
         elif loaded is None and self._first_publish.give_name is not None:  # else tables are built under their own name
             loaded = max(self._built(table), key=_rank, default=None)
         if loaded is None:
@@ -205,12 +205,13 @@ class Entries:
     def create(self, schema: TableSchema, progress: Progress, form: Form, chosen: str | None) -> int:
         """Make a table with its first progress, in the `chosen` folder; None: in a new folder.
 
-        Returns the snapshot that has the progress. Raises StaleWriter if another run has made the table earlier.
+        Returns the snapshot that has the progress. Raises StaleWriter if another run has made the table earlier;
+        NotOurTable if the folder is in use, or if a run has begun the table with other columns.
         """
         table, own = schema.table, self._settings.identifier(schema.table)
         name = self._first_publish.begun_as(own)
         self._listed.clear()  # the next look must find the new table, even if the answer to its creation is lost
-        self._catalog.create_namespace_if_not_exists(name[:1])  # a dot in it makes no nested namespaces
+        self._catalog.create_namespace_if_not_exists(name[:1])  # a tuple: a dot in the name makes no nested namespaces
         # Step 1: under the table's own name, make the entry now. Under a name for building, only prepare it
         if name == own:
             loaded = make_at_once(self._catalog, name, schema, form, self._settings, chosen)
@@ -259,9 +260,13 @@ class Entries:
         self._building.pop(table, None)
 
     def _drop(self, table: TableId, building: Table) -> None:
-        """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it."""
+        """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it.
+
+        Before the drop, a commit removes the table's branches: `discarded` later deletes the files only if it finds
+        this commit. If the table has no branch, a killed run has made the commit already.
+        """
         name = self._name_of(table, building)
-        if building.metadata.refs:  # before the drop: `discarded` later deletes the files only if it finds this commit
+        if building.metadata.refs:
             commit(table, discard_commit(building), lambda: self.load(table, name))
 
         def is_gone() -> bool:
@@ -270,7 +275,10 @@ class Entries:
         until_known(table, lambda: self._catalog.drop_table(name), is_gone)
 
     def drop_unused(self, table: TableId, loaded: Table) -> bool:
-        """Drop a table that was not published and has no progress. False if it stays, because it has its own name."""
+        """Drop a table that was not published and has no progress, and return True.
+
+        False if the table stays, because it was built under its own name.
+        """
         if self._name_of(table, loaded) == self._settings.identifier(table):
             return False
         self.discard(table)
@@ -286,7 +294,10 @@ class Entries:
         return is_published and self.give_name(table, loaded)
 
     def give_name(self, table: TableId, published: Table) -> bool:
-        """Give a published table its own name. False if it has the name; raises StaleWriter if another table has it."""
+        """Give a published table its own name. True if it got the name; False if it had the name already.
+
+        Raises StaleWriter if another table has the name.
+        """
         own, present = self._settings.identifier(table), self._name_of(table, published)
         if own == present:
             return False

@@ -107,7 +107,7 @@ def _is_http_error(error: BaseException) -> bool:
 
 
 def _was_reading_manifest(error: Exception) -> bool:
-    """Whether PyIceberg was reading a manifest or a manifest list. A damaged one can make it raise almost any error."""
+    """Whether PyIceberg was reading a manifest or a manifest list. If the file is damaged, it may raise any error."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(
         frame.f_globals.get("__name__") == AvroFile.__module__

@@ -202,6 +202,7 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
                 "snapshots": [snapshot.snapshot_id for snapshot in removed],
                 "files": [file for file in files if is_below(loaded, file)],
             }
+            # `unfinished_removal` looks for a name with this suffix
             waiting.add(f"{newest_number:012d}{_suffix(_last_removed(loaded))}", document)
         # Step 2: for each removal that is due, delete its files, and only then its document
         for removal in waiting.due(None if all_due else REMOVALS):

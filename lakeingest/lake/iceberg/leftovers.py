@@ -36,9 +36,9 @@ def remove_leftovers(
     """Delete files of the table's own that nothing refers to, that are older than `age`, and that are not `waiting`.
 
     Returns the number of deleted files, and their bytes. If there is a doubt, nothing is deleted: if other tables may
-    use the files (`gc.enabled` is false), if a file that the table needs in its folder is not found there, or if
-    another table has the same folder. `in_use` says whether the catalog has a table with the given UUID: files of an
-    older copy are deleted only if the catalog does not have the older copy any more.
+    use the files (`gc.enabled` is false), if the table's metadata.json is elsewhere, if a file that the table needs in
+    its folder is not found there, or if another table has the same folder. `in_use` says whether the catalog has a
+    table with the given UUID: files of an older copy are deleted only if the catalog has no such table any more.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
@@ -49,7 +49,8 @@ def remove_leftovers(
     files = {file.path: file for file in own_files(folder, list_folder(store, folder))}
     needed = {real_path(path_of(name)) for name in _needed(loaded)}
     needed_here = {path for path in needed if path.startswith(f"{folder}/")}
-    if real_path(path_of(loaded.metadata_location)) not in needed_here or not needed_here <= files.keys():
+    has_metadata_here = real_path(path_of(loaded.metadata_location)) in needed_here
+    if not has_metadata_here or not needed_here <= files.keys():
         return 0, 0
     # Step 2: make sure that no other table has the same folder, and needs files that this table does not need
     unneeded = {path: file for path, file in files.items() if path not in needed}

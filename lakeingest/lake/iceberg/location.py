@@ -92,7 +92,7 @@ def assert_folder_usable(catalog: Catalog, settings: config.Target, options: Tab
     if location is None or settings.catalog.type == "rest":
         return
     io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
-    if location == beginning(settings, table):  # random digits follow, so nothing is in the folder
+    if location == beginning(settings, table):  # random digits will follow, so the folder will be empty
         assert_outside(io, table, location)
     else:
         assert_free(io, table, location)

@@ -38,7 +38,10 @@ _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
 
 @dataclass(frozen=True, slots=True)
 class IcebergMerger:
-    """`lake.target.Merger` on the files of one snapshot."""
+    """`lake.target.Merger` on the files of one snapshot.
+
+    `files` are the data files that may have rows with changed keys, each with the files of deletes that apply to it.
+    """
 
     table: TableFiles
     key: tuple[str, ...]

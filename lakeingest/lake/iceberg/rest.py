@@ -69,7 +69,7 @@ class TimedRestCatalog(RestCatalog):
         return table
 
     def _response_to_staged_table(self, name: tuple[str, ...], answer: TableResponse) -> StagedTable:
-        """A table that is only prepared, with the keys for its folder. Its own properties decide nothing, as above.
+        """A table that is only prepared, with the keys for its folder. Its properties are not obeyed here either.
 
         PyIceberg would choose the keys by the path of metadata.json, which does not exist yet.
         """

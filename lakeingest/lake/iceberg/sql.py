@@ -9,7 +9,7 @@ from lakeingest.lake.iceberg.times import OrderedCatalog
 
 
 class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
-    """PyIceberg's SQL catalog, which remembers the last metadata of each table, and parses only a file of a new name."""
+    """PyIceberg's SQL catalog. It remembers the last metadata of each table, and parses only files of new names."""
 
     def __init__(self, name: str, **properties: str) -> None:
         self._known: dict[tuple[str, str], Table] = {}

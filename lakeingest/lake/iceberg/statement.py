@@ -106,7 +106,7 @@ def _read_changes(
 
     fields = spark.sql(f"SELECT * FROM {branch_table}").schema
     types = {field.name: field.dataType for field in fields} | {DELETED: BooleanType()}
-    schema = StructType([StructField(name, of_column) for name, of_column in types.items()])
+    schema = StructType([StructField(name, data_type) for name, data_type in types.items()])
     reader = _Reader(table, tuple(file.path for file in files), to_arrow_schema(schema))
     return spark.range(0, len(files), numPartitions=len(files)).mapInArrow(reader.read, schema)
 
