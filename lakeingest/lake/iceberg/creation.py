@@ -51,7 +51,7 @@ def creation_transaction(
         return False  # ask again
 
     until_known(table, ask, look)
-    assert_usable = assert_outside if chosen is None else assert_free  # nobody has files in a new folder
+    assert_usable = assert_outside if chosen is None else assert_free  # a new folder has no files
     assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
     return transactions[-1]
 

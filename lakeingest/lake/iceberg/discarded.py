@@ -109,9 +109,9 @@ def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: S
     """Whether a folder has only files that a discarded copy of this table has left, so that they may be deleted.
 
     True if its last metadata.json names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with
-    which other tables may use the files. True also if the folder has only manifests: no table has only manifests, but
-    a creation that was killed leaves them. False if two metadata.json have the last number, because nobody knows which
-    one took effect. `loaded` gives access to the store.
+    which other tables may use the files. True also if the folder has only manifests, or no file: no table has only
+    manifests, but a creation that was killed leaves them. False if two metadata.json have the last number, because
+    nobody knows which of the two took effect. `loaded` gives access to the store.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
     numbers = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}

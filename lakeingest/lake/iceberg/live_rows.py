@@ -111,7 +111,7 @@ def _may_apply(delete: DataFile, paths: Sequence[str]) -> bool:
 
 
 def _bound(ends: Mapping[int, bytes] | None) -> bytes | None:
-    """The bound of the paths in a file of deletes; None if it is unknown."""
+    """The bound of the paths in a file of deletes, from the bounds of all its columns; None if it is unknown."""
     return (ends or {}).get(PATH)
 
 

@@ -85,7 +85,7 @@ class IcebergMerger:
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}
         dead = read_deletes(self.table, deletes.values())
         positions: dict[str, np.ndarray] = {}
-        change_numbers = [np.zeros(0, np.int64)]
+        change_numbers = [np.zeros(0, np.int64)]  # not an empty list, which cannot be concatenated
         for task in self.files:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
@@ -95,7 +95,7 @@ class IcebergMerger:
                 pa.schema([candidates.field(name) for name in self.key])
             )
             living = drop_deleted(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
-            matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)
+            matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)  # ascending
             positions[task.file.file_path] = matches[_POS].to_numpy()
             change_numbers.append(matches[_NUMBER].to_numpy())
         return positions, np.concatenate(change_numbers)

@@ -130,8 +130,8 @@ def _merge_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
     """
     branch = f"{MERGING}{uuid.uuid4().hex}"
     name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))
-    files, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)
-    merge_on_branch(merge.open_spark(), name, branch, merge.version, files, merge.files, marks)
+    table, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)
+    merge_on_branch(merge.open_spark(), name, branch, merge.version, table, merge.files, marks)
     delete(merge.loaded.io, [file.path for file in merge.files])  # the changes are merged
     loaded = merge.load()
     merged = loaded.metadata.snapshot_by_name(branch)
