@@ -110,7 +110,7 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
 
 
 def progress_removal(loaded: Table) -> Transaction:
-    """The transaction that removes the progress of an unpublished table: staging begins anew at main, without marks."""
+    """The transaction that removes an unpublished table's progress: staging begins anew, with an unmarked commit."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
     with transaction.update_snapshot(branch=STAGING).fast_append():

@@ -115,7 +115,11 @@ def due_now(loaded: Table, history: History) -> list[Snapshot]:
 
 
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
-    """The snapshots that nobody needs at the time `now` (milliseconds since 1970), the oldest first."""
+    """The snapshots that nobody needs at the time `now` (milliseconds since 1970), the oldest first.
+
+    Needed are the published snapshots that `history` retains, the snapshots of branches and tags, and what these build
+    on as the comments below say.
+    """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = _retained_snapshots(metadata, history, now)
     needed = retained | {ref.snapshot_id for ref in metadata.refs.values()}

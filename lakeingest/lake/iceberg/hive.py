@@ -81,7 +81,7 @@ class _CheckedClient(Client):  # type: ignore[misc]
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Alter the table if its metadata is still that on which the alteration builds.
+        """Alter the table. Newer servers refuse this if its metadata is not the one that the alteration replaces.
 
         Raises CommitFailedException if the lock was granted too long ago.
         """

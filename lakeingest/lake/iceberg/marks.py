@@ -28,7 +28,7 @@ def mark(
     schema: int | None = None,
     more: Mapping[str, str] = NO_MARKS,
 ) -> None:
-    """Add a marked commit with these file changes to the transaction: on staging, and on the snapshot `base`.
+    """Add a marked commit with these file changes to the transaction: on staging, which is at the snapshot `base`.
 
     The commit gets the schema with the id `schema`; None: the schema of `base`. `more` are further properties of the
     commit.
@@ -51,10 +51,10 @@ def end_merges(transaction: Transaction, loaded: Table) -> None:
     """
     branches = [branch for branch in loaded.metadata.refs if branch.startswith(MERGING)]
     if branches:
-        ends = ManageSnapshots(transaction=transaction)
+        removals = ManageSnapshots(transaction=transaction)
         for branch in branches:
-            ends.remove_branch(branch)
-        ends.commit()
+            removals.remove_branch(branch)
+        removals.commit()
 
 
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:

@@ -31,6 +31,7 @@ def list_folder(store: FileSystem, folder: str) -> list[FileInfo]:
     """
     if not isinstance(store, LocalFileSystem):
         return list(store.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True)))
+    # `os.walk` lists links, but does not follow them
     walked = ((parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names))
     paths = (os.path.join(*parts) for parts in walked)  # noqa: PTH118 - thousands of Path objects would be slow
     return list(store.get_file_info([path for path in paths if not os.path.islink(path)]))  # noqa: PTH114

@@ -2,7 +2,7 @@
 
 The snapshot of a marked commit has all these properties in its summary: `lakeingest.progress`, on which the next step
 depends · `lakeingest.base`, the snapshot that the commit builds on · `lakeingest.commit`, a unique name of the commit ·
-`lakeingest.position`, `lakeingest.epoch`, for people. `recover` resets staging if the last commit there has no marks.
+`lakeingest.position`, `lakeingest.epoch`, for people. `recover` resets staging if its last commit is not marked.
 """
 
 import functools
