@@ -26,7 +26,7 @@ class IcebergAdoptions:
         self._target, self._owner = target, owner
 
     def owner(self, table: TableId) -> Owner | None:
-        """The owner that the table's property names."""
+        """The owner that the table's property names; None if it names none. Raises UsageError if there is no table."""
         with self._target.storage_errors():
             text = self._existing(table).properties.get(PIPELINE)
         return None if text is None else Owner.of_text(text)
@@ -43,11 +43,11 @@ class IcebergAdoptions:
     def _adoption(self, table: TableId, loaded: Table) -> Transaction:
         """The transaction with the new owner, and with a new commit on staging from which a run continues.
 
-        If no run can continue, because others have changed the table, that commit has no progress.
+        If no run can continue, for example because others have changed the table, the new commit has no progress.
         """
         try:
             transaction = reset(table, loaded)
-        except LakeIngestError:
+        except LakeIngestError:  # the next run raises it, too. The new commit must be made, so that staging moves
             transaction = OneTransaction(loaded)
             if STAGING not in loaded.metadata.refs:
                 ManageSnapshots(transaction=transaction).create_branch(tip(loaded, MAIN).snapshot_id, STAGING).commit()
@@ -57,6 +57,7 @@ class IcebergAdoptions:
         return transaction
 
     def _existing(self, table: TableId) -> Table:
+        """The table, whoever owns it. Raises UsageError if there is no table."""
         loaded = self._find(table) if self._target.exists() else None
         if loaded is None:
             raise without_copy(table)

@@ -49,33 +49,37 @@ def assert_publishable(table: TableId, loaded: Table, version: int, published: i
 def find_damage(loaded: Table, version: int, complete: set[str] | None = None, *, thorough: bool = False) -> str | None:
     """The problem with a file of a snapshot; None if no problem was found.
 
-    `complete` names manifests whose files were all found before. Their files are not checked again, unless `thorough`;
-    manifests that are found complete now are added to the set. Without `thorough`, only the `NEWEST` manifests are
-    checked.
+    `complete` names manifests whose files were all found before; None: none is known. With `thorough`, the files of all
+    manifests are checked. Without `thorough`, only the `NEWEST` manifests are checked, except those in `complete`.
+    Manifests that are found complete now are added to this set; if no problem was found, manifests that this snapshot
+    does not have are removed from the set.
     """
     snapshot = loaded.metadata.snapshot_by_id(version)
     assert snapshot is not None  # noqa: S101 - the table was loaded with it
     complete = set() if complete is None else complete
-    path = snapshot.manifest_list
+    read_path = snapshot.manifest_list  # of the file that is read now
     try:
         manifests = sorted(snapshot.manifests(loaded.io), key=lambda each: each.sequence_number or 0, reverse=True)
         for manifest in manifests if thorough else manifests[:NEWEST]:
-            path = manifest.manifest_path
-            if thorough or path not in complete:
+            read_path = manifest.manifest_path
+            if thorough or manifest.manifest_path not in complete:
                 if problem := _problem_in(loaded, manifest):
                     return problem
-                complete.add(path)
+                complete.add(manifest.manifest_path)
     except FileNotFoundError:
-        return f"{path} is gone"
+        return f"{read_path} is gone"
     except (EOFError, ValueError) as error:
-        return f"{path} is damaged: {error}"
-    # forget manifests that this snapshot does not have, so that the set does not grow for ever
+        return f"{read_path} is damaged: {error}"
+    # so that the set does not grow for ever
     complete.intersection_update(manifest.manifest_path for manifest in manifests)
     return None
 
 
 def _problem_in(loaded: Table, manifest: ManifestFile) -> str | None:
-    """The problem with the first file of a manifest that is gone or has another length; None if there is no problem."""
+    """The problem with the first file of a manifest that is gone or has another length; None if all are complete.
+
+    Raises FileNotFoundError if the manifest is gone; EOFError or ValueError if it is damaged.
+    """
     files = [entry.data_file for entry in manifest.fetch_manifest_entry(loaded.io)]
     sizes = ExecutorFactory.get_or_create().map(lambda file: _size(loaded, file), files)
     for file, size in zip(files, sizes, strict=True):
@@ -99,7 +103,7 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
     In a table of up to `ROWS` rows, all keys are compared. In a larger table, about `ROWS` keys are compared: those in
     files whose keys overlap with the keys of a random file.
     """
-    names = [loaded.schema().find_field(number).name for number in sorted(loaded.schema().identifier_field_ids)]
+    names = [loaded.schema().find_field(field_id).name for field_id in sorted(loaded.schema().identifier_field_ids)]
     if not names:  # someone removed the identifier of the table
         return None
     tasks = list(_files_to_compare(loaded, version, names[0]))
@@ -108,15 +112,17 @@ def repeated_key(loaded: Table, version: int) -> tuple[object, ...] | None:
     key_schema = pa.schema([loaded.schema().as_arrow().field(name).remove_metadata() for name in names])
     parts = (drop_deleted(read_rows(files, task.file, names), task.file, dead) for task in tasks)
     keys = pa.concat_tables([key_schema.empty_table(), *(part.cast(key_schema) for part in parts)])
+    # keys of one integer: sorting is seven times faster than `group_by`, in a fifth of the memory
     if len(names) == 1 and (integers := as_integers(keys.column(0))) is not None:
-        numbers = np.sort(integers.to_numpy())  # seven times faster than `group_by`, in a fifth of the memory
+        numbers = np.sort(integers.to_numpy())
         repeated = numbers[1:][numbers[1:] == numbers[:-1]]
         return (int(repeated[0]),) if len(repeated) else None
+    # all other keys: count the rows of each key
     counts = keys.group_by(names).aggregate([([], "count_all")])
     if counts.num_rows == keys.num_rows:
         return None
-    first = counts.filter(pa.compute.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
-    return tuple(first[name] for name in names)
+    first_repeated = counts.filter(pa.compute.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
+    return tuple(first_repeated[name] for name in names)
 
 
 def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -128,18 +134,21 @@ def as_integers(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _files_to_compare(loaded: Table, version: int, name: str) -> Iterator[FileScanTask]:
-    """All data files of a snapshot; in a large table, files with overlapping keys that have about `ROWS` rows."""
+    """All data files of a snapshot; in a large table, files with about `ROWS` rows whose keys overlap.
+
+    `name` is the first column of the key. Its bounds in each file tell which files overlap with a random file.
+    """
     tasks = list(loaded.scan(snapshot_id=version).plan_files())
     if sum(task.file.record_count for task in tasks) > ROWS:
         field = loaded.schema().find_field(name)
         chosen = bounds_of(random.choice(tasks).file, field)  # noqa: S311 - another part of the table each time
         near_files = [task for task in tasks if _overlap(bounds_of(task.file, field), chosen)]
         tasks = random.sample(near_files, len(near_files))  # all of them, in random order
-    remaining = ROWS
+    remaining_rows = ROWS
     for task in tasks:
-        if remaining > 0:
+        if remaining_rows > 0:
             yield task
-        remaining -= task.file.record_count
+        remaining_rows -= task.file.record_count
 
 
 def _overlap(first: tuple[Any, Any] | None, second: tuple[Any, Any] | None) -> bool:

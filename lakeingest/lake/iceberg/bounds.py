@@ -15,39 +15,44 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import StringType
 
-_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000
+_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = 0x10FFFF, 0xD7FF, 0xE000  # code points
 _LAST_BYTE = 0xFF
 
 
 def truncated_lengths(metadata: TableMetadata) -> dict[int, int]:
-    """For each column whose bounds the table truncates, by field id: their length in characters or bytes."""
+    """For each column whose bounds the table truncates, by field id: the bounds' length in characters or bytes."""
     plan = compute_statistics_plan(sanitize_column_names(metadata.schema()), metadata.properties)
     return {
-        number: column.mode.length
-        for number, column in plan.items()
+        field_id: column.mode.length
+        for field_id, column in plan.items()
         if column.mode.type is MetricModeTypes.TRUNCATE and column.mode.length is not None
     }
 
 
 def full_bounds(metadata: TableMetadata) -> Mapping[str, str]:
-    """Table properties with which PyIceberg does not truncate these bounds. Parquet records at most 4 KB of each."""
-    written = sanitize_column_names(metadata.schema())
+    """Table properties with which PyIceberg truncates no bounds of the columns in `truncated_lengths`.
+
+    Parquet records at most 4 KB of each bound.
+    """
+    schema_in_files = sanitize_column_names(metadata.schema())
     prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
-    return {f"{prefix}.{written.find_column_name(number)}": "full" for number in truncated_lengths(metadata)}
+    return {
+        f"{prefix}.{schema_in_files.find_column_name(field_id)}": "full" for field_id in truncated_lengths(metadata)
+    }
 
 
 def truncate_bounds(file: DataFile, metadata: TableMetadata) -> DataFile:
     """Truncate the bounds of a file in place, and return the file. An upper bound without a short form is removed."""
-    for number, length in truncated_lengths(metadata).items():
-        is_text = isinstance(metadata.schema().find_type(number), StringType)
-        if number in file.lower_bounds:
-            least = file.lower_bounds[number]
-            file.lower_bounds[number] = least.decode()[:length].encode() if is_text else least[:length]
-        if number in file.upper_bounds:
-            greatest = file.upper_bounds.pop(number)
+    for field_id, length in truncated_lengths(metadata).items():
+        is_text = isinstance(metadata.schema().find_type(field_id), StringType)
+        if field_id in file.lower_bounds:
+            least = file.lower_bounds[field_id]
+            file.lower_bounds[field_id] = least.decode()[:length].encode() if is_text else least[:length]
+        if field_id in file.upper_bounds:
+            greatest = file.upper_bounds.pop(field_id)
             short_bound = _above_text(greatest.decode(), length) if is_text else _above_bytes(greatest, length)
             if short_bound is not None:
-                file.upper_bounds[number] = short_bound
+                file.upper_bounds[field_id] = short_bound
     return file
 
 
@@ -55,7 +60,7 @@ def _above_text(value: str, length: int) -> bytes | None:
     """The text if it has up to `length` characters, else a greater text of up to this length; None: there is none."""
     if len(value) <= length:
         return value.encode()
-    kept = value[:length].rstrip(chr(_LAST))
+    kept = value[:length].rstrip(chr(_LAST))  # no character is greater than _LAST: one before it is raised
     if not kept:
         return None
     last = ord(kept[-1])
@@ -67,5 +72,5 @@ def _above_bytes(value: bytes, length: int) -> bytes | None:
     """The value if it has up to `length` bytes, else a greater value of up to this length; None: there is none."""
     if len(value) <= length:
         return value
-    kept = value[:length].rstrip(bytes([_LAST_BYTE]))
+    kept = value[:length].rstrip(bytes([_LAST_BYTE]))  # a byte before it is raised
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -1,4 +1,4 @@
-"""Opens the catalog of a target. The settings used here keep a run from waiting for ever, and from losing a commit."""
+"""Opens the catalog of a target, with settings by which no run waits for ever, and no commit is lost."""
 
 import weakref
 from collections.abc import Callable
@@ -49,11 +49,11 @@ def _sql(settings: config.Target, properties: dict[str, str]) -> Catalog:
     if settings.catalog.is_embedded:
         make_folder(settings.warehouse.path)
     catalog = ParsingOnceSqlCatalog(settings.catalog.name, **properties)
-    if settings.catalog.is_embedded:
+    if settings.catalog.is_embedded:  # SQLite
         sync_commits(catalog.engine)
-    else:
+    else:  # PostgreSQL
         limit_waits(catalog.engine)
-    weakref.finalize(catalog, catalog.engine.dispose)
+    weakref.finalize(catalog, catalog.engine.dispose)  # closes the connections when nobody uses the catalog any more
     return catalog
 
 

@@ -61,8 +61,8 @@ def commit(
         CommitUnknown: it is unknown whether the commit took effect.
 
     """
-    requests = [_Request.of(transaction)]
-    effective: list[_Request] = []
+    requests = [_Request.of(transaction)]  # the last one is sent; a delayed copy of each may still take effect
+    effective: list[_Request] = []  # those that the table shows to have taken effect
 
     def look() -> bool:
         current = load()
@@ -80,7 +80,7 @@ def commit(
         requests[-1].send()
 
     until_known(table, send, look)
-    # `effective` is empty if a request succeeded with an answer: that was the last request
+    # `effective` is empty if the answer said that the last request succeeded
     return dict((effective or requests)[-1].branches)
 
 
@@ -106,7 +106,7 @@ def until_known(table: TableId, send: Callable[[], object], look: Callable[[], b
             raise
         except Exception as failed:  # noqa: BLE001 - `look` is called again after the next try
             error = failed
-        if _is_final(error):
+        if _is_final(error):  # no copy of the request takes effect later
             raise error
     raise CommitUnknown(
         f"{table}: a commit was sent {len(PAUSES)} times and it is not known whether it took effect"
@@ -150,12 +150,12 @@ class _Request:
         if not creates:
             # PyIceberg makes only one requirement of each kind: it would assert only one of several branches. And it
             # may assert a schema that becomes current within the transaction, but the catalog has the loaded one.
-            replaced = AssertRefSnapshotId, AssertCurrentSchemaId, AssertDefaultSpecId
-            kept = (each for each in transaction._requirements if not isinstance(each, replaced))  # noqa: SLF001
-            branches_now = (
+            replaced_kinds = AssertRefSnapshotId, AssertCurrentSchemaId, AssertDefaultSpecId
+            kept = (each for each in transaction._requirements if not isinstance(each, replaced_kinds))  # noqa: SLF001
+            of_branches = (
                 _branch_assertion(branch, _snapshot_of(table.metadata, branch)) for branch in sorted(moved_or_removed)
             )
-            asserted = (*kept, *branches_now, *_definition_assertions(table.metadata))
+            asserted = (*kept, *of_branches, *_definition_assertions(table.metadata))
         return cls(
             table=table,
             updates=updates,
@@ -171,29 +171,35 @@ class _Request:
         self.table.catalog.commit_table(self.table, self.requirements, self.updates)
 
     def took_effect(self, metadata: TableMetadata) -> bool:
-        """Whether the table shows that the request took effect: by its new snapshots, or by its branches."""
-        if metadata.table_uuid != self.table.metadata.table_uuid:
+        """Whether the table shows that the request took effect.
+
+        A request shows by the snapshots that it added. If it added none, it shows by the branches that it removed or
+        moved.
+        """
+        if metadata.table_uuid != self.table.metadata.table_uuid:  # another table has the name now
             return False
         if self.snapshots:  # no other request adds snapshots with these ids
             return all(metadata.snapshot_by_id(snapshot) is not None for snapshot in self.snapshots)
         if not self.branches:  # the request only removes branches
             return self.removes.isdisjoint(metadata.refs)
-        if MAIN_BRANCH not in self.branches:  # staging moves to a snapshot that it never had before
-            for branch, target in self.branches.items():
+        if MAIN_BRANCH not in self.branches:  # staging moves to a snapshot that was never in its history
+            for branch, snapshot_id in self.branches.items():
                 history = ancestors_of(metadata.snapshot_by_name(branch), metadata)
-                if target not in (snapshot.snapshot_id for snapshot in history):
+                if snapshot_id not in (snapshot.snapshot_id for snapshot in history):
                     return False
             return True
-        # main may have moved on since the request. Its log still has the snapshot once more than before the request
-        target = self.branches[MAIN_BRANCH]
-        times_now = sum(entry.snapshot_id == target for entry in metadata.snapshot_log)
-        times_before = sum(entry.snapshot_id == target for entry in self.table.metadata.snapshot_log)
-        return times_now > times_before or _snapshot_of(metadata, MAIN_BRANCH) == target
+        # main may have moved on since the request. Then the log of main has the snapshot once more than at the request
+        published = self.branches[MAIN_BRANCH]
+        times_now = sum(entry.snapshot_id == published for entry in metadata.snapshot_log)
+        times_before = sum(entry.snapshot_id == published for entry in self.table.metadata.snapshot_log)
+        return times_now > times_before or _snapshot_of(metadata, MAIN_BRANCH) == published
 
     def can_take_effect(self, current: Table | None) -> bool:
         """Whether a delayed copy of the request may still take effect. `current` is the table; None: there is none."""
-        if self.creates or current is None:  # a creation needs that there is no table, every other commit needs one
-            return self.creates and current is None
+        if current is None:
+            return self.creates
+        if self.creates:  # it asserts that there is no table
+            return False
         asserted = [each for each in self.requirements if isinstance(each, AssertRefSnapshotId)]
         are_unmoved = all(_snapshot_of(current.metadata, each.ref) == each.snapshot_id for each in asserted)
         return are_unmoved and current.metadata.table_uuid == self.table.metadata.table_uuid
@@ -217,6 +223,7 @@ def _branch_assertion(branch: str, snapshot: int | None) -> AssertRefSnapshotId:
 
 
 def _snapshot_of(metadata: TableMetadata, branch: str) -> int | None:
+    """The snapshot that a branch is at; None if the branch does not exist."""
     return metadata.refs[branch].snapshot_id if branch in metadata.refs else None
 
 

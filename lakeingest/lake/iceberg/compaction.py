@@ -40,16 +40,16 @@ def with_compaction(loaded: Table, version: int, new: Sequence[DataFile]) -> Fil
         return FileChanges(tuple(new))
     files = [entry.data_file for manifest in manifests for entry in manifest.fetch_manifest_entry(loaded.io)]
     rows, deletes = split_by_content(files)
-    small = [file for file in rows if file.record_count < SMALL_ROWS]
     new_rows, new_deletes = split_by_content(new)
     dead = read_deletes(table, [*deletes, *new_deletes])
-    groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)
-    old = [file for group in groups for file in group]
-    rewritten = {file.file_path for file in old}
-    # the deletes in files that are not rewritten are put into one file
-    remaining = positions_in(dead, [file for file in rows if file.file_path not in rewritten])
+    small = [file for file in rows if file.record_count < SMALL_ROWS]
+    groups = _groups_to_rewrite(rows, small if len(small) >= FILES else [], dead)  # a few small files may stay
+    replaced = [file for group in groups for file in group]
+    replaced_paths = {file.file_path for file in replaced}
+    # the deletes in data files that are not rewritten are put into one file
+    remaining = positions_in(dead, [file for file in rows if file.file_path not in replaced_paths])
     added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
-    return FileChanges((*new_rows, *added, *write_deletes(table, remaining)), (*old, *deletes))
+    return FileChanges((*new_rows, *added, *write_deletes(table, remaining)), (*replaced, *deletes))
 
 
 def full_compaction(loaded: Table, version: int) -> FileChanges:
@@ -64,11 +64,12 @@ def full_compaction(loaded: Table, version: int) -> FileChanges:
     groups = _all_groups_to_rewrite(rows, dead)
     if not groups and len(deletes) < 2:  # noqa: PLR2004 - one file of deletes cannot be combined
         return without_dangling_deletes(loaded, version)
-    old = [file for group in groups for file in group]
-    rewritten = {file.file_path for file in old}
-    remaining = positions_in(dead, [file for file in rows if file.file_path not in rewritten])
+    replaced = [file for group in groups for file in group]
+    replaced_paths = {file.file_path for file in replaced}
+    # the deletes in data files that are not rewritten are put into one file
+    remaining = positions_in(dead, [file for file in rows if file.file_path not in replaced_paths])
     added = [file for group in groups for file in write_rows(table, _live_rows(table, group, dead))]
-    return FileChanges((*added, *write_deletes(table, remaining)), (*old, *deletes))
+    return FileChanges((*added, *write_deletes(table, remaining)), (*replaced, *deletes))
 
 
 def files_of(loaded: Table, version: int) -> tuple[DataFile, ...]:
@@ -95,8 +96,9 @@ def _all_groups_to_rewrite(files: Sequence[DataFile], dead: Positions) -> list[l
             group_rows = 0
         groups[-1].append(file)
         group_rows += file.record_count
-    small = [group for group in groups if len(group) > 1 or _has_many_dead(group[0], dead)]
-    return small + [[file] for file in files if file.record_count >= SMALL_ROWS and _has_many_dead(file, dead)]
+    of_small = [group for group in groups if len(group) > 1 or _has_many_dead(group[0], dead)]
+    of_large = [[file] for file in files if file.record_count >= SMALL_ROWS and _has_many_dead(file, dead)]
+    return of_small + of_large
 
 
 def _has_many_dead(file: DataFile, dead: Positions) -> bool:
@@ -106,23 +108,24 @@ def _has_many_dead(file: DataFile, dead: Positions) -> bool:
 def _needs_compaction(manifests: Sequence[ManifestFile]) -> bool:
     """Whether these manifests have many small data files, or many files of deletes.
 
-    The totals of each manifest are enough: its data files count as small if they have few rows on average.
+    The manifests are not read. By a manifest's totals, all of its data files count as small if they have few rows on
+    average.
     """
-    small = deletes = 0
+    small_count = deletes_count = 0  # the numbers of small data files, and of files of deletes
     for manifest in manifests:
-        files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-        rows = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        file_count = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+        row_count = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
         if manifest.content is ManifestContent.DELETES:
-            deletes += files
-        elif rows < SMALL_ROWS * files:
-            small += files
-    return small >= FILES or deletes >= FILES
+            deletes_count += file_count
+        elif row_count < SMALL_ROWS * file_count:
+            small_count += file_count
+    return small_count >= FILES or deletes_count >= FILES
 
 
 def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dead: Positions) -> list[list[DataFile]]:
     """The data files to rewrite, in groups that become one file each.
 
-    All small files are one group. Each other file with many dead rows is a group of its own, so that its keys stay
+    All files in `small` are one group. Each other file with many dead rows is a group of its own, so that its keys stay
     close together. All groups together have up to `ROWS_AT_ONCE` rows: a group that would exceed this limit is left
     out.
     """
@@ -138,6 +141,6 @@ def _groups_to_rewrite(files: Sequence[DataFile], small: Sequence[DataFile], dea
 
 
 def _live_rows(table: TableFiles, files: Sequence[DataFile], dead: Positions) -> pa.Table:
-    """The rows of some files, without deleted ones."""
+    """The rows of these files, without deleted rows."""
     names = [field.name for field in table.metadata.schema().fields]
     return pa.concat_tables(drop_deleted(read_rows(table, file, names), file, dead) for file in files)

@@ -38,7 +38,7 @@ def creation_transaction(
     A REST catalog is asked to prepare the transaction, which changes nothing in the catalog. After an error the catalog
     is asked again. Raises StaleWriter if another table has the name; NotOurTable if the folder is in use.
     """
-    table, transactions = schema.table, list[Transaction]()
+    table, transactions = schema.table, list[Transaction]()  # `ask` appends the transaction
     fields, location = iceberg_schema(schema, form.comments), chosen or new_location(settings, table)
     properties = {**PROPERTIES, **limits({}), **form.all_properties, OWNER: str(table)}
 
@@ -48,10 +48,10 @@ def creation_transaction(
     def look() -> bool:
         if catalog.table_exists(name):
             raise stale(table)
-        return False
+        return False  # ask again
 
     until_known(table, ask, look)
-    assert_usable = assert_outside if chosen is None else assert_free
+    assert_usable = assert_outside if chosen is None else assert_free  # a new folder has no files
     assert_usable(transactions[-1]._table.io, table, location)  # noqa: SLF001 - a catalog may give rights to this folder only
     return transactions[-1]
 
@@ -59,9 +59,11 @@ def creation_transaction(
 def make_at_once(
     catalog: Catalog, name: Name, schema: TableSchema, form: Form, settings: config.Target, chosen: str | None
 ) -> Table:
-    """Make a table without a snapshot under its own name, unless a killed run has made it. Returns the table.
+    """Make a table without a snapshot under its own name, unless the name is taken. Returns the table of this name.
 
-    If two runs get the same table here, the first commit of only one of them takes effect.
+    A table that has the name may be of a killed run, of a run at work, or of others: the caller checks it. If two runs
+    get the same table here, the first commit of only one of them takes effect. Raises NotOurTable if the folder of a
+    table without a snapshot is in use.
     """
     table, fields = schema.table, iceberg_schema(schema, form.comments)
     location = chosen or (None if settings.catalog.gives_places else new_location(settings, table))
@@ -73,14 +75,14 @@ def make_at_once(
             lambda: catalog.table_exists(name),
         )
     loaded = catalog.load_table(name)
-    if location is not None and not loaded.metadata.snapshots:  # no run has begun to fill the folder
+    if location is not None and not loaded.metadata.snapshots:  # we chose the folder, and no run has begun to fill it
         assert_usable = assert_outside if chosen is None else assert_free
         assert_usable(loaded.io, table, location)
     return loaded
 
 
 def assert_same_columns(schema: TableSchema, loaded: Table) -> None:
-    """Raises NotOurTable if a table that was begun, but has no progress, has other columns than the source now."""
+    """Raises NotOurTable if a table that a run began, but that has no progress, has other columns than `schema` now."""
     expected, actual = (
         [(field.name, str(field.field_type), field.required) for field in fields]
         for fields in (iceberg_schema(schema, {}).fields, loaded.schema().fields)
@@ -97,17 +99,18 @@ def begin(transaction: Transaction, progress: Progress, marks: Mapping[str, str]
     """
     transaction.set_properties({LOCATION: transaction.table_metadata.location, **marks})
     main = transaction.table_metadata.refs.get(MAIN)
-    base = None if main is None else main.snapshot_id
-    if base is None:
+    if main is None:
         with transaction.update_snapshot().fast_append() as empty:
             pass
         base = empty.snapshot_id
+    else:  # an earlier run has begun the table under its own name
+        base = main.snapshot_id
     ManageSnapshots(transaction=transaction).create_branch(base, STAGING).commit()
     mark(transaction, progress, base)
 
 
 def progress_removal(loaded: Table) -> Transaction:
-    """A commit that removes the progress from a table that was never published: staging begins at main again."""
+    """The transaction that removes an unpublished table's progress: staging begins anew, with an unmarked commit."""
     transaction = OneTransaction(loaded)
     ManageSnapshots(transaction=transaction).create_branch(loaded.metadata.refs[MAIN].snapshot_id, STAGING).commit()
     with transaction.update_snapshot(branch=STAGING).fast_append():
@@ -119,7 +122,8 @@ def end_building(transaction: Transaction, table: TableId, loaded: Table, versio
     """Let the commit of `transaction`, which moves main to this version, end the state of building.
 
     From then on, a table under its own name counts as published. The commit also asserts where staging is. So if one
-    run publishes the table and another run discards it, only the first of these commits takes effect.
+    run publishes the table and another run discards it, only the first of these commits takes effect. Raises
+    StaleWriter if the version is no longer in the history of staging.
     """
     assert_staged(table, loaded, version)
     transaction.remove_properties(STATE)

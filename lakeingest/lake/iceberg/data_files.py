@@ -40,27 +40,28 @@ _SCHEMA = pa.schema(
 
 
 def write_rows(table: TableFiles, rows: pa.Table) -> list[DataFile]:
-    """Write the rows to files with the table's field ids and statistics."""
+    """Write the rows to files with the table's field ids and statistics; no file if there are no rows."""
     if not rows.num_rows:  # PyIceberg divides by the number of rows
         return []
     metadata = table.metadata
-    target = metadata.schema().as_arrow()
-    columns = [values_of(rows, field) for field in target]
-    writing = metadata.model_copy(update={"properties": {**metadata.properties, **full_bounds(metadata)}})
+    schema = metadata.schema().as_arrow()
+    columns = [values_of(rows, field) for field in schema]
+    # let PyIceberg write full bounds, because its own truncation can fail. `truncate_bounds` then shortens them
+    untruncated = metadata.model_copy(update={"properties": {**metadata.properties, **full_bounds(metadata)}})
     with storage_errors(table.location):
-        files = _dataframe_to_data_files(writing, pa.table(columns, schema=target), table.io)
+        files = _dataframe_to_data_files(untruncated, pa.table(columns, schema=schema), table.io)
         return [truncate_bounds(file, metadata) for file in files]
 
 
 def values_of(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """The values of a column of the table, with its type: NULLs if the rows do not have this optional column."""
+    """The values of the table's column `field`, with its type; NULLs if `rows` lacks the column and it is optional."""
     if field.name not in rows.column_names and field.nullable:
         return pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     return rows[field.name].cast(field.type)
 
 
 def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Table:
-    """These columns of all rows of a file, with the table's types, whoever wrote the file. Deleted rows are included.
+    """The columns `names` of all rows of a file, with the table's types, whoever wrote it. Deleted rows are included.
 
     Raises StateUnreadable if the file is damaged; ForeignWrite if it is no Parquet file.
     """
@@ -69,8 +70,9 @@ def read_rows(table: TableFiles, file: DataFile, names: Sequence[str]) -> pa.Tab
 
 
 def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column in a file; None if the file's statistics do not have both."""
-    least, greatest = ((ends or {}).get(field.field_id) for ends in (file.lower_bounds, file.upper_bounds))
+    """A lower and an upper bound of a column's values in a file; None if the file's statistics do not have both."""
+    least = (file.lower_bounds or {}).get(field.field_id)
+    greatest = (file.upper_bounds or {}).get(field.field_id)
     if least is None or greatest is None:
         return None
     return from_bytes(field.field_type, least), from_bytes(field.field_type, greatest)  # type: ignore[arg-type]
@@ -78,9 +80,10 @@ def bounds_of(file: DataFile, field: NestedField) -> tuple[Any, Any] | None:
 
 def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
     """Write these positions to one file of deletes, with bounds by which readers skip it; no file for no positions."""
-    paths = sorted(path for path, rows in positions.items() if len(rows))
+    paths = sorted(path for path, row_numbers in positions.items() if len(row_numbers))
     if not paths:
         return []
+    # the two columns of the file: for each position, the path of its data file, and the number of the row
     counts = [len(positions[path]) for path in paths]
     file_paths = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(paths)), counts), pa.array(paths))
     row_numbers = np.concatenate([positions[path] for path in paths])
@@ -114,7 +117,7 @@ def write_deletes(table: TableFiles, positions: Positions) -> list[DataFile]:
 
 
 def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
-    """The positions of all rows that these files of deletes delete."""
+    """The positions of all rows that these files of deletes delete. A position that is in two files is there twice."""
     by_path = defaultdict(list)
     for file in files:
         for path, positions in positions_by_path(table, file):
@@ -125,8 +128,8 @@ def read_deletes(table: TableFiles, files: Iterable[DataFile]) -> Positions:
 def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str, np.ndarray]]":
     """For each data file in one file of deletes, its path and the positions of its deleted rows.
 
-    PyIceberg would search all positions once for each path, which takes a second. Raises StateUnreadable if the file is
-    damaged; ForeignWrite if it is no Parquet file.
+    PyIceberg's own reader would search all positions once for each path, which takes a second. Raises StateUnreadable
+    if the file of deletes is damaged; ForeignWrite if it is no Parquet file.
     """
     with _opened(table, file, read_dictionary=["file_path"]) as parquet:
         rows = parquet.read(_SCHEMA.names)
@@ -134,10 +137,10 @@ def positions_by_path(table: TableFiles, file: DataFile) -> "Iterator[tuple[str,
         return
     paths = rows["file_path"].unify_dictionaries().combine_chunks()
     path_numbers = paths.indices.to_numpy()  # for each position, the number of its path in the dictionary
-    order = np.argsort(path_numbers, kind="stable")
-    distinct, starts = np.unique(path_numbers[order], return_index=True)
-    parts = np.split(rows["pos"].to_numpy()[order], starts[1:])
-    yield from zip(paths.dictionary.take(distinct).to_pylist(), parts, strict=True)
+    order = np.argsort(path_numbers, kind="stable")  # the positions of one path come together
+    distinct, starts = np.unique(path_numbers[order], return_index=True)  # each path's number, and where it begins
+    positions = np.split(rows["pos"].to_numpy()[order], starts[1:])  # for each path
+    yield from zip(paths.dictionary.take(distinct).to_pylist(), positions, strict=True)
 
 
 @contextmanager
@@ -162,9 +165,9 @@ def drop_deleted(rows: pa.Table, file: DataFile, dead: Positions) -> pa.Table:
 
     Raises StateUnreadable if the file has no row at such a position.
     """
-    deleted = dead.get(file.file_path, np.zeros(0, np.int64))
-    if len(deleted) and not 0 <= deleted[0] <= deleted[-1] < rows.num_rows:
+    deleted = dead.get(file.file_path, np.zeros(0, np.int64))  # ascending
+    if len(deleted) and (deleted[0] < 0 or deleted[-1] >= rows.num_rows):
         raise unreadable(file.file_path, f"it has {rows.num_rows} rows, and row {deleted[-1]} is deleted")
-    mask = np.ones(rows.num_rows, bool)
-    mask[deleted] = False
-    return rows.filter(pa.array(mask))
+    is_living = np.ones(rows.num_rows, bool)
+    is_living[deleted] = False
+    return rows.filter(pa.array(is_living))

@@ -26,7 +26,7 @@ from lakeingest.lake.iceberg.ownership import list_folder, own_files
 from lakeingest.lake.iceberg.transaction import OneTransaction
 from lakeingest.lake.marks import OWNER
 
-_COPY = re.compile("[0-9a-f]{8}")
+_COPY = re.compile("[0-9a-f]{8}")  # the end of the name of a copy's folder
 _METADATA = re.compile(r"metadata/(\d+)-[^/]+\.metadata\.json")
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 
@@ -54,17 +54,18 @@ def remove_discarded(loaded: Table, table: TableId, beginning: str, age: timedel
     which the folders of all copies begin.
     """
     store, own_folder = store_of(loaded.io, loaded.location())
-    oldest = datetime.now(UTC) - age
-    removed = freed = 0
+    cutoff = datetime.now(UTC) - age
+    removed = freed = 0  # the numbers of files and bytes
     for folder in _copies(store, own_folder, path_of(beginning)):
         listed = list_folder(store, folder.path)
-        files = [entry for entry in listed if entry.is_file]
-        if any(file.mtime >= oldest for file in files) or not _is_discarded_copy(loaded, table, folder, files):
+        all_files = [entry for entry in listed if entry.is_file]
+        is_young = any(file.mtime >= cutoff for file in all_files)
+        if is_young or not _is_discarded_copy(loaded, table, folder, all_files):
             continue
-        files = own_files(folder.path, listed)
-        # metadata.json last, because it proves that the others may be deleted
-        files.sort(key=lambda file: file.path.endswith(".metadata.json"))
-        count, size = delete_files(store, files)
+        deletable = own_files(folder.path, listed)
+        # metadata.json last, because it proves that the other files may be deleted
+        deletable.sort(key=lambda file: file.path.endswith(".metadata.json"))
+        count, size = delete_files(store, deletable)
         removed, freed = removed + count, freed + size
         if isinstance(store, LocalFileSystem):
             _remove_empty_folders(folder.path)
@@ -93,27 +94,29 @@ def _copies(store: FileSystem, own_folder: str, beginning: str) -> list[FileInfo
         if REFUSED.search(str(error)):
             return []
         raise
-    return [
-        entry
-        for entry in entries
-        if entry.type is FileType.Directory and entry.path != own_folder
-        if not (isinstance(store, LocalFileSystem) and Path(entry.path).is_symlink())
-        if entry.base_name.startswith(name_start) and _COPY.fullmatch(entry.base_name.removeprefix(name_start))
-    ]
+    copies = []
+    for entry in entries:
+        name = entry.base_name
+        is_named_as_copy = name.startswith(name_start) and _COPY.fullmatch(name.removeprefix(name_start)) is not None
+        if is_named_as_copy and entry.type is FileType.Directory and entry.path != own_folder:
+            is_link = isinstance(store, LocalFileSystem) and Path(entry.path).is_symlink()
+            if not is_link:
+                copies.append(entry)
+    return copies
 
 
 def _is_discarded_copy(loaded: Table, table: TableId, folder: FileInfo, files: Sequence[FileInfo]) -> bool:
     """Whether a folder has only files that a discarded copy of this table has left, so that they may be deleted.
 
     True if its last metadata.json names the table (OWNER), says DISCARDED, and does not say gc.enabled=false, with
-    which other tables may use the files. True also if the folder has only manifests: no table has only manifests, but
-    a creation that was killed leaves them. False if two metadata.json have the last number, because nobody knows which
-    one took effect. `loaded` gives access to the store.
+    which other tables may use the files. True also if the folder has only manifests, or no file: no table has only
+    manifests, but a creation that was killed leaves them. False if two metadata.json have the last number, because
+    nobody knows which of the two took effect. `loaded` gives access to the store.
     """
     names = [file.path.removeprefix(f"{folder.path}/") for file in files]
     numbers = {name: int(match[1]) for name in names if (match := _METADATA.fullmatch(name)) is not None}
     last = [name for name, number in numbers.items() if number == max(numbers.values())]
-    if not last:
+    if not last:  # no metadata.json
         return all(map(_MANIFEST.fullmatch, names))
     if len(last) > 1:
         return False

@@ -75,7 +75,7 @@ class _Synced(pa.OSFile):  # type: ignore[misc]
 
 
 def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
-    """Sync the local files, and their names, that another engine has written for a snapshot."""
+    """Sync the local files, and their names, that another engine has written for a snapshot; none in a store."""
     manifests = [
         manifest for manifest in snapshot.manifests(loaded.io) if manifest.added_snapshot_id == snapshot.snapshot_id
     ]
@@ -84,5 +84,5 @@ def sync_snapshot(loaded: Table, snapshot: Snapshot) -> None:
     written += (entry.data_file.file_path for entry in entries)
     locations = (DurableFileIO.parse_location(location) for location in written)
     paths = {Path(path) for scheme, _, path in locations if scheme == "file"}
-    for path in paths | {path.parent for path in paths}:
+    for path in paths | {path.parent for path in paths}:  # the sync of a folder makes the names in it durable
         sync(path)

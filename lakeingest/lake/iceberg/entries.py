@@ -56,7 +56,7 @@ Options = Callable[[TableId], TableOptions]
 class Entries:
     """Everything that a target asks of the catalog, except commits.
 
-    `_building` has the name under which each table was last found or made, if it is a name for building.
+    `_building` has, for each table that was last found or made under a name for building, that name.
     """
 
     def __init__(
@@ -73,7 +73,10 @@ class Entries:
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
     def add_owner(self, transaction: Transaction, loaded: Table) -> Transaction:
-        """Let this transaction, which is returned, name the table's owner, unless the loaded table names it already."""
+        """Let the transaction name this pipeline as the table's owner, unless the loaded table already names it.
+
+        Returns the transaction. Without an `Ownership`, nothing is added.
+        """
         if self._ownership is not None and (marks := self._ownership.marks(loaded.properties)):
             transaction.set_properties(marks)
         return transaction
@@ -84,20 +87,20 @@ class Entries:
 
     def all_names(self) -> set[tuple[str, str]]:
         """The namespace and the own name of every table in the catalog. Tables that are being built are included."""
-        identifiers = [name for space in self._namespaces() for name in self._catalog.list_tables(space)]
+        identifiers = [identifier for space in self._namespaces() for identifier in self._catalog.list_tables(space)]
         return {(".".join(space), own_name(name)) for *space, name in identifiers}
 
     def has_uuid(self, uuid: str) -> bool:
         """Whether the catalog has an Iceberg table with this UUID, under any name.
 
-        True also if a table cannot be read, because it may be this one.
+        True also if the metadata of a table cannot be read, because that table may have the UUID.
         """
         for namespace in self._namespaces():
             for name in self._catalog.list_tables(namespace):
                 try:
                     table_uuid = str(self._catalog.load_table(name).metadata.table_uuid)
                 except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException):
-                    continue
+                    continue  # it was dropped meanwhile, or is no Iceberg table
                 except UNREADABLE:
                     return True
                 if table_uuid == uuid:
@@ -138,7 +141,7 @@ class Entries:
             return None
 
     def find_anew(self, table: TableId) -> Table | None:
-        """The table as by `find`, which first forgets the name for building that it found or made for an earlier run.
+        """Find the table as `find` does, but not by a name for building that was found or made before.
 
         Raises as `assert_ours`.
         """
@@ -165,7 +168,8 @@ class Entries:
         loaded = self.find_of_any_owner(table)
         if loaded is None or self._ownership is None:
             return loaded
-        if PIPELINE in loaded.properties or not is_building(loaded) or has_progress(loaded):
+        belongs_to_nobody = PIPELINE not in loaded.properties and is_building(loaded) and not has_progress(loaded)
+        if not belongs_to_nobody:
             self._ownership.assert_ours(table, loaded.properties)
         return loaded
 
@@ -176,7 +180,7 @@ class Entries:
             return None  # no copy can have this name, and a URL with such a name would lead elsewhere
         loaded = self.load(table, own)
         if loaded is None and table in self._building:
-            loaded = self.load(table, self._building[table])
+            loaded = self.load(table, self._building[table])  # None: another run has dropped it
         elif loaded is None and self._first_publish.give_name is not None:  # else tables are built under their own name
             loaded = max(self._built(table), key=_rank, default=None)
         if loaded is None:
@@ -190,7 +194,8 @@ class Entries:
     def existing(self, table: TableId) -> Table:
         """The table, as `find` returns it. Raises StaleWriter if the table does not exist.
 
-        Raises StaleWriter also if the table was built under its own name, and another run has discarded it.
+        Raises StaleWriter also if the table was built under its own name, and another run has discarded it: the table
+        is not published, and has no progress.
         """
         loaded = self.find(table)
         if loaded is None or (STATE in loaded.properties and not has_progress(loaded)):
@@ -200,24 +205,27 @@ class Entries:
     def create(self, schema: TableSchema, progress: Progress, form: Form, chosen: str | None) -> int:
         """Make a table with its first progress, in the `chosen` folder; None: in a new folder.
 
-        Returns the snapshot that has the progress. Raises StaleWriter if another run has made the table earlier.
+        Returns the snapshot that has the progress. Raises StaleWriter if another run has made the table earlier;
+        NotOurTable if the folder is in use, or if a run has begun the table with other columns.
         """
         table, own = schema.table, self._settings.identifier(schema.table)
         name = self._first_publish.begun_as(own)
         self._listed.clear()  # the next look must find the new table, even if the answer to its creation is lost
-        self._catalog.create_namespace_if_not_exists(name[:1])  # a dot in it makes no nested namespaces
-        # Step 1: make the entry, or prepare it. Step 2: the first commit. Step 3: look for other runs
+        self._catalog.create_namespace_if_not_exists(name[:1])  # a tuple: a dot in the name makes no nested namespaces
+        # Step 1: under the table's own name, make the entry now. Under a name for building, only prepare it
         if name == own:
             loaded = make_at_once(self._catalog, name, schema, form, self._settings, chosen)
             assert_ours(table, loaded)
-            if not is_building(loaded) or has_progress(loaded):
+            if not is_building(loaded) or has_progress(loaded):  # another run has published the table, or begun it
                 raise stale(table)
             assert_same_columns(schema, loaded)
             transaction: Transaction = OneTransaction(loaded)
         else:
             transaction = creation_transaction(self._catalog, name, schema, form, self._settings, chosen)
+        # Step 2: make the first commit, which also makes an entry that was only prepared
         begin(transaction, progress, {} if self._ownership is None else self._ownership.marks({}))
         version = commit(table, transaction, lambda: self.load(table, name))[STAGING]
+        # Step 3: look for entries of other runs. Under the own name there can be no second entry
         if name != own:
             self._yield_to_others(table, name)
         return version
@@ -252,9 +260,13 @@ class Entries:
         self._building.pop(table, None)
 
     def _drop(self, table: TableId, building: Table) -> None:
-        """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it."""
+        """Drop, for ever, the entry of a table that is being built. Raises StaleWriter if a run has published it.
+
+        Before the drop, a commit removes the table's branches: `discarded` later deletes the files only if it finds
+        this commit. If the table has no branch, a killed run has made the commit already.
+        """
         name = self._name_of(table, building)
-        if building.metadata.refs:  # before the drop: `discarded` later deletes the files only if it finds this commit
+        if building.metadata.refs:
             commit(table, discard_commit(building), lambda: self.load(table, name))
 
         def is_gone() -> bool:
@@ -263,31 +275,34 @@ class Entries:
         until_known(table, lambda: self._catalog.drop_table(name), is_gone)
 
     def drop_unused(self, table: TableId, loaded: Table) -> bool:
-        """Drop a table that was not published and has no progress. False if it stays, because it has its own name."""
+        """Drop a table that was not published and has no progress, and return True.
+
+        False if the table stays, because it was built under its own name.
+        """
         if self._name_of(table, loaded) == self._settings.identifier(table):
             return False
         self.discard(table)
         return True
 
     def finish_naming(self, table: TableId, loaded: Table, *, is_published: bool) -> bool:
-        """Finish an interrupted first publish: drop entries that others left, and give a published table its own name.
+        """Finish an interrupted first publish: drop entries of other runs, or give a published table its own name.
 
         True if the table got its own name by this call.
         """
-        if not is_building(loaded):
+        if not is_building(loaded):  # the table has its own name, so no entry for building is needed any more
             self._drop_others(table, loaded)
         return is_published and self.give_name(table, loaded)
 
     def give_name(self, table: TableId, published: Table) -> bool:
-        """Give a published table its own name. False if it has the name; raises StaleWriter if another table has it."""
-        own, name, give_name = (
-            self._settings.identifier(table),
-            self._name_of(table, published),
-            self._first_publish.give_name,
-        )
-        if own == name:
+        """Give a published table its own name. True if it got the name; False if it had the name already.
+
+        Raises StaleWriter if another table has the name.
+        """
+        own, present = self._settings.identifier(table), self._name_of(table, published)
+        if own == present:
             return False
-        assert give_name is not None, f"{name} was built for a catalog that can name it"  # noqa: S101
+        give_name = self._first_publish.give_name
+        assert give_name is not None, f"{present} was built for a catalog that can name it"  # noqa: S101
 
         def is_named() -> bool:
             current = self.existing(table)
@@ -295,7 +310,7 @@ class Entries:
                 raise stale(table)
             return not is_building(current)
 
-        until_known(table, lambda: give_name(self._catalog, name, own), is_named)
+        until_known(table, lambda: give_name(self._catalog, present, own), is_named)
         return True
 
     def _drop_others(self, table: TableId, published: Table) -> None:
@@ -306,19 +321,19 @@ class Entries:
             try:
                 building = self._catalog.load_table(name)
             except (NoSuchTableError, NoSuchIcebergTableError, NoSuchPropertyException, *UNREADABLE):
-                continue
+                continue  # it was dropped meanwhile, or nothing proves that it is ours
             # after `register` the published table still has its name for building
             if building.metadata.table_uuid == published.metadata.table_uuid:
                 with suppress(NoSuchTableError):
                     self._catalog.drop_table(name)
             elif building.properties.get(OWNER) == str(table):
-                with suppress(NoSuchTableError, StaleWriter):  # it was dropped or published meanwhile
+                with suppress(NoSuchTableError, StaleWriter):  # another run has dropped or published it meanwhile
                     self._drop(table, building)
-        if names:
+        if names:  # the list of names still has those that were dropped
             self._listed.clear()
 
     def _built(self, table: TableId, except_name: Name | None = None) -> list[Table]:
-        """The tables under names for building that no run has discarded, without the one of `except_name`."""
+        """The tables under names for building that no run has discarded; not the table under `except_name`."""
         names = [name for name in self._names_for_building(table) if name != except_name]
         loaded = (self.load(table, name) for name in names)
         return [building for building in loaded if building is not None and not is_discarded(building)]

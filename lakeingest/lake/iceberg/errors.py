@@ -59,7 +59,7 @@ def parse_errors(path: str) -> Iterator[None]:
 
 
 def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> LakeIngestError | None:
-    """Our error for an error of a library; None if `lake.errors` translates it, or if it is no failure of storage."""
+    """Our error for an error of a library; None if `lake.errors` translates the error, or if storage has not failed."""
     match error:
         case ValidationError():
             return unreadable(where, str(error))
@@ -68,7 +68,7 @@ def _library_error(where: Path | str, catalog: Path | str, error: Exception) -> 
     ours = _sql_error(catalog, error) or _amazon_error(catalog, error) or metastore_error(catalog, error)
     if ours is not None:
         return ours
-    if isinstance(error, OSError | MemoryError):  # `lake.errors` translates all of these but those of HTTP
+    if isinstance(error, OSError | MemoryError):  # `lake.errors` translates all of these except errors of HTTP
         return catalog_away(catalog, _message(error)) if _is_http_error(error) else None
     is_of_manifest = _was_reading_manifest(error) or _is_unknown_spec(error)
     return unreadable(where, f"a manifest: {type(error).__name__}: {error}") if is_of_manifest else None
@@ -118,7 +118,7 @@ def _is_http_error(error: BaseException) -> bool:
 
 
 def _was_reading_manifest(error: Exception) -> bool:
-    """Whether PyIceberg was reading a manifest or a manifest list. A damaged one can make it raise almost any error."""
+    """Whether PyIceberg was reading a manifest or a manifest list. If the file is damaged, it may raise any error."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(
         frame.f_globals.get("__name__") == AvroFile.__module__
@@ -129,6 +129,6 @@ def _was_reading_manifest(error: Exception) -> bool:
 
 
 def _is_unknown_spec(error: Exception) -> bool:
-    """Whether a manifest list names a partition spec that the table does not have."""
-    *_, (raising, _) = traceback.walk_tb(error.__traceback__)
-    return isinstance(error, KeyError) and isinstance(raising.f_locals.get("self"), ManifestGroupPlanner)
+    """Whether a manifest list names a partition spec that the table does not have: PyIceberg's planner finds no key."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, KeyError) and isinstance(innermost.f_locals.get("self"), ManifestGroupPlanner)

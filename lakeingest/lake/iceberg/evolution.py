@@ -45,20 +45,22 @@ class Form:
 
 
 def evolve(transaction: Transaction, form: Form) -> None:
-    """Let this commit give the table the properties and comments of this form, as far as they differ."""
+    """Let this commit give the table the properties and comments of this form, as far as they differ.
+
+    A property that we once set, and that nobody asks for any more, gets our default value or is removed.
+    """
     metadata = transaction.table_metadata
-    # a property that we once set, and that nobody asks for any more, gets our default value or is removed
-    names, current = _given_names(metadata), metadata.properties
-    withdrawn = [name for name in names["properties"] if name not in form.properties]
+    given, current = _given_names(metadata), metadata.properties
+    withdrawn = [name for name in given["properties"] if name not in form.properties]
     defaults = {name: PROPERTIES[name] for name in withdrawn if name in PROPERTIES}
     wanted = {**defaults, LOCATION: metadata.location, **form.all_properties}
-    if not form.all_properties and GIVEN in current:
+    if not form.all_properties and GIVEN in current:  # nothing is given any more
         withdrawn.append(GIVEN)
     if changed := {name: value for name, value in wanted.items() if current.get(name) != value}:
         transaction.set_properties(changed)
     if removed := [name for name in withdrawn if name in current and name not in wanted]:
         transaction.remove_properties(*removed)
-    if updates := _comment_updates(metadata, form.comments, names["comments"]):
+    if updates := _comment_updates(metadata, form.comments, given["comments"]):
         transaction._stage(updates, ())  # noqa: SLF001 - the commit asserts the schema
 
 
@@ -71,10 +73,10 @@ def _comment_updates(
     present comment is removed.
     """
     current = metadata.schema()
-    fields = [
-        field.model_copy(update={"doc": comments.get(field.name) or (None if field.name in ours else field.doc)})
-        for field in current.fields
-    ]
+    fields = []
+    for field in current.fields:
+        kept_comment = None if field.name in ours else field.doc
+        fields.append(field.model_copy(update={"doc": comments.get(field.name) or kept_comment}))
     if all(field.doc == old.doc for field, old in zip(fields, current.fields, strict=True)):
         return ()
     new = Schema(
@@ -83,7 +85,7 @@ def _comment_updates(
         identifier_field_ids=current.identifier_field_ids,
     )
     existing = next((schema.schema_id for schema in metadata.schemas if schema == new), None)
-    if existing is not None:
+    if existing is not None:  # an older schema has the same columns and comments
         return (SetCurrentSchemaUpdate.model_validate({"schema-id": existing}),)
     # -1: the schema that was added last
     return AddSchemaUpdate.model_validate({"schema": new}), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
@@ -102,7 +104,7 @@ def _given_names(metadata: TableMetadata) -> dict[str, list[str]]:
 
 
 def _shortened(comment: str, catalog: str | None) -> str:
-    """The comment as the catalog can store it: some have a limit, and allow only one line."""
+    """The comment as a catalog of the type `catalog` can store it: some limit its length, and allow only one line."""
     limit = _ONE_LINE.get(catalog or "")
     if limit is None:
         return comment

@@ -74,9 +74,10 @@ def trim(loaded: Table) -> None:
     if properties[_DELETES].lower() != "true":
         return
     log = loaded.metadata.metadata_log
-    # + 1: the commit has added an entry for the version that was loaded
-    removed = log[: max(0, len(log) + 1 - max(1, int(properties[_VERSIONS])))]
-    delete(loaded.io, [entry.metadata_file for entry in removed if is_below(loaded, entry.metadata_file)])
+    kept_count = max(1, int(properties[_VERSIONS]))  # PyIceberg keeps at least one entry
+    removed_count = max(0, len(log) + 1 - kept_count)  # + 1: the commit has added an entry for the version `loaded`
+    removed = (entry.metadata_file for entry in log[:removed_count])
+    delete(loaded.io, [file for file in removed if is_below(loaded, file)])
 
 
 def expire(
@@ -91,12 +92,12 @@ def expire(
     """
     if missing := limits(loaded.properties):
         transaction.set_properties(missing)
-    snapshots = due_now(loaded, history)
-    if waiting is None or len(snapshots) < (1 if all_due else WORTH):
+    snapshots, least = due_now(loaded, history), 1 if all_due else WORTH
+    if waiting is None or len(snapshots) < least:
         return 0
     snapshots = snapshots if all_due else snapshots[:AT_ONCE]
     ids = frozenset(snapshot.snapshot_id for snapshot in snapshots)
-    # the property is replaced: so it also names snapshots that were removed earlier, if their removal is not stored yet
+    # this replaces the property. So it also names the snapshots of the last removal, if that removal is not stored yet
     entries = [
         [snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, snapshot.manifest_list]
         for snapshot in (*unfinished_removal(loaded, waiting), *snapshots)
@@ -114,7 +115,11 @@ def due_now(loaded: Table, history: History) -> list[Snapshot]:
 
 
 def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
-    """The snapshots that nobody needs at the time `now` (milliseconds since 1970), the oldest first."""
+    """The snapshots that nobody needs at the time `now` (milliseconds since 1970), the oldest first.
+
+    Needed are the published snapshots that `history` retains, the snapshots of branches and tags, and what these build
+    on as the comments below say.
+    """
     snapshots = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = _retained_snapshots(metadata, history, now)
     needed = retained | {ref.snapshot_id for ref in metadata.refs.values()}
@@ -122,9 +127,12 @@ def due(metadata: TableMetadata, history: History, now: int) -> list[Snapshot]:
     for snapshot_id in list(needed):
         needed |= _down_to_ours(snapshot_id, snapshots)
     # staging keeps its history down to our oldest retained commit: readers may roll main back to that commit
-    staged = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))
-    retained_indexes = [index for index, each in enumerate(staged) if each.snapshot_id in retained and is_marked(each)]
-    needed |= {snapshot.snapshot_id for snapshot in staged[: max(retained_indexes, default=0) + 1]}
+    history_of_staging = list(_ancestry(metadata.refs[STAGING].snapshot_id, snapshots))  # the newest first
+    oldest_index = 0  # if no commit of ours is retained there, only the newest snapshot is needed
+    for index, snapshot in enumerate(history_of_staging):
+        if snapshot.snapshot_id in retained and is_marked(snapshot):
+            oldest_index = index
+    needed |= {snapshot.snapshot_id for snapshot in history_of_staging[: oldest_index + 1]}
     # a snapshot of someone else that main never pointed to is not removed
     ever_on_main = {entry.snapshot_id for entry in metadata.snapshot_log}
     removable = (each for each in metadata.snapshots if is_marked(each) or each.snapshot_id in ever_on_main)
@@ -136,14 +144,14 @@ def _retained_snapshots(metadata: TableMetadata, history: History, now: int) -> 
 
     Between these numbers, a snapshot is retained if it was replaced by the next snapshot at most `keep` ago.
     """
-    oldest = now - history.keep.total_seconds() * 1000
+    kept_since = now - history.keep.total_seconds() * 1000
     retained: set[int] = set()
     replaced_at = now  # the newest snapshot is not replaced yet
     for entry in reversed(metadata.snapshot_log):
-        if len(retained) >= history.most or (len(retained) >= history.least and replaced_at < oldest):
+        if len(retained) >= history.most or (len(retained) >= history.least and replaced_at < kept_since):
             break
         retained.add(entry.snapshot_id)
-        replaced_at = entry.timestamp_ms
+        replaced_at = entry.timestamp_ms  # when this entry's snapshot replaced that of the next older entry
     return retained
 
 
@@ -167,16 +175,15 @@ def _ancestry(snapshot_id: int | None, snapshots: Mapping[int, Snapshot]) -> Ite
 def unfinished_removal(loaded: Table, waiting: Waiting) -> list[Snapshot]:
     """The snapshots that were removed last; none if the removal of their files is stored already.
 
-    A snapshot whose manifest list does not exist is left out: its files were deleted already.
+    A snapshot that the table still has is left out. So is a snapshot whose manifest list does not exist, because its
+    files were deleted already.
     """
-    remaining, removed = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}, _last_removed(loaded)
+    removed = _last_removed(loaded)
     if removed and waiting.has(_suffix(removed)):
         return []
-    return [
-        snapshot
-        for snapshot in removed
-        if snapshot.snapshot_id not in remaining and loaded.io.new_input(snapshot.manifest_list).exists()
-    ]
+    present = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
+    gone = [snapshot for snapshot in removed if snapshot.snapshot_id not in present]
+    return [snapshot for snapshot in gone if loaded.io.new_input(snapshot.manifest_list).exists()]
 
 
 def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> None:
@@ -192,14 +199,15 @@ def sweep(loaded: Table, waiting: Waiting | None, *, all_due: bool = False) -> N
         # Step 1: store the new removal. It waits from now on, so that queries which read its files can end
         if removed := unfinished_removal(loaded, waiting):
             files = [*_unneeded(loaded, removed), *(snapshot.manifest_list for snapshot in removed)]
-            newest = max((_sequence_number(snapshot) for snapshot in loaded.metadata.snapshots), default=0)
+            newest_number = max((_sequence_number(snapshot) for snapshot in loaded.metadata.snapshots), default=0)
             document = {
                 "table": str(loaded.metadata.table_uuid),
-                "number": newest,  # a snapshot of others with a greater number may use the files again
+                "number": newest_number,  # a snapshot of others with a greater number may use the files again
                 "snapshots": [snapshot.snapshot_id for snapshot in removed],
                 "files": [file for file in files if is_below(loaded, file)],
             }
-            waiting.add(f"{newest:012d}{_suffix(_last_removed(loaded))}", document)
+            # `unfinished_removal` looks for a name with this suffix
+            waiting.add(f"{newest_number:012d}{_suffix(_last_removed(loaded))}", document)
         # Step 2: for each removal that is due, delete its files, and only then its document
         for removal in waiting.due(None if all_due else REMOVALS):
             _remove(loaded, removal)
@@ -218,9 +226,8 @@ def _remove(loaded: Table, removal: Removal) -> None:
         return
     foreign = (snapshot for snapshot in metadata.snapshots if not is_marked(snapshot))
     later = [snapshot for snapshot in foreign if _sequence_number(snapshot) > document["number"]]
-    used = {
-        path for snapshot in later for manifest in snapshot.manifests(loaded.io) for path in _files(manifest, loaded.io)
-    }
+    manifests = (manifest for snapshot in later for manifest in snapshot.manifests(loaded.io))
+    used = {path for manifest in manifests for path in _files(manifest, loaded.io)}
     for path in document["files"]:
         if path not in used and is_below(loaded, path):
             with suppress(FileNotFoundError):
@@ -235,7 +242,7 @@ def waiting_files(waiting: Waiting) -> set[str]:
 def _last_removed(loaded: Table) -> list[Snapshot]:
     """The snapshots that the table property names as removed last.
 
-    The list is empty if someone else has set the property; `maintain` then finds their files as leftovers.
+    The list is empty if someone else has set the property; `maintain` then finds the snapshots' files as leftovers.
     """
     try:
         entries = json.loads(loaded.properties.get(EXPIRED, "[]"))
@@ -274,7 +281,7 @@ def _unneeded(loaded: Table, removed: Sequence[Snapshot]) -> list[str]:
     manifests = {path: manifest for path, manifest in all_removed.items() if path not in remaining}
     files = {path for manifest in manifests.values() for path in _files(manifest, loaded.io, may_be_missing=True)}
     # Step 3: take out the files that are also in a remaining manifest. A snapshot has each file in one manifest only.
-    # So a manifest that all removed snapshots have has no file of their other manifests, and need not be read
+    # So a manifest of all removed snapshots has no file of their other manifests: it need not be read
     in_all_removed = set[str].intersection(*map(set, by_snapshot)) if by_snapshot else set()
     for path, manifest in remaining.items():
         if path not in in_all_removed:
@@ -300,8 +307,12 @@ def _snapshots_with_needed_files(metadata: TableMetadata, removed: Sequence[Snap
         parent = snapshot.parent_snapshot_id
         while parent in removed_parents:  # the parent was removed, too: go on to its own parent
             parent = removed_parents[parent]
-        older = (each.snapshot_id for each in remaining.values() if _sequence_number(each) < _sequence_number(snapshot))
-        ids |= {parent} if parent in remaining else set(older)
+        if parent in remaining:
+            ids.add(parent)
+            continue
+        # the nearest remaining ancestor is unknown
+        number = _sequence_number(snapshot)
+        ids |= {each.snapshot_id for each in remaining.values() if _sequence_number(each) < number}
     return [remaining[snapshot_id] for snapshot_id in ids if snapshot_id in remaining]
 
 

@@ -5,8 +5,8 @@
 in between. So the table's metadata is registered under its own name, and then the entry with the other name is dropped,
 without the files. Either step can be repeated, and between the steps both names lead to the same table.
 
-`own_name`: on a server that offers neither, the table is built under its own name. Its main is empty, and it has the
-property `lakeingest.state`. The commit that first moves main removes this property.
+`own_name`: on a server that offers neither of the two, the table is built under its own name. Until the first publish
+its main is empty, and it has the property `lakeingest.state`. The commit that first moves main removes this property.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,14 +49,15 @@ def _rename(catalog: Catalog, building: Name, own: Name) -> None:
 
 
 def _register(catalog: Catalog, building: Name, own: Name) -> None:
-    """Register the table's metadata under its own name, and drop the other entry. A second call only drops.
+    """Register the table's metadata under its own name, and drop the entry `building`. A second call only drops.
 
-    Raises TableAlreadyExistsError if another table has the name.
+    Raises TableAlreadyExistsError if another table has the own name.
     """
     built = catalog.load_table(building)
     try:
         catalog.register_table(own, built.metadata_location)
     except TableAlreadyExistsError:
+        # the same UUID: an earlier call registered the table, and did not drop the entry
         if catalog.load_table(own).metadata.table_uuid != built.metadata.table_uuid:
             raise
     catalog.drop_table(building)

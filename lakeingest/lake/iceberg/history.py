@@ -34,16 +34,16 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
     """The state from which a run continues; None if an unpublished table has lost all its progress.
 
     The state is that of the newest marked commit on staging, if the history of this commit contains the snapshot that
-    readers see. If not, someone compacted what readers see, or removed staging. Then the state is the snapshot that
-    readers see, with the progress of our newest commit in the history of that snapshot.
+    readers see, or if nothing is published yet. If not, someone compacted what readers see, or removed staging. Then
+    the state is the snapshot that readers see, with the progress of our newest commit in that snapshot's history.
     """
     published, staging_tip = published_snapshot(loaded), loaded.metadata.snapshot_by_name(STAGING)
     newest = next((snapshot for snapshot in ancestors_of(staging_tip, loaded.metadata) if is_marked(snapshot)), None)
     if newest is None and published is None:
         return None
-    main, changed = tip(loaded, MAIN).snapshot_id, latest_time(loaded.metadata) / 1000
+    main, changed = tip(loaded, MAIN).snapshot_id, latest_time(loaded.metadata) / 1000  # `changed` is in seconds
     history = {snapshot.snapshot_id for snapshot in ancestors_of(newest, loaded.metadata)}
-    if newest is not None and (main in history or published is None):
+    if newest is not None and (published is None or main in history):
         same_rows = newest.summary is not None and newest.summary.additional_properties.get(SAME_ROWS) == str(main)
         progress = progress_of(table, newest)
         return Staged(progress, newest.snapshot_id, published, changed=changed, same_rows=same_rows)
@@ -52,9 +52,10 @@ def resume_point(table: TableId, loaded: Table) -> Staged | None:
 
 def earlier(loaded: Table, staged: Staged) -> list[Staged]:
     """Our commits on staging before `staged` and after the commit that readers see, the newest first."""
-    last, table = loaded.metadata.snapshot_by_id(staged.version), staged.progress.table
-    newer = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, ancestors_of(last, loaded.metadata))
-    ours = [snapshot for snapshot in newer if is_marked(snapshot)][1:]  # the first one is `staged` itself
+    table, metadata = staged.progress.table, loaded.metadata
+    history = ancestors_of(metadata.snapshot_by_id(staged.version), metadata)  # the newest first
+    unpublished = takewhile(lambda snapshot: snapshot.snapshot_id != staged.published, history)
+    ours = [snapshot for snapshot in unpublished if is_marked(snapshot)][1:]  # the first one is `staged` itself
     return [Staged(progress_of(table, snapshot), snapshot.snapshot_id, staged.published) for snapshot in ours]
 
 
@@ -81,13 +82,13 @@ def lineage(loaded: Table, snapshot: Snapshot) -> Iterator[tuple[Snapshot, Table
     """A snapshot and its ancestors, each with a version of the table's metadata that has the snapshot.
 
     If someone has expired an ancestor, it is looked up in older versions of metadata.json. That is safe, because a
-    snapshot never changes. The lineage ends at an ancestor that no version has.
+    snapshot never changes. The lineage ends before an ancestor that no version has.
     """
     yield snapshot, loaded.metadata
     metadata, older = loaded.metadata, _older_metadata(loaded)
     while snapshot.parent_snapshot_id is not None:
         parent = metadata.snapshot_by_id(snapshot.parent_snapshot_id)
-        while parent is None:
+        while parent is None:  # it is expired in this version of the metadata
             previous = next(older, None)
             if previous is None:
                 return
@@ -102,7 +103,7 @@ def _older_metadata(loaded: Table) -> Iterator[TableMetadata]:
         file = loaded.io.new_input(entry.metadata_file)
         if file.exists():
             metadata = FromInputFile.table_metadata(file)
-            if metadata.table_uuid == loaded.metadata.table_uuid:
+            if metadata.table_uuid == loaded.metadata.table_uuid:  # not the file of another table
                 yield metadata
 
 
@@ -177,6 +178,8 @@ def assert_unmoved(loaded: Table, staged: Staged) -> None:
     table = staged.progress.table
     if published_snapshot(loaded) == staged.published:
         return
-    if last_published(table, loaded).snapshot_id == tip(loaded, MAIN).snapshot_id:  # main is a commit of ours
+    ours = last_published(table, loaded)  # raises ForeignWrite for a foreign commit above ours
+    if ours.snapshot_id == tip(loaded, MAIN).snapshot_id:
         raise published_by_another(table)
+    # main is a compaction of our commit
     raise MainMoved(f"{table}: someone keeps compacting it; run the same command again when they are done")

@@ -71,7 +71,8 @@ class _CheckedClient(Client):  # type: ignore[misc]
         return self._timed(super().check_lock, rqst)
 
     def _timed(self, ask: Any, request: Any) -> LockResponse:
-        asked_at = _now()  # before the request, so that the lock is not older than noted
+        """Send a request for a lock by `ask`. If the lock is granted, note the time before the request."""
+        asked_at = _now()  # so that the lock is not older than noted
         answer = ask(request)
         if answer.state == LockState.ACQUIRED:
             self._locked_at = asked_at
@@ -80,7 +81,7 @@ class _CheckedClient(Client):  # type: ignore[misc]
     def alter_table_with_environment_context(
         self, dbname: str, tbl_name: str, new_tbl: HiveTable, environment_context: EnvironmentContext
     ) -> None:
-        """Alter the table if its metadata is still that on which the alteration builds.
+        """Alter the table. Newer servers refuse this if its metadata is not the one that the alteration replaces.
 
         Raises CommitFailedException if the lock was granted too long ago.
         """

@@ -28,17 +28,18 @@ def missing_rights(settings: config.Target) -> tuple[str, ...]:
         rights = _pages(formation.list_permissions, "PrincipalResourcePermissions")
         granted = [right for right in rights if right["Principal"]["DataLakePrincipalIdentifier"] == role]
         registered = list(_pages(formation.list_resources, "ResourceInfoList"))
-    location = f"arn:aws:s3:::{settings.warehouse.uri.partition('://')[2]}"
-    may_use_location = any(_covers(place, location) for place in _locations(granted))
-    missing = [
-        f"{resource['ResourceArn']} is registered with Lake Formation: grant {role} DATA_LOCATION_ACCESS there; it"
-        " needs its own rights in IAM to the files, which a registered location often lacks"
-        for resource in registered
-        if not may_use_location
-        and not resource.get("HybridAccessEnabled")
-        and _covers(resource["ResourceArn"], location)
-    ]
-    # if new tables give rights to the group _EVERYONE by default, IAM alone decides
+    # the right to use the warehouse, if Lake Formation governs it
+    warehouse = f"arn:aws:s3:::{settings.warehouse.uri.partition('://')[2]}"
+    may_use_warehouse = any(_covers(location, warehouse) for location in _locations(granted))
+    missing = []
+    for resource in registered:
+        is_governed = _covers(resource["ResourceArn"], warehouse) and not resource.get("HybridAccessEnabled")
+        if is_governed and not may_use_warehouse:
+            missing.append(
+                f"{resource['ResourceArn']} is registered with Lake Formation: grant {role} DATA_LOCATION_ACCESS there;"
+                " it needs its own rights in IAM to the files, which a registered location often lacks"
+            )
+    # the right to create tables, unless new tables give rights to the group _EVERYONE: then IAM alone decides
     by_default = _principals(right["Principal"] for right in rules.get("CreateTableDefaultPermissions", ()))
     may_create = any(_CREATING.intersection(right["Permissions"]) for right in granted)
     if _EVERYONE not in by_default and not may_create:
@@ -48,7 +49,10 @@ def missing_rights(settings: config.Target) -> tuple[str, ...]:
 
 
 def _role(caller: str) -> str:
-    """The ARN to which rights are granted. The ARN of a caller with a role names the session, which has no rights."""
+    """The ARN to which rights are granted: that of the role, if the ARN of the caller names a session with a role.
+
+    Any other ARN is returned as it is.
+    """
     kind, _, name = caller.partition(":assumed-role/")
     return f"{kind.replace(':sts:', ':iam:')}:role/{name.partition('/')[0]}" if name else caller
 
@@ -58,18 +62,19 @@ def _principals(principals: Any) -> set[str]:
 
 
 def _locations(granted: list[Any]) -> Iterator[str]:
+    """The ARNs of the locations that these rights let a role use."""
     for right in granted:
         if "DATA_LOCATION_ACCESS" in right["Permissions"]:
             yield right["Resource"]["DataLocation"]["ResourceArn"]
 
 
 def _covers(prefix: str, location: str) -> bool:
-    """Whether the location that Lake Formation knows by this prefix contains the other location."""
+    """Whether a location of Lake Formation, which is a prefix and may end with `*`, contains the other location."""
     return f"{location}/".startswith(f"{prefix.rstrip('*').rstrip('/')}/")
 
 
 def _pages(ask: Any, name: str) -> Iterator[Any]:
-    """All entries of a list that Lake Formation answers in pages. botocore has no paginator for this."""
+    """All entries of the list `name`, which `ask` returns in pages. botocore has no paginator for these requests."""
     token: dict[str, str] = {}
     while True:
         answer = ask(**token)

@@ -36,42 +36,43 @@ def remove_leftovers(
     """Delete files of the table's own that nothing refers to, that are older than `age`, and that are not `waiting`.
 
     Returns the number of deleted files, and their bytes. If there is a doubt, nothing is deleted: if other tables may
-    use the files (`gc.enabled` is false), if a file that the table needs is not found in the folder, or if another
-    table has the same folder. `in_use` says whether the catalog has a table with the given UUID: files of an older copy
-    are deleted only if the catalog does not have this copy any more.
+    use the files (`gc.enabled` is false), if the table's metadata.json is elsewhere, if a file that the table needs in
+    its folder is not found there, or if another table has the same folder. `in_use` says whether the catalog has a
+    table with the given UUID: files of an older copy are deleted only if the catalog has no such table any more.
     """
     if loaded.properties.get("gc.enabled", "true").lower() == "false":
         return 0, 0
     store, folder = store_of(loaded.io, loaded.location())
     real_path = os.path.realpath if isinstance(store, LocalFileSystem) else str  # resolves symbolic links
     folder = real_path(folder)
-    # Step 1: compare the files in the folder with those that the table needs. Each needed file must be there
+    # Step 1: compare the files in the folder with those that the table needs there. Each of these must exist
     files = {file.path: file for file in own_files(folder, list_folder(store, folder))}
     needed = {real_path(path_of(name)) for name in _needed(loaded)}
     needed_here = {path for path in needed if path.startswith(f"{folder}/")}
-    if real_path(path_of(loaded.metadata_location)) not in needed_here or not needed_here <= files.keys():
+    has_metadata_here = real_path(path_of(loaded.metadata_location)) in needed_here
+    if not has_metadata_here or not needed_here <= files.keys():
         return 0, 0
     # Step 2: make sure that no other table has the same folder, and needs files that this table does not need
     unneeded = {path: file for path, file in files.items() if path not in needed}
     if not all(_permits_deletion(loaded, doc, in_use) for doc in _metadata_documents(loaded, folder, unneeded)):
         return 0, 0
     # Step 3: delete the unneeded files that are old, and that no query may still read
-    oldest, kept = datetime.now(UTC) - age, {real_path(path_of(name)) for name in waiting}
-    return delete_files(store, [file for path, file in unneeded.items() if path not in kept and file.mtime < oldest])
+    cutoff, kept = datetime.now(UTC) - age, {real_path(path_of(name)) for name in waiting}
+    return delete_files(store, [file for path, file in unneeded.items() if path not in kept and file.mtime < cutoff])
 
 
 def _metadata_documents(loaded: Table, folder: str, paths: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     """The document of each metadata.json among these paths. The table refers to none of these files."""
     for path in paths:
-        if path.startswith(f"{folder}/metadata/") and ".metadata.json" in path:
+        if path.startswith(f"{folder}/metadata/") and ".metadata.json" in path:  # also `.metadata.json.gz`
             yield read_document(loaded.io, f"{loaded.location().rstrip('/')}/metadata/{path.rpartition('/')[2]}")
 
 
 def _permits_deletion(loaded: Table, doc: Mapping[str, Any], in_use: Callable[[str], bool]) -> bool:
     """Whether nobody needs the files of the table whose metadata.json is `doc`, except those that `loaded` needs.
 
-    True if this is the same table, or an older copy of the same source table that the catalog dropped. True also for
-    an empty document: a killed writer has left a damaged file, which says nothing about a table.
+    True if `doc` is of the same table, or of an older copy of the same source table that the catalog has dropped. True
+    also for an empty document: a killed writer has left a damaged file, which says nothing about a table.
     """
     uuid, ours = str(doc.get("table-uuid", "")), loaded.metadata
     if not doc or uuid == str(ours.table_uuid):
@@ -91,7 +92,10 @@ def delete_files(store: FileSystem, files: Sequence[FileInfo]) -> tuple[int, int
 
 
 def inventory(loaded: Table) -> Inventory:
-    """The numbers of files that readers of main open, and their bytes, by the summary of main's snapshot."""
+    """The numbers of files that readers of main open, their bytes, and the number of snapshots that the table has.
+
+    The files are counted by the summary of main's snapshot.
+    """
     summary = tip(loaded, MAIN).summary
     totals = {} if summary is None else summary.additional_properties
     files, deletes, size = (
@@ -131,21 +135,23 @@ def is_below(loaded: Table, name: str) -> bool:
     try:
         (scheme, _, path), (own_scheme, _, folder) = map(DurableFileIO.parse_location, (name, loaded.location()))
         if scheme == own_scheme == "file":
-            return "\0" not in path and Path(os.path.realpath(Path(path).parent)).is_relative_to(
-                os.path.realpath(folder)
-            )
+            if "\0" in path:  # no name of a file
+                return False
+            real_parent = Path(os.path.realpath(Path(path).parent))  # a deletion follows no link at the path itself
+            return real_parent.is_relative_to(os.path.realpath(folder))
     except ValueError:  # no name of a file
         return False
     # a store has no symbolic links: the path is compared as a text
-    within = f"{folder.rstrip('/')}/"
-    parts = path.removeprefix(within).split("/")
-    return scheme == own_scheme and path.startswith(within) and {"", ".", ".."}.isdisjoint(parts)
+    start = f"{folder.rstrip('/')}/"
+    parts_below = path.removeprefix(start).split("/")
+    return scheme == own_scheme and path.startswith(start) and {"", ".", ".."}.isdisjoint(parts_below)
 
 
 def path_of(name: str) -> str:
     """A file's path in its file system. Engines write the URI of a local file with one slash or with three."""
-    scheme, colon, rest = name.partition(":")
+    scheme, colon, after_scheme = name.partition(":")
     if not colon or scheme == "file":
         path = re.sub(r"^file:/+", "/", name)
-        return path if path == name else unquote(path)
-    return rest.removeprefix("//")
+        is_plain = path == name  # a path without a scheme, which is not quoted
+        return path if is_plain else unquote(path)
+    return after_scheme.removeprefix("//")

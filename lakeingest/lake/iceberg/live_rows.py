@@ -20,7 +20,7 @@ from lakeingest.lake.iceberg.row_delta import NO_FILES, FileChanges
 
 
 def count_rows(loaded: Table, version: int, expected: int | None) -> int | None:
-    """The number of rows of a snapshot: by its summary if that equals `expected`, else by `count_live_rows`."""
+    """The number of rows of a snapshot: by its summary if that number equals `expected`, else by `count_live_rows`."""
     if expected is not None and total_rows(loaded, version) == expected:
         return expected
     return count_live_rows(loaded, version)
@@ -31,8 +31,8 @@ def total_rows(loaded: Table, version: int) -> int | None:
     snapshot = loaded.metadata.snapshot_by_id(version)
     if snapshot is None or snapshot.summary is None:
         return None
-    totals = [int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes")]
-    return totals[0] - totals[1]
+    rows, deletes = (int(snapshot.summary[f"total-{name}"] or 0) for name in ("records", "position-deletes"))
+    return rows - deletes
 
 
 def count_live_rows(loaded: Table, version: int) -> int | None:
@@ -48,9 +48,9 @@ def count_live_rows(loaded: Table, version: int) -> int | None:
 
 
 def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
-    """Changes that remove those positions from the files of deletes that delete no row, or that are stored twice.
+    """Changes that put all positions that delete a row, each once, into one file, in place of all files of deletes.
 
-    NO_FILES: there are no such positions, or some deletes of the snapshot are not by position.
+    NO_FILES if every stored position deletes a row and is stored once, or if some deletes are not by position.
     """
     rows, deletes = _entries(loaded, version)
     if not _are_by_position(deletes):
@@ -63,7 +63,7 @@ def without_dangling_deletes(loaded: Table, version: int) -> FileChanges:
 
 
 def positions_in(positions: Positions, files: Sequence[DataFile]) -> Positions:
-    """Those of the positions that are in one of these data files."""
+    """The positions that are in one of these data files."""
     paths = {file.file_path for file in files}
     return {path: rows for path, rows in positions.items() if path in paths}
 
@@ -86,7 +86,10 @@ def _are_by_position(deletes: Sequence[ManifestEntry]) -> bool:
 def _applying_positions(
     files: TableFiles, rows: Sequence[ManifestEntry], deletes: Sequence[ManifestEntry]
 ) -> Positions:
-    """The positions that delete a row, each once and ascending, by the path of the row's file."""
+    """The positions that delete a row, each once and ascending, by the path of the row's file.
+
+    A delete applies only to data files that are not newer than the delete.
+    """
     sequence_numbers = {entry.data_file.file_path: _sequence_number(entry) for entry in rows}
     paths = sorted(sequence_numbers)
     applying = defaultdict(list)
@@ -99,15 +102,16 @@ def _applying_positions(
 
 
 def _may_apply(delete: DataFile, paths: Sequence[str]) -> bool:
-    """Whether one of the `paths`, which are sorted, is within the bounds of this file of deletes."""
+    """Whether one of the `paths`, which are sorted, is within the bounds of this file; True if it has no bounds."""
     lower, upper = (_bound(ends) for ends in (delete.lower_bounds, delete.upper_bounds))
     if lower is None or upper is None:
         return True
-    index = bisect_left(paths, lower, key=str.encode)
+    index = bisect_left(paths, lower, key=str.encode)  # of the first path that is not below the lower bound
     return index < len(paths) and paths[index].encode() <= upper
 
 
 def _bound(ends: Mapping[int, bytes] | None) -> bytes | None:
+    """The bound of the paths in a file of deletes, from the bounds of all its columns; None if it is unknown."""
     return (ends or {}).get(PATH)
 
 

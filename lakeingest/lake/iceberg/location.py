@@ -43,7 +43,7 @@ def beginning(settings: config.Target, table: TableId) -> str:
 
 
 def new_place(settings: config.Target, options: TableOptions, table: TableId) -> str | None:
-    """The folder of a new copy; only its beginning if random digits follow; None if the catalog chooses the folder."""
+    """The folder of a new copy: the one that the user chose; else None if the catalog chooses; else `beginning`."""
     chosen = chosen_location(settings, options, table)
     return chosen or (None if settings.catalog.gives_places else beginning(settings, table))
 
@@ -51,8 +51,8 @@ def new_place(settings: config.Target, options: TableOptions, table: TableId) ->
 def is_ours(settings: config.Target, options: TableOptions, table: TableId, location: str) -> bool:
     """Whether this is a folder that we would make for the table, or could have made earlier.
 
-    Someone who can set a table's folder could set a folder of others, in which we would then delete files. True for a
-    table of a REST catalog: it may choose another folder than we ask for, and checks the folders of its tables itself.
+    Someone who can set a table's folder could set a folder of others, in which we would then delete files. Always True
+    for a REST catalog: it may choose another folder than we ask for, and checks the folders of its tables itself.
     """
     if settings.catalog.type == "rest":
         return True
@@ -92,7 +92,7 @@ def assert_folder_usable(catalog: Catalog, settings: config.Target, options: Tab
     if location is None or settings.catalog.type == "rest":
         return
     io = catalog._load_file_io(location=location)  # noqa: SLF001 - as PyIceberg does
-    if location == beginning(settings, table):
+    if location == beginning(settings, table):  # random digits will follow, so the folder will be empty
         assert_outside(io, table, location)
     else:
         assert_free(io, table, location)
@@ -105,7 +105,7 @@ def assert_free(io: FileIO, table: TableId, location: str) -> None:
     """
     store, folder = store_of(io, location)
     names = {entry.base_name for entry in store.get_file_info(FileSelector(folder, allow_not_found=True))}
-    newest = max(_metadata_files(store, folder), default=None)
+    newest = max(_metadata_files(store, folder), default=None)  # its time and its name
     is_older_copy = False
     if newest is not None and names <= _OURS:
         metadata = FromInputFile.table_metadata(io.new_input(f"{location}/metadata/{newest[1]}"))
@@ -127,9 +127,9 @@ def assert_outside(io: FileIO, table: TableId, location: str) -> None:
         try:
             is_table = any(_metadata_files(store, parent))
         except OSError as error:
-            if not REFUSED.search(str(error)):
-                raise
-            return
+            if REFUSED.search(str(error)):  # the folders above this one cannot be read either
+                return
+            raise
         if is_table:
             way_out = "choose another folder for it, or for that table (location)"
             raise NotOurTable(f"{table}: its folder {location} is in the folder of another table, {parent}; {way_out}")

@@ -16,9 +16,10 @@ from lakeingest.lake.iceberg.errors import UNREADABLE
 def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
     """Point an SQL catalog at the newest readable metadata.json, if the one that it names is missing or damaged.
 
-    Only committed files are candidates, because another file may be of a writer whose commit was refused. Committed are
-    the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name of
-    the lost file; None if nothing was changed.
+    Only committed files are candidates, because any other file may be of a writer whose commit was refused. Committed
+    are the previous file that the catalog names, and the files in the log of a readable metadata.json. Returns the name
+    of the lost file; None if nothing was changed: for another kind of catalog, if the catalog has no such table, if its
+    metadata.json is readable, or if no candidate is.
     """
     if not isinstance(catalog, SqlCatalog):
         return None
@@ -36,13 +37,14 @@ def restore(catalog: Catalog, name: tuple[str, str]) -> str | None:
         newest = next((location for location in committed if _read_metadata(catalog, location) is not None), None)
         if newest is None:
             return None
+        # nothing changes if another run has changed the row meanwhile
         change = update(IcebergTables).where(*conditions, IcebergTables.metadata_location == lost)
         connection.execute(change.values(metadata_location=newest, previous_metadata_location=None))
         return str(lost)
 
 
 def _committed_files(catalog: Catalog, lost: str) -> Iterator[str]:
-    """The files in the log of the newest readable metadata.json, the newest first."""
+    """The files in the log of the newest readable metadata.json in the folder of `lost`, the newest file first."""
     folder = Path(unquote(urlsplit(lost).path)).parent
     # the names of the files begin with a number that grows with each commit
     for file in sorted(folder.glob("*.metadata.json"), reverse=True):

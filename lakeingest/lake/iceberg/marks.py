@@ -28,7 +28,7 @@ def mark(
     schema: int | None = None,
     more: Mapping[str, str] = NO_MARKS,
 ) -> None:
-    """Add a marked commit with these file changes to the transaction: on staging, and on the snapshot `base`.
+    """Add a marked commit with these file changes to the transaction: on staging, which is at the snapshot `base`.
 
     The commit gets the schema with the id `schema`; None: the schema of `base`. `more` are further properties of the
     commit.
@@ -44,23 +44,24 @@ def marks_of(progress: Progress, base: int) -> dict[str, str]:
 
 
 def end_merges(transaction: Transaction, loaded: Table) -> None:
-    """Remove the branches on which statements have merged.
+    """Let the transaction remove the branches on which statements have merged.
 
-    The commit of the last statement is on staging now. The other branches are left by interrupted runs.
+    The commit of the last statement is on staging now, by this transaction. The other branches are left by interrupted
+    runs.
     """
     branches = [branch for branch in loaded.metadata.refs if branch.startswith(MERGING)]
     if branches:
-        ends = ManageSnapshots(transaction=transaction)
+        removals = ManageSnapshots(transaction=transaction)
         for branch in branches:
-            ends.remove_branch(branch)
-        ends.commit()
+            removals.remove_branch(branch)
+        removals.commit()
 
 
 def assert_staging(branches: ManageSnapshots, metadata: TableMetadata) -> ManageSnapshots:
-    """Set staging to the snapshot where it is, if it exists, so that the commit asserts this snapshot.
+    """Set staging to the snapshot where it is, so that the commit asserts this snapshot. Returns `branches`.
 
     The commit is then refused if someone moves staging meanwhile, for example another pipeline that takes the copy
-    over.
+    over. If staging does not exist, nothing is set.
     """
     if (ref := metadata.refs.get(STAGING)) is None:
         return branches
@@ -72,13 +73,13 @@ def reset(table: TableId, loaded: Table) -> Transaction:
     """The transaction that moves staging to the commit from which a run continues, and adds a new commit there.
 
     Without a new commit, staging would be at an old commit again. A delayed request that asserts this old commit would
-    then take effect.
+    then take effect. Raises StaleWriter if an unpublished table has lost all its progress.
     """
     staged, transaction = resume_point(table, loaded), loaded.transaction()
     if staged is None:
         raise stale(table)
     ManageSnapshots(transaction=transaction).create_branch(staged.version, STAGING).commit()
-    # after someone's compaction, deletes of files that it replaced may remain, and summaries would count them
+    # after someone's compaction, deletes of rows in replaced files may remain, and summaries would count them
     changes = without_dangling_deletes(as_staged(loaded, staged.version), staged.version)
     # if readers see the commit `staged`, the new commit has the same rows as they see
     same_rows = {SAME_ROWS: str(staged.version)} if staged.visible else {}

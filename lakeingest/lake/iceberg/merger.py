@@ -38,7 +38,10 @@ _POS, _NUMBER = "_lakeingest_pos", "_lakeingest_number"
 
 @dataclass(frozen=True, slots=True)
 class IcebergMerger:
-    """`lake.target.Merger` on the files of one snapshot."""
+    """`lake.target.Merger` on the files of one snapshot.
+
+    `files` are the data files that may have rows with changed keys, each with the files of deletes that apply to it.
+    """
 
     table: TableFiles
     key: tuple[str, ...]
@@ -53,9 +56,10 @@ class IcebergMerger:
         """Write data files with the table's field ids and statistics.
 
         If `target.merge` is `statement`, callers give all changes, also where `row_delta` replaces the statement. Then
-        the deleted rows are left out here.
+        the deleted rows are left out here, unless the copy keeps deleted rows in a column of its own.
         """
-        if DELETED in rows.column_names and DELETED not in self.table.metadata.schema().column_names:
+        keeps_deleted = DELETED in self.table.metadata.schema().column_names
+        if DELETED in rows.column_names and not keeps_deleted:
             rows = rows.filter(pc.invert(rows[DELETED])).drop(DELETED)
         return Written(pickle.dumps((write_rows(self.table, rows), NO_EFFECTS)))
 
@@ -76,20 +80,22 @@ class IcebergMerger:
 
     def _positions(self, changes: pa.Table) -> tuple[Positions, "np.ndarray"]:
         """The positions of the old rows of the changed keys, and the index of each such row's change in `changes`."""
+        # the changed keys, each with its index in `changes`
         numbered = changes.select(list(self.key)).append_column(_NUMBER, pa.array(np.arange(changes.num_rows)))
         deletes = {file.file_path: file for task in self.files for file in task.delete_files}
         dead = read_deletes(self.table, deletes.values())
         positions: dict[str, np.ndarray] = {}
-        change_numbers = [np.zeros(0, np.int64)]
+        change_numbers = [np.zeros(0, np.int64)]  # not an empty list, which cannot be concatenated
         for task in self.files:
             candidates = numbered.filter(self._may_have(task.file, numbered))
             if not candidates.num_rows:
                 continue
+            # join the changed keys with those of the file's rows that are not deleted, each with its position
             keys = read_rows(self.table, task.file, self.key).cast(
                 pa.schema([candidates.field(name) for name in self.key])
             )
             living = drop_deleted(keys.append_column(_POS, pa.array(np.arange(keys.num_rows))), task.file, dead)
-            matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)
+            matches = living.join(candidates, keys=list(self.key), join_type="inner").sort_by(_POS)  # ascending
             positions[task.file.file_path] = matches[_POS].to_numpy()
             change_numbers.append(matches[_NUMBER].to_numpy())
         return positions, np.concatenate(change_numbers)
@@ -106,12 +112,15 @@ class IcebergMerger:
 
 
 def files_with(loaded: Table, version: int, name: str, bounds: Bounds | None) -> tuple[FileScanTask, ...]:
-    """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds."""
+    """The data files of a snapshot that may have rows whose value of the column `name` is within the bounds.
+
+    Each comes with the files of deletes that apply to it. None for the bounds, or for one of them: no limit.
+    """
     scan = loaded.scan(snapshot_id=version)
-    for side, end in zip((GreaterThanOrEqual, LessThanOrEqual), bounds or (), strict=False):
-        if end is not None:
+    for condition, bound in zip((GreaterThanOrEqual, LessThanOrEqual), bounds or (None, None), strict=True):
+        if bound is not None:
             # PyIceberg converts a Decimal to the type of the column: an integer, or DECIMAL(20, 0)
-            scan = scan.filter(side(name, Decimal(end) if type(end) is int else end))
+            scan = scan.filter(condition(name, Decimal(bound) if type(bound) is int else bound))
     return tuple(scan.plan_files())
 
 

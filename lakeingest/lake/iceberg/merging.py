@@ -89,7 +89,8 @@ class StatementMerger(IcebergMerger):
 def _by_row_delta(merge: Merge) -> Prepared:
     """Prepare to commit the positions of old rows and the files of new rows, perhaps with a compaction.
 
-    A compaction puts the new deletes into another file. Then their first files, which no commit needs, are deleted.
+    A compaction puts the new deletes into another file. Then the files that mergers wrote for these deletes are
+    deleted, because no commit needs them.
     """
     changes = with_compaction(as_staged(merge.loaded, merge.version), merge.version, merge.files)
     delete(merge.loaded.io, {file.file_path for file in merge.files} - {file.file_path for file in changes.added})
@@ -100,7 +101,8 @@ def _by_row_delta(merge: Merge) -> Prepared:
 def _by_statement(merge: Merge) -> Prepared:
     """Let Spark merge on a branch of its own, and prepare to move staging to the snapshot of that branch.
 
-    If no key changes, only the progress is committed. If there are many small files, a compaction follows.
+    If no key changes, only the progress is committed. If there are many small files, a compaction follows. Raises
+    StaleWriter if staging has moved on, and as `_merge_by_spark`.
     """
     progress, version = merge.after(merge.effects), merge.version
     if tip(merge.loaded, STAGING).snapshot_id != version:  # the commit would be refused after Spark's work
@@ -128,9 +130,9 @@ def _merge_by_spark(merge: Merge, progress: Progress) -> tuple[Table, Snapshot]:
     """
     branch = f"{MERGING}{uuid.uuid4().hex}"
     name = ".".join(quote(part) for part in (merge.loaded.catalog.name, *merge.loaded.name()))
-    files, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)
-    merge_on_branch(merge.open_spark(), name, branch, merge.version, files, merge.files, marks)
-    delete(merge.loaded.io, [file.path for file in merge.files])
+    table, marks = TableFiles.of(merge.loaded), marks_of(progress, merge.version)
+    merge_on_branch(merge.open_spark(), name, branch, merge.version, table, merge.files, marks)
+    delete(merge.loaded.io, [file.path for file in merge.files])  # the changes are merged
     loaded = merge.load()
     merged = loaded.metadata.snapshot_by_name(branch)
     if merged is None or merged.parent_snapshot_id != merge.version:

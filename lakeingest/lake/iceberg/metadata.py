@@ -1,4 +1,4 @@
-"""A table's metadata, without copying its history of thousands of snapshots or sending it to executors."""
+"""A table's metadata, whose history of thousands of snapshots is neither copied nor sent to executors."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -26,7 +26,7 @@ class Shared(list[Any]):
 
 
 def with_shared_history(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata; its deep copies share the snapshots and their log."""
+    """The same metadata, whose deep copies share its list of snapshots and its log of snapshots."""
     shared = {"snapshots": Shared(metadata.snapshots), "snapshot_log": Shared(metadata.snapshot_log)}
     return metadata.model_copy(update=shared)
 

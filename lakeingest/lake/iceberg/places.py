@@ -19,7 +19,8 @@ class OwnPlaces(MetastoreCatalog):
     """A catalog for which PyIceberg writes metadata.json, but obeys no property of a table about places and access."""
 
     def _load_file_io(self, properties: Mapping[str, str] = EMPTY_DICT, location: str | None = None) -> FileIO:
-        del properties  # those of a table are not obeyed
+        """The access to files, by the properties of the catalog alone."""
+        del properties  # of a table: they are not obeyed
         return super()._load_file_io(location=location)
 
     def _update_and_stage_table(
@@ -29,7 +30,7 @@ class OwnPlaces(MetastoreCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        """Stage a commit. Ignored properties, which others have set, stay in the table."""
+        """Stage a commit, for which only the obeyed properties count. The ignored properties stay in the table."""
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         metadata = current_table.metadata

@@ -23,7 +23,7 @@ class NotProjectable(ValueError):
 
 
 def project(schema: Schema, parquet: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    """The columns `names` of the table's schema, of all rows of a file. Optional columns that the file lacks are NULL.
+    """The columns `names` of the table, for all rows of a file. Optional columns that the file lacks are NULL.
 
     Raises NotProjectable if a required column is missing, if the file has a text for a number or the reverse, or if its
     columns cannot be told apart by field ids; an error of PyArrow if a value does not fit the table's type.
@@ -55,6 +55,7 @@ def _names_by_id(schema: pa.Schema) -> Mapping[int, str]:
 
 
 def _cast(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """The values with the type `target`. Raises NotProjectable if one of the types is a text, and the other is not."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if column.type == target:

@@ -29,13 +29,13 @@ _IGNORED = re.compile(
 
 
 def obeyed_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a table that our writers obey. For all others PyIceberg's defaults apply."""
+    """Those properties of a table that our writers obey. For all other properties PyIceberg's defaults apply."""
     obeyed = {name: value for name, value in properties.items() if not _IGNORED.fullmatch(name)}
     return {name: value for name, value in obeyed.items() if is_usable(name, value)}
 
 
 def with_files_kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """These properties, with two changed so that no commit of ours deletes a file of the table."""
+    """These properties, and two that forbid every commit of ours to delete a file of the table."""
     return {**properties, "gc.enabled": "false", "write.metadata.delete-after-commit.enabled": "false"}
 
 

@@ -21,8 +21,8 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     """The transaction that moves main to the commit `staged.version`, which need not be the last one on staging.
 
     The transaction gives the table this form and these properties, and stores the position of `staged` as a property.
-    It is refused if staging moves meanwhile, for example by a hand-over to another pipeline. Raises as
-    `assert_unmoved`.
+    The catalog refuses the transaction if staging moves meanwhile, for example by a hand-over to another pipeline.
+    Raises as `assert_unmoved`, and StaleWriter as `end_building`.
     """
     assert_unmoved(loaded, staged)
     position = staged.progress.position
@@ -31,7 +31,7 @@ def publication(loaded: Table, staged: Staged, form: Form, properties: Mapping[s
     transaction.set_properties({**limits(loaded.properties), POSITION: position_text, **properties})
     show_schema(transaction, staged.version)
     evolve(transaction, form)
-    if STATE in loaded.properties:
+    if STATE in loaded.properties:  # the first publish of a table under its own name
         end_building(transaction, staged.progress.table, loaded, staged.version)
     branches = ManageSnapshots(transaction=transaction).set_current_snapshot(snapshot_id=staged.version)
     assert_staging(branches, loaded.metadata).commit()

@@ -29,6 +29,7 @@ def newest_whole(loaded: Table) -> Snapshot | None:
 
 
 def _candidates(loaded: Table) -> Iterator[Snapshot]:
+    """Our commits in the order in which `newest_whole` tries them."""
     main = tip(loaded, MAIN)
     for snapshot in ancestors_of(tip(loaded, STAGING), loaded.metadata):
         if is_marked(snapshot):
@@ -50,7 +51,8 @@ def reset_to(table: TableId, loaded: Table, snapshot: Snapshot) -> Transaction:
     progress, transaction = progress_of(table, snapshot), loaded.transaction()
     branches = ManageSnapshots(transaction=transaction)
     was_published = any(entry.snapshot_id == snapshot.snapshot_id for entry in loaded.metadata.snapshot_log)
-    if was_published and find_damage(loaded, tip(loaded, MAIN).snapshot_id) is not None:
+    moves_main = was_published and find_damage(loaded, tip(loaded, MAIN).snapshot_id) is not None
+    if moves_main:
         position_text = "" if progress.position is None else json.dumps(progress.position.to_json())
         transaction.set_properties({POSITION: position_text})
         branches.set_current_snapshot(snapshot_id=snapshot.snapshot_id)

@@ -48,8 +48,8 @@ class TimedRestCatalog(RestCatalog):
     ) -> CommitTableResponse:
         """Commit the updates.
 
-        The protocol has no AssertUnreferenced: it cannot assert that nobody has added a branch or tag. In its place the
-        commit asserts that each known branch and tag is where it was.
+        The protocol has no AssertUnreferenced: it cannot assert that nobody has added a branch or tag. In place of
+        AssertUnreferenced, the commit asserts that each known branch and tag is where it was.
         """
         if any(isinstance(requirement, AssertUnreferenced) for requirement in requirements):
             requirements = tuple(each for each in requirements if not isinstance(each, AssertUnreferenced))
@@ -69,7 +69,7 @@ class TimedRestCatalog(RestCatalog):
         return table
 
     def _response_to_staged_table(self, name: tuple[str, ...], answer: TableResponse) -> StagedTable:
-        """A table that is only prepared, with the keys for its folder.
+        """A table that is only prepared, with the keys for its folder. Its properties are not obeyed here either.
 
         PyIceberg would choose the keys by the path of metadata.json, which does not exist yet.
         """
@@ -80,6 +80,7 @@ class TimedRestCatalog(RestCatalog):
         return staged
 
     def _create_session(self) -> Session:
+        """PyIceberg's session, with time limits, repeated reads, and a comparison of the clocks at each answer."""
         session = super()._create_session()
         for adapter in session.adapters.values():
             adapter.max_retries = _RETRIES  # type: ignore[attr-defined]
@@ -88,14 +89,14 @@ class TimedRestCatalog(RestCatalog):
         return session
 
     def _compare_clocks(self, response: Response, *_: object, **__: object) -> None:
-        """Compare this machine's clock with the server's. The server sets the times that a commit does not name."""
-        with suppress(KeyError, TypeError, ValueError):
+        """Set `ahead` by the time in an answer. The server sets the times that a commit does not name."""
+        with suppress(KeyError, TypeError, ValueError):  # an answer without a readable time changes nothing
             seconds = time.time() - parsedate_to_datetime(response.headers["Date"]).timestamp()
             self.ahead = round(seconds * 1000) if seconds > NEAR.total_seconds() else 0
 
 
 def best_way(catalog: Catalog) -> FirstPublishName:
-    """The best way to the first publish that the server supports."""
+    """The best way to the first publish that the server supports: `rename`, else `register`, else `own_name`."""
     assert isinstance(catalog, RestCatalog)  # noqa: S101 - its type in pipeline.yml
     if catalog.properties.get("rest.signing-name") in _CANNOT_NAME:
         return "own_name"

@@ -35,7 +35,7 @@ _ROWS = 1_000_000  # a task rewrites files of about as many rows
 class IcebergRewriter:
     """`lake.target.Rewriter` on some files of one snapshot.
 
-    `table` has the lifted schema. `fills` has for each new column its value in old rows.
+    `table` has the lifted schema. `fills` has, for each new column with a value in old rows, that value.
     """
 
     table: TableFiles
@@ -45,12 +45,12 @@ class IcebergRewriter:
     def rewrite(self) -> Written:
         """Write the rows to new files. Returns pickled DataFiles, and the field ids of their columns."""
         schema = self.table.metadata.schema()
-        names = [field.name for field in schema.fields if field.name not in self.fills]
+        old_names = [field.name for field in schema.fields if field.name not in self.fills]
         with storage_errors(self.table.location):
             deletes = {file.file_path: file for task in self.files for file in task.delete_files}
             dead = read_deletes(self.table, deletes.values())
             rows = pa.concat_tables(
-                drop_deleted(read_rows(self.table, task.file, names), task.file, dead) for task in self.files
+                drop_deleted(read_rows(self.table, task.file, old_names), task.file, dead) for task in self.files
             )
             for name, value in self.fills.items():
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -63,8 +63,8 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
         return []
     new = lifted_schema(loaded.metadata, version, lift, keeps_dropped=keeps_dropped)
     update = {"schemas": [*loaded.metadata.schemas, new], "current_schema_id": new.schema_id}
-    files = TableFiles.of(loaded)
-    table = TableFiles(files.metadata.model_copy(update=update), files.io)
+    present = TableFiles.of(loaded)
+    lifted = TableFiles(present.metadata.model_copy(update=update), present.io)
     groups: list[list[FileScanTask]] = []
     group_rows = _ROWS  # so that the first file begins a group
     for task in as_staged(loaded, version).scan(snapshot_id=version).plan_files():
@@ -74,7 +74,7 @@ def rewriters(loaded: Table, version: int, lift: Lift, *, keeps_dropped: bool) -
         groups[-1].append(task)
         group_rows += task.file.record_count
     fills = constants(lift.after, lift.fills)
-    return [IcebergRewriter(table, fills, tuple(group)) for group in groups]
+    return [IcebergRewriter(lifted, fills, tuple(group)) for group in groups]
 
 
 def write_lift(
@@ -89,9 +89,10 @@ def write_lift(
 ) -> None:
     """Add the marked commit of a lift to the transaction. Rewritten files, if there are any, replace all files.
 
-    Raises StaleWriter if the files have other field ids than the lifted schema, because someone has added a column
-    since.
+    Raises StaleWriter if the rewritten files have other field ids than the lifted schema, because someone has added a
+    column since.
     """
+    # for each task, the field ids of its files, and the files
     parts = [pickle.loads(written) for written in rewritten]  # noqa: S301 - written by our own executors
     new = lifted_schema(transaction.table_metadata, version, lift, keeps_dropped=keeps_dropped)
     if any(ids != _field_ids(new) for ids, _ in parts):
@@ -111,7 +112,7 @@ def write_start_over(
     *,
     keeps_dropped: bool,
 ) -> None:
-    """Add a marked commit without any row to the transaction. Later commits have the columns of `schema`."""
+    """Add a marked commit that removes all files to the transaction. Later commits have the columns of `schema`."""
     new = restarted_schema(transaction.table_metadata, version, schema, origins, keeps_dropped=keeps_dropped)
     all_files = FileChanges(removed=files_of(loaded, version))
     mark(transaction, progress, version, all_files, schema=add_lifted(transaction, new))

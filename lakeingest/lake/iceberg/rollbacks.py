@@ -36,13 +36,16 @@ class IcebergRollbacks:
         self._target = target
 
     def found(self, table: TableId) -> Rollback | None:
-        """The rollback of changes by others; None: there are no such changes. Only the table's metadata is read."""
+        """The rollback of changes by others; None: no such changes, or no table. Only the table's metadata is read."""
         with self._target.storage_errors():
             loaded = self._find(table) if self._target.exists() else None
             return None if loaded is None else find_rollback(table, loaded, self._is_our_place)
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:
-        """Do the rollback in one commit, which asserts that main and staging do not move meanwhile."""
+        """Do the rollback in one commit, which asserts that main and staging do not move meanwhile.
+
+        Raises StaleWriter if the table is gone, or has changed since `wanted` was found.
+        """
         with self._target.storage_errors():
             if (loaded := self._find(table)) is None:
                 raise stale(table)
@@ -90,7 +93,7 @@ def rollback_commit(
     """The transaction that moves main to our commit, and restores the table's columns, partitions, folder and position.
 
     Staging stays where it is; if it moves meanwhile, for example by a hand-over to another pipeline, the commit is
-    refused. Raises StaleWriter if main has commits that `wanted` does not name.
+    refused. Raises StaleWriter if our commit has been expired, or if main has commits that `wanted` does not name.
     """
     metadata, ours = loaded.metadata, loaded.metadata.snapshot_by_id(wanted.version)
     if ours is None:
@@ -102,7 +105,9 @@ def rollback_commit(
     transaction = OneTransaction(loaded)
     transaction.set_properties({POSITION: "" if position is None else json.dumps(position.to_json())})
     show_schema(transaction, ours.snapshot_id)
-    if (unpartitioned_spec := _unpartitioned_spec(metadata)) not in {None, metadata.default_spec_id}:
+    unpartitioned_spec = _unpartitioned_spec(metadata)
+    # without such a spec the partitions stay, and `find_rollback` refuses the rollback
+    if unpartitioned_spec is not None and unpartitioned_spec != metadata.default_spec_id:
         transaction._stage((SetDefaultSpecUpdate.model_validate({"spec-id": unpartitioned_spec}),), ())  # noqa: SLF001
     if (made_in := _original_folder(table, loaded, is_ours)) is not None:
         transaction._stage((SetLocationUpdate(location=made_in),), ())  # noqa: SLF001
@@ -113,7 +118,7 @@ def rollback_commit(
 
 
 def _refusal(table: TableId, loaded: Table) -> ForeignWrite | None:
-    """The reason why no run can continue with a table that someone else changed; None if there is none."""
+    """The error with which a run refuses a table that someone else changed; None if a run can continue with it."""
     try:
         assert_ours(table, loaded)
         if (staged := resume_point(table, loaded)) is not None:
@@ -133,7 +138,8 @@ def _last_published(loaded: Table) -> Snapshot | None:
     logged = (metadata.snapshot_by_id(entry.snapshot_id) for entry in metadata.snapshot_log)
     published = [snapshot for snapshot in logged if snapshot is not None and is_marked(snapshot)]
     in_history = next((snapshot for snapshot, _ in lineage(loaded, tip(loaded, MAIN)) if is_marked(snapshot)), None)
-    if in_history is not None and metadata.snapshot_by_id(in_history.snapshot_id) is not None:  # it is not expired
+    # `lineage` also finds expired snapshots, to which main cannot go back
+    if in_history is not None and metadata.snapshot_by_id(in_history.snapshot_id) is not None:
         published.append(in_history)
     return max(published, key=lambda snapshot: snapshot.sequence_number or 0, default=None)
 
@@ -151,7 +157,7 @@ def _foreign_snapshots(loaded: Table, ours: Snapshot) -> list[Snapshot]:
 def _changed_parts(
     table: TableId, loaded: Table, ours: Snapshot, is_ours: Callable[[TableId, str], bool]
 ) -> Iterator[str]:
-    """The names of the table's parts, other than main, that are not as they were at our commit."""
+    """The parts of the table, other than main, that are not as they were at our commit: columns, partitions, folder."""
     if schema_of(loaded.metadata, ours.snapshot_id) != loaded.metadata.current_schema_id:
         yield "columns"
     if not loaded.metadata.spec().is_unpartitioned():
@@ -172,6 +178,6 @@ def _original_folder(table: TableId, loaded: Table, is_ours: Callable[[TableId, 
 
     None also if we would never make the table in that folder: someone has changed the property that names the folder.
     """
-    made_in = loaded.properties.get(LOCATION, loaded.metadata.location)
+    made_in = loaded.properties.get(LOCATION, loaded.metadata.location)  # an earlier version set no such property
     is_moved = path_of(made_in).rstrip("/") != path_of(loaded.metadata.location).rstrip("/")
     return made_in if is_moved and is_ours(table, made_in) else None

@@ -65,6 +65,7 @@ class RowDelta(_FastAppendFiles):
         self._removed = {file.file_path: file for file in changes.removed}
 
     def _commit(self) -> UpdatesAndRequirements:
+        """PyIceberg's updates, with which the branch is kept for ever, and assertions of the columns and partitions."""
         updates, requirements = super()._commit()
         kept_for_ever = [
             update.model_copy(update={"max_ref_age_ms": FOR_EVER})
@@ -73,13 +74,14 @@ class RowDelta(_FastAppendFiles):
             for update in updates
         ]
         metadata = self._transaction.table_metadata
-        shape = (
+        shape_assertions = (
             AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),  # type: ignore[call-arg]
             AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),  # type: ignore[call-arg]
         )
-        return tuple(kept_for_ever), (*requirements, *shape)
+        return tuple(kept_for_ever), (*requirements, *shape_assertions)
 
     def _manifests(self) -> list[ManifestFile]:
+        """PyIceberg's manifests, which have no new files of deletes, and a manifest of these."""
         added = (
             ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=file)
             for file in self._deletes
@@ -87,6 +89,7 @@ class RowDelta(_FastAppendFiles):
         return [*super()._manifests(), *self._manifest(ManifestContent.DELETES, added)]
 
     def _existing_manifests(self) -> list[ManifestFile]:
+        """The manifests of the snapshot on which the commit builds, without the removed files."""
         manifests = super()._existing_manifests()
         if not self._removed:
             return manifests
@@ -101,7 +104,7 @@ class RowDelta(_FastAppendFiles):
             is_removed = entry.data_file.file_path in self._removed
             entry.status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
             if is_removed:
-                entry.snapshot_id = self._snapshot_id
+                entry.snapshot_id = self._snapshot_id  # the snapshot that removes the file
         return self._manifest(manifest.content, entries)
 
     def _manifest(self, content: ManifestContent, entries: Iterable[ManifestEntry]) -> list[ManifestFile]:
@@ -117,8 +120,9 @@ class RowDelta(_FastAppendFiles):
         return [writer.to_manifest_file()]
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        """PyIceberg's summary, which also counts the files of deletes and the removed files."""
         added, deleted = self._added_data_files, self._deleted_data_files
-        # PyIceberg's summary counts the files in these two attributes
+        # PyIceberg's summary counts the files in these two attributes: they have all files for this call alone
         self._added_data_files, self._deleted_data_files = [*added, *self._deletes], set(self._removed.values())
         try:
             return super()._summary(snapshot_properties)

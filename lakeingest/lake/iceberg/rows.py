@@ -34,9 +34,10 @@ class IcebergRows:
 
 
 def row_readers(loaded: Table, version: int, names: Sequence[str], bounds: Bounds | None) -> list[IcebergRows]:
-    """Readers of the columns `names`, in all files that may have values of the first of these columns in `bounds`.
+    """Readers of the columns `names`, which together read all files that may have rows within `bounds`.
 
-    If `bounds` is None, they read all files of the snapshot.
+    `bounds` limit the first of these columns. If `bounds` is None, the readers read all files of the snapshot. An empty
+    list if there is no such file.
     """
     groups: list[list[FileScanTask]] = []
     group_rows = _ROWS  # so that the first file begins a group

@@ -69,6 +69,7 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
     """
     metadata = loaded.metadata
     ours = _expected_schema(metadata)
+    # Step 1: the schemas of all compactions of others above our newest commit on main
     for snapshot, old_metadata in lineage(loaded, tip(loaded, MAIN)):
         if is_marked(snapshot):
             break
@@ -80,8 +81,9 @@ def assert_not_rewritten(table: TableId, loaded: Table, version: int) -> None:
                 f"{table}: someone else compacted it to snapshot {snapshot.snapshot_id} while its columns were others,"
                 f" which may have lost values; {_way_out(table)}"
             )
+    # Step 2: the partitions of all files that the next commit builds on
     built_on = metadata.snapshot_by_id(version)
-    if len(metadata.partition_specs) == 1 or built_on is None:  # nobody has ever divided the table into partitions
+    if built_on is None or len(metadata.partition_specs) == 1:  # one: nobody has ever divided the table into partitions
         return
     for manifest in built_on.manifests(loaded.io):
         has_files = manifest.has_added_files() or manifest.has_existing_files()
@@ -99,27 +101,28 @@ def _way_out(table: TableId) -> str:
 def _expected_schema(metadata: TableMetadata) -> Schema:
     """The schema that readers should see: the schema of our newest commit in the history of main.
 
-    If a commit of ours after main has the current schema, this is the current schema: someone has rolled main back to
-    before a schema change of the source. If others have expired our commits in main's history, it is the schema of our
-    last commit that is older than main. If all these commits are expired, it is the oldest schema.
+    There are three exceptions. If a commit of ours after main has the current schema, the current schema is returned:
+    someone has rolled main back to before a schema change of the source. If others have expired our commits in main's
+    history, the schema of our last commit that is older than main is returned. If all these commits are expired, the
+    oldest schema is returned.
     """
     schemas = {schema.schema_id: schema for schema in metadata.schemas}
     main = metadata.snapshot_by_name(MAIN)
     main_number = 0 if main is None else main.sequence_number or 0
     ours = [snapshot for snapshot in metadata.snapshots if is_marked(snapshot) and snapshot.schema_id in schemas]
     ours.sort(key=lambda snapshot: snapshot.sequence_number or 0)
-    later = {snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) > main_number}
-    if metadata.current_schema_id in later:
+    later_ids = {snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) > main_number}
+    if metadata.current_schema_id in later_ids:
         return metadata.schema()
-    below_main = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
-    ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in below_main]
-    # if others have expired all of these commits: our commits that are older than main
-    ids = ids or [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
-    return schemas[ids[-1] if ids and ids[-1] is not None else min(schemas)]
+    history = {snapshot.snapshot_id for snapshot in ancestors_of(main, metadata)}
+    schema_ids = [snapshot.schema_id for snapshot in ours if snapshot.snapshot_id in history]
+    if not schema_ids:  # others have expired all of these commits: take our commits that are older than main
+        schema_ids = [snapshot.schema_id for snapshot in ours if (snapshot.sequence_number or 0) <= main_number]
+    return schemas[schema_ids[-1] if schema_ids and schema_ids[-1] is not None else min(schemas)]
 
 
 def _has_all_columns(schema: Schema, ours: Schema) -> bool:
-    """Whether a schema has all columns of our schema, by field id and type. Their names do not matter."""
+    """Whether a schema has all columns of our schema, by field id and type. The columns' names do not matter."""
     types = {field.field_id: field.field_type for field in schema.fields}
     return all(types.get(field.field_id) == field.field_type for field in ours.fields)
 
@@ -127,10 +130,10 @@ def _has_all_columns(schema: Schema, ours: Schema) -> bool:
 def schema_differences(ours: Schema, present: Schema) -> Iterator[str]:
     """The differences between our schema and the present one, in words."""
     our_fields, present_fields = _fields_by_id(ours), _fields_by_id(present)
-    for number in our_fields.keys() | present_fields.keys():
-        old, new = our_fields.get(number), present_fields.get(number)
+    for field_id in our_fields.keys() | present_fields.keys():
+        old, new = our_fields.get(field_id), present_fields.get(field_id)
         if new is None:
-            assert old is not None  # noqa: S101 - the number is of one of them
+            assert old is not None  # noqa: S101 - one of the two schemas has the field id
             yield f"{old.name} was dropped"
         elif old is None:
             yield f"{new.name} was added"

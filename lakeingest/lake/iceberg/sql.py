@@ -13,7 +13,7 @@ _IDLE_SECONDS = 60  # PostgreSQL ends a transaction that is idle for so long
 
 
 class ParsingOnceSqlCatalog(OrderedCatalog, OwnPlaces, SqlCatalog):
-    """PyIceberg's SQL catalog. It remembers the current metadata of each table, which its location identifies."""
+    """PyIceberg's SQL catalog. It remembers the last metadata of each table, and parses only files of new names."""
 
     def __init__(self, name: str, **properties: str) -> None:
         self._known: dict[tuple[str, str], Table] = {}
@@ -44,7 +44,7 @@ def sync_commits(engine: Engine) -> None:
 
 
 def limit_waits(engine: Engine) -> None:
-    """Limit how long a commit to PostgreSQL waits for a lock whose client has vanished."""
+    """Limit how long a commit to PostgreSQL waits for a lock, and how long a vanished client can hold one."""
 
     @event.listens_for(engine, "connect")
     def configure(connection: object, _: object) -> None:

@@ -31,13 +31,14 @@ def schema_of(metadata: TableMetadata, version: int) -> int:
     """The id of the schema that commits on this snapshot have.
 
     This is the schema of our newest commit in the snapshot's history. A compaction by others does not count, because it
-    may have another schema. If the current schema has the same columns, or if the schema of our commit is unknown, the
-    current schema is returned: it may have newer comments, and optional columns in place of required ones.
+    may have another schema. If the current schema has the same columns, the current schema is returned: it may have
+    newer comments, and optional columns in place of required ones. If the schema of our commit is unknown, the current
+    schema is returned, too.
     """
     snapshot = metadata.snapshot_by_id(version)
     ours = next((below for below in ancestors_of(snapshot, metadata) if is_marked(below)), None)
-    number = None if ours is None else ours.schema_id
-    our_schema = next((schema for schema in metadata.schemas if schema.schema_id == number), None)
+    our_schema_id = None if ours is None else ours.schema_id
+    our_schema = next((schema for schema in metadata.schemas if schema.schema_id == our_schema_id), None)
     if our_schema is None or not any(schema_differences(our_schema, metadata.schema())):
         return metadata.current_schema_id
     return our_schema.schema_id
@@ -75,7 +76,7 @@ def lifted_schema(metadata: TableMetadata, version: int, lift: Lift, *, keeps_dr
 
 
 def add_lifted(transaction: Transaction, new: Schema) -> int:
-    """Add a schema to the table, unless the table has it. Returns its id for `temporary_schema`."""
+    """Add a schema to the table, unless the table has it already. Returns the schema's id for `temporary_schema`."""
     existing = next((schema.schema_id for schema in transaction.table_metadata.schemas if schema == new), None)
     if existing is not None:
         return existing
@@ -90,24 +91,26 @@ def lift_schema(old: Schema, lift: Lift, last_column_id: int, schema_id: int, *,
     until its name is used again.
     """
     ids = _Ids(last_column_id)
-    origins = {name: origin or "" for name, origin in zip(lift.after.names, lift.origins, strict=True)}
+    # Step 1: the columns after the lift
+    old_names = dict(zip(lift.after.names, lift.origins, strict=True))
     fields = []
     for column in lift.after.lake_columns:
-        origin = origins.get(column.name, column.name)  # metadata columns keep their names
+        old_name = old_names.get(column.name, column.name)  # metadata columns keep their names
         is_required = column.name in lift.after.key or not column.nullable
-        if origin:
-            field = old.find_field(origin)
+        if old_name:
+            field = old.find_field(old_name)
             # for a list the old type, which has the field id of the elements
             kind = field.field_type if column.kind is Kind.VECTOR else iceberg_type(column)
-            required = field.required and is_required
+            required = field.required and is_required  # an optional column stays optional
             fields.append(NestedField(field.field_id, column.name, kind, doc=field.doc, required=required))
         else:
             fields.append(ids.new_field(column.name, iceberg_type(column, 0), required=is_required))
-    copied = {column.name for column in lift.before.lake_columns}  # the names of the columns before the lift
-    taken = {field.name.lower() for field in fields}  # those after the lift
+    # Step 2: columns that stay for readers only, unless a column after the lift has the name
+    names_before = {column.name for column in lift.before.lake_columns}
+    taken = {field.name.lower() for field in fields}
     for field in old.fields:
-        if field.name.lower() not in taken and field.name not in copied:
-            fields.append(field)  # a column that an earlier lift dropped and kept for readers
+        if field.name.lower() not in taken and field.name not in names_before:
+            fields.append(field)  # an earlier lift dropped this column
         elif keeps_dropped and field.name.lower() not in taken and field.name in lift.dropped:
             fields.append(ids.new_field(field.name, field.field_type, required=False, doc=field.doc))
     key = [field.field_id for field in fields if field.name in lift.after.key]
@@ -119,21 +122,23 @@ def restarted_schema(
 ) -> Schema:
     """The schema of a copy that is started over on this snapshot, so that all its rows are read again.
 
-    A column keeps its field id if its origin has the same type. Without `origins`, a column's origin is the column of
-    the same name. An optional column that is now in the key becomes a new field, because key columns are required and
-    older rows may have NULL. A column that the source no longer has is removed, or with `keeps_dropped` stays and is
-    NULL.
+    A column keeps its field id if its origin, the old column that it comes from, has the same type. `origins` has the
+    origin of each column; without `origins` it is the old column of the same name. An optional column that is now in
+    the key becomes a new field, because key columns are required and older rows may have NULL. A column that the source
+    no longer has is removed; with `keeps_dropped` it stays, and is NULL.
     """
     old = next(candidate for candidate in metadata.schemas if candidate.schema_id == schema_of(metadata, version))
     ids, old_fields = _Ids(metadata.last_column_id), {field.name: field for field in old.fields}
     origins = origins or {}
     fields = []
     for column in schema.lake_columns:
-        field, is_key = old_fields.get(origins.get(column.name, column.name) or ""), column.name in schema.key
+        origin = origins.get(column.name, column.name)  # None: the column is new
+        field, is_key = old_fields.get(origin or ""), column.name in schema.key
         kind, is_required = iceberg_type(column, 0), is_key or not column.nullable
         old_kind = None if field is None else field.field_type
-        is_same = old_kind == kind or (isinstance(old_kind, ListType) and isinstance(kind, ListType))  # of floats, both
-        if field is not None and is_same and (field.required or not is_key):
+        are_lists = isinstance(old_kind, ListType) and isinstance(kind, ListType)  # all lists are of floats
+        has_same_type = old_kind == kind or are_lists
+        if field is not None and has_same_type and (field.required or not is_key):
             fields.append(field.model_copy(update={"name": column.name, "required": field.required and is_required}))
         else:
             fields.append(ids.new_field(column.name, kind, required=is_required))
@@ -153,7 +158,7 @@ class _Ids:
         self._last = last
 
     def new_field(self, name: str, kind: IcebergType, *, required: bool, doc: str | None = None) -> NestedField:
-        """A field with the next id."""
+        """A field with the next id. If it is a list, its elements get the id after that."""
         self._last += 1
         number = self._last
         if isinstance(kind, ListType):

@@ -51,13 +51,15 @@ def write_changes(table: TableFiles, key: tuple[str, ...], rows: pa.Table) -> li
     metadata = table.metadata
     fields = metadata.schema().as_arrow()
     columns = {field.name: values_of(rows, field) for field in fields} | {DELETED: rows[DELETED]}
-    place = load_location_provider(metadata.location, metadata.properties)
-    out = table.io.new_output(place.new_data_location(f"{uuid.uuid4()}-changes.parquet"))
+    provider = load_location_provider(metadata.location, metadata.properties)
+    out = table.io.new_output(provider.new_data_location(f"{uuid.uuid4()}-changes.parquet"))
     with storage_errors(table.location), out.create() as stream:
         pq.write_table(pa.table(columns), stream, compression="zstd")
     integers = as_integers(columns[key[0]])
-    ends = None if integers is None else pc.min_max(integers).as_py()
-    return [ChangesFile(out.location, key, ends and (ends["min"], ends["max"]))]
+    if integers is None:
+        return [ChangesFile(out.location, key, None)]
+    ends = pc.min_max(integers).as_py()
+    return [ChangesFile(out.location, key, (ends["min"], ends["max"]))]
 
 
 def merge_on_branch(
@@ -74,34 +76,37 @@ def merge_on_branch(
     The merge is one commit, which has the properties `marks`.
     """
     spark.sql(f"ALTER TABLE {name} CREATE BRANCH {quote(branch)} AS OF VERSION {version}")
-    target, view = f"{name}.{quote(f'branch_{branch}')}", f"{branch}_changes"
+    branch_table, view = f"{name}.{quote(f'branch_{branch}')}", f"{branch}_changes"  # as SQL names them
     names = [field.name for field in table.metadata.schema().fields]
-    _read_changes(spark, target, table, files).createOrReplaceTempView(view)
+    _read_changes(spark, branch_table, table, files).createOrReplaceTempView(view)
     try:
-        _Statement(spark, merge_into(target, view, names, files[0].key, within=_range_condition(files))).run(marks)
+        statement = merge_into(branch_table, view, names, files[0].key, within=_range_condition(files))
+        _Statement(spark, statement).run(marks)
     finally:
         spark.catalog.dropTempView(view)
 
 
 def _range_condition(files: Sequence[ChangesFile]) -> str:
-    """A condition that each row with a changed key meets; '' if the key's first column has no integers."""
+    """A condition that each row `t` with a changed key meets; '' if the key's first column has no integers."""
     ends = [file.ends for file in files if file.ends is not None]
     if len(ends) < len(files):
         return ""
     return f"t.{quote(files[0].key[0])} BETWEEN {min(least for least, _ in ends)} AND {max(most for _, most in ends)}"
 
 
-def _read_changes(spark: "SparkSession", target: str, table: TableFiles, files: Sequence[ChangesFile]) -> "DataFrame":
-    """The rows of these files, with Spark's types of the target.
+def _read_changes(
+    spark: "SparkSession", branch_table: str, table: TableFiles, files: Sequence[ChangesFile]
+) -> "DataFrame":
+    """The changes in these files, with the types that the columns of `branch_table` have in Spark.
 
-    Each column may be NULL, because changes that delete a row have NULLs.
+    Each column may be NULL, because changes that delete a row have NULLs. Each file is read by a task of its own.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BooleanType, StructField, StructType
 
-    fields = spark.sql(f"SELECT * FROM {target}").schema
-    columns = {field.name: field.dataType for field in fields} | {DELETED: BooleanType()}
-    schema = StructType([StructField(*column) for column in columns.items()])
+    fields = spark.sql(f"SELECT * FROM {branch_table}").schema
+    types = {field.name: field.dataType for field in fields} | {DELETED: BooleanType()}
+    schema = StructType([StructField(name, data_type) for name, data_type in types.items()])
     reader = _Reader(table, tuple(file.path for file in files), to_arrow_schema(schema))
     return spark.range(0, len(files), numPartitions=len(files)).mapInArrow(reader.read, schema)
 
@@ -114,16 +119,17 @@ class _Reader:
     paths: tuple[str, ...]
     schema: pa.Schema
 
-    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(self, index_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the files with these indexes in `paths`, about `_BATCH` bytes at a time."""
-        for number in (number for batch in numbers for number in batch.column(0).to_pylist()):
+        for index in (index for indexes in index_batches for index in indexes.column(0).to_pylist()):
             with (
                 storage_errors(self.table.location),
-                self.table.io.new_input(self.paths[number]).open() as opened,
+                self.table.io.new_input(self.paths[index]).open() as opened,
                 pq.ParquetFile(opened) as parquet,
             ):
-                groups = (parquet.metadata.row_group(index) for index in range(parquet.metadata.num_row_groups))
-                size = sum(group.total_byte_size for group in groups)
+                groups = (parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups))
+                size = sum(group.total_byte_size for group in groups)  # in bytes, before compression
+                # all rows of a file up to `_BATCH` bytes; else the share of its rows that has about `_BATCH` bytes
                 batch_rows = max(1, parquet.metadata.num_rows * _BATCH // max(size, _BATCH))
                 for batch in parquet.iter_batches(batch_rows):
                     yield from pa.Table.from_batches([batch]).select(self.schema.names).cast(self.schema).to_batches()
@@ -140,7 +146,7 @@ def _worker_error(failure: Exception) -> LakeIngestError | None:
 
 
 class _Statement:
-    """A statement that runs in a call from the JVM: Iceberg gives properties only to commits within such a call."""
+    """A statement that the JVM runs by calling this object: Iceberg gives properties only to commits in such a call."""
 
     class Java:
         """The Java interface of this object, as Py4J needs it."""

@@ -1,4 +1,4 @@
-"""Checks of an object store that a run will write to; they leave nothing behind."""
+"""Checks that a run can write to an object store. The checks leave nothing behind."""
 
 import uuid
 
@@ -7,7 +7,7 @@ from lakeingest.lake.iceberg.durable import DurableFileIO
 
 
 def unwritable(settings: config.Target) -> str | None:
-    """The reason why no object can be written and deleted in the warehouse; None if an object can be."""
+    """The reason why no object can be written and deleted in the warehouse; None if one was written and deleted."""
     io = DurableFileIO(settings.pyiceberg_properties())
     probe = f"{settings.warehouse.uri}/.lakeingest-{uuid.uuid4().hex}"
     try:

@@ -2,7 +2,7 @@
 
 The snapshot of a marked commit has all these properties in its summary: `lakeingest.progress`, on which the next step
 depends · `lakeingest.base`, the snapshot that the commit builds on · `lakeingest.commit`, a unique name of the commit ·
-`lakeingest.position`, `lakeingest.epoch`, for people. `recover` resets staging if its last commit has no progress.
+`lakeingest.position`, `lakeingest.epoch`, for people. `recover` resets staging if its last commit is not marked.
 """
 
 import functools
@@ -80,8 +80,7 @@ class IcebergTarget:
         """`waiting` is the folder of the removals that wait. If it is None, no old snapshot is removed."""
         self.settings, self._keeps_dropped, self._waiting_folder = settings, keeps_dropped, waiting
         self._options, self._ownership = options or (lambda _: TableOptions()), ownership
-        self._open_spark = open_spark
-        self._configured_way = WAYS[settings.way_of_merging]
+        self._open_spark, self._configured_way = open_spark, WAYS[settings.way_of_merging]
         self.capabilities = Capabilities(self._configured_way.merges_by)
         self._complete_manifests: defaultdict[TableId, set[str]] = defaultdict(set)  # those with no file missing
 
@@ -97,7 +96,7 @@ class IcebergTarget:
     def exists(self) -> bool:
         """Whether the catalog exists; always True for a catalog on a server. A catalog that exists is also opened."""
         exists = not self.settings.catalog.is_embedded or self.settings.catalog_file.exists()
-        return exists and bool(self._catalog)
+        return exists and bool(self._catalog)  # the first access to `_catalog` opens it
 
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
@@ -108,14 +107,14 @@ class IcebergTarget:
     def recover(self, table: TableId) -> Staged | None:
         """Reset staging to its last marked commit, as `Target.recover` says, and finish an interrupted first publish.
 
-        None if no table exists, or an unpublished table has lost staging: it is dropped unless it has its own name.
+        None if there is no table, or if an unpublished one lost its progress: it is dropped unless it has its own name.
         """
         # Step 1: load the table, from older metadata if the newest is lost
         try:
             loaded = self._entries.find_anew(table)
         except UNREADABLE:
             lost_file = restore_metadata(self._catalog, self._entries.names(table))
-            if lost_file is None:
+            if lost_file is None:  # no older metadata was restored
                 raise
             return self._recover_after_loss(table, lost_file)
         if loaded is None:
@@ -127,7 +126,7 @@ class IcebergTarget:
         assert_not_rewritten(table, loaded, staged.version)
         if self._entries.finish_naming(table, loaded, is_published=staged.published is not None):
             return self.recover(table)
-        # Step 3: if files are lost, go back to the newest commit with all its files
+        # Step 3: if files are lost, go back to the newest commit with all its files, or discard an unpublished table
         if lost_file := find_damage(loaded, staged.version, self._complete_manifests[table]):
             whole = newest_whole(loaded)
             if whole is None and staged.published is None:
@@ -137,9 +136,9 @@ class IcebergTarget:
                 raise unreadable(str(table), lost_file)
             self._finish(table, loaded, lambda current: reset_to(table, current, whole))
             return self._recover_after_loss(table, lost_file)
-        # Step 4: reset staging unless its tip is the marked commit
-        is_ours = STAGING in loaded.metadata.refs and is_marked(loaded.metadata.snapshot_by_id(staged.version))
-        if is_ours and staged.version == tip(loaded, STAGING).snapshot_id:
+        # Step 4: reset staging unless its tip is a commit of ours, from which the run continues
+        version_is_ours = is_marked(loaded.metadata.snapshot_by_id(staged.version))  # else it is someone's compaction
+        if version_is_ours and STAGING in loaded.metadata.refs and staged.version == tip(loaded, STAGING).snapshot_id:
             return staged
         self._finish(table, loaded, functools.partial(reset, table))
         return self.recover(table)
@@ -159,7 +158,7 @@ class IcebergTarget:
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Make an empty main, and a commit on staging with the first progress, in one transaction."""
         if (waiting := self._waiting(schema.table)) is not None:
-            waiting.begin()
+            waiting.begin()  # notes that all removals of the new table are stored there
         chosen = chosen_location(self.settings, self._options(schema.table), schema.table)
         version = self._entries.create(schema, progress, self._form(schema), chosen)
         return Staged(progress, version, published=None)
@@ -202,7 +201,7 @@ class IcebergTarget:
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
-        """Make one marked commit, in the way that `target.merge` chooses."""
+        """Make one marked commit, in the way of `target.merge`, or by `row_delta` where a statement cannot merge."""
         files, effects = files_and_effects(merged)
         load = functools.partial(self._table_with, staged.progress.table, staged.version)
         loaded = load()
@@ -228,9 +227,9 @@ class IcebergTarget:
 
     @names_storage_errors
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
-        """Make a new commit on the commit `version`: it has that commit's rows, and this progress."""
-        go_back = functools.partial(rewind, progress=progress, version=version)
-        return self._commit(self._table_with(progress.table, version), staged, progress, go_back)
+        """Make a new commit on the commit `version`. The new commit has the rows of `version`, and this progress."""
+        write = functools.partial(rewind, progress=progress, version=version)
+        return self._commit(self._table_with(progress.table, version), staged, progress, write)
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
@@ -276,9 +275,9 @@ class IcebergTarget:
         """
         table = staged.progress.table
         loaded = self._table_with(table, staged.version)
-        checked, form = as_staged(loaded, staged.version), self._form(schema)
+        staged_table, form = as_staged(loaded, staged.version), self._form(schema)
         # Step 1: check the commit. Step 2: move main to it. Step 3: give a new table its own name
-        assert_publishable(table, checked, staged.version, staged.published, self._complete_manifests[table])
+        assert_publishable(table, staged_table, staged.version, staged.published, self._complete_manifests[table])
 
         def build(current: Table) -> Transaction:
             return self._entries.add_owner(publication(current, staged, form, properties), current)
@@ -288,7 +287,7 @@ class IcebergTarget:
         except StaleWriter:
             assert_unmoved(self._table(table), staged)  # raises a more exact error if main has moved
             raise
-        trim(loaded)
+        trim(loaded)  # deletes the oldest metadata.json
         self._entries.give_name(table, loaded)
         return Staged(staged.progress, staged.version, published=staged.version)
 
@@ -299,7 +298,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def maintain(self, staged: Staged) -> Staged:
-        """Combine small files and deletes, and remove all snapshots that are due, in one commit."""
+        """Combine small files and deletes, and remove due snapshots, in one commit. If none is needed, no commit."""
         loaded = self._table_with(staged.progress.table, staged.version)
         changes = full_compaction(as_staged(loaded, staged.version), staged.version)
         if changes == NO_FILES and not due_now(loaded, self.settings.history):
@@ -308,7 +307,7 @@ class IcebergTarget:
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftover files in the table's folder, and in the folders of its discarded copies."""
+        """Delete leftover files of the table and its discarded copies. Raises OperatorNeeded in a folder of others."""
         waiting, in_use, loaded = self._waiting(table), self._entries.has_uuid, self._table(table)
         if not self._entries.is_our_place(table, loaded.location()):
             raise foreign_folder(table, loaded.location())
@@ -370,7 +369,8 @@ class IcebergTarget:
 
         The commit also removes snapshots that are due: some of them, or all with `all_due`.
         """
-        table, waiting, expired = progress.table, self._waiting(progress.table), 0
+        table, waiting = progress.table, self._waiting(progress.table)
+        expired = 0  # the number of removed snapshots, over all built transactions: any of them may take effect
 
         def build(current: Table) -> Transaction:
             nonlocal expired
@@ -383,7 +383,7 @@ class IcebergTarget:
             return transaction
 
         version = self._finish(table, loaded, build)[STAGING]
-        # files are deleted after the commit, because the metadata before it still names them
+        # files are deleted after the commit, because the metadata before the commit still names them
         trim(loaded)
         if expired:
             sweep(self._table(table), waiting)

@@ -36,9 +36,9 @@ def is_ahead(metadata: TableMetadata) -> bool:
 
 
 def with_ordered_times(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata, in which each log entry is at least as late as the one before it.
+    """The same metadata, in which each log entry is at least as late as the entry before it.
 
-    Also the time of the last update is at least as late as every entry.
+    The time of the last update is at least as late as every entry, too.
     """
     logs = {"snapshot_log": _ordered(metadata.snapshot_log), "metadata_log": _ordered(metadata.metadata_log)}
     changed: dict[str, object] = {name: log for name, log in logs.items() if log is not getattr(metadata, name)}
@@ -50,12 +50,13 @@ def with_ordered_times(metadata: TableMetadata) -> TableMetadata:
 def not_before(metadata: TableMetadata, updates: Sequence[TableUpdate], ahead: int) -> tuple[TableUpdate, ...]:
     """The updates, in which no new snapshot is older than the last change of the table.
 
-    `ahead` says how many milliseconds this machine's clock is ahead of the catalog's.
+    `ahead` says how many milliseconds this machine's clock is ahead of the catalog's. The times of new snapshots are
+    turned into times of the catalog's clock.
     """
-    last = latest_time(metadata)
+    last_change = latest_time(metadata)
 
     def timed(update: AddSnapshotUpdate) -> AddSnapshotUpdate:
-        moment = max(update.snapshot.timestamp_ms - ahead, last)
+        moment = max(update.snapshot.timestamp_ms - ahead, last_change)
         return update.model_copy(update={"snapshot": update.snapshot.model_copy(update={"timestamp_ms": moment})})
 
     return tuple(timed(update) if isinstance(update, AddSnapshotUpdate) else update for update in updates)
@@ -71,15 +72,20 @@ class OrderedCatalog(MetastoreCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
+        """Stage a commit, with ordered times."""
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, updates)
         staged.metadata = with_ordered_times(staged.metadata)
         return staged
 
 
 def _ordered(log: list[Entry]) -> list[Entry]:
-    last, entries = 0, []
+    """The log, in which an entry that is older than the entry before it gets the time of the entry before it.
+
+    If no entry changes, the same list is returned: by that, `with_ordered_times` sees that nothing has changed.
+    """
+    latest, entries = 0, []
     for entry in log:
-        last = max(last, entry.timestamp_ms)
-        entries.append(entry if entry.timestamp_ms == last else entry.model_copy(update={"timestamp_ms": last}))
-    # the same list if nothing changed, by which `with_ordered_times` sees that
-    return log if all(new is old for new, old in zip(entries, log, strict=True)) else type(log)(entries)
+        latest = max(latest, entry.timestamp_ms)
+        entries.append(entry if entry.timestamp_ms == latest else entry.model_copy(update={"timestamp_ms": latest}))
+    is_unchanged = all(new is old for new, old in zip(entries, log, strict=True))
+    return log if is_unchanged else type(log)(entries)

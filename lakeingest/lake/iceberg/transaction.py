@@ -19,6 +19,7 @@ class OneTransaction(Transaction):
         """The table's metadata after the updates that the transaction has so far."""
         if not self._updates:
             return self._table.metadata
+        # updates are only added, so their number tells whether the known metadata is still right
         if self._known is None or self._known[0] != len(self._updates):
             self._known = len(self._updates), super().table_metadata
         return self._known[1]

@@ -52,15 +52,15 @@ def iceberg_type(column: Column, element_id: int = 0) -> iceberg.IcebergType:
 def iceberg_schema(schema: TableSchema, comments: Mapping[str, str]) -> Schema:
     """The Iceberg schema of the table's copy, with these comments of columns.
 
-    The key's columns are required, and are the identifier. Every other column is required if it is never NULL. A NOT
-    NULL column of the source is optional if the user chose NULL for some of its values.
+    The key's columns are required, and are the identifier. Any other column is required if it is never NULL in the
+    copy. So a NOT NULL column of the source is optional if the user chose NULL for some of its values.
     """
-    count = len(schema.lake_columns)
+    column_count = len(schema.lake_columns)
     fields = [
         iceberg.NestedField(
             number,
             column.name,
-            iceberg_type(column, count + number),  # elements of lists have field ids after those of the columns
+            iceberg_type(column, column_count + number),  # elements of lists have field ids after those of the columns
             doc=comments.get(column.name),
             required=column.name in schema.key or not column.nullable,
         )

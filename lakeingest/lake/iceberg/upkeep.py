@@ -25,13 +25,13 @@ def remove_all_leftovers(
     """Delete files whose removals are due, and files that nothing refers to, of the table and of its discarded copies.
 
     Returns the number of files that nothing referred to, and their bytes. If it is not known which files wait for
-    queries, such files in the table's own folder stay; those of a discarded copy, which nobody reads, are deleted.
-    `in_use` is as in `remove_leftovers`.
+    queries, all files that nothing refers to stay in the table's own folder. Those of a discarded copy are deleted,
+    because nobody reads it. `in_use` is as in `remove_leftovers`.
     """
     own_count, own_bytes = 0, 0
     if waiting is not None:
         sweep(loaded, waiting, all_due=True)
-        if waiting.check_whole():
+        if waiting.check_whole():  # it is known which files wait for queries
             own_count, own_bytes = remove_leftovers(loaded, age, waiting_files(waiting), in_use)
     discarded_count, discarded_bytes = remove_discarded(loaded, table, beginning(settings, table), age)
     return own_count + discarded_count, own_bytes + discarded_bytes

@@ -40,14 +40,14 @@ class IcebergVersions:
             snapshot = loaded.metadata.snapshot_by_id(entry.snapshot_id)
             if snapshot is not None and snapshot.summary is not None and is_marked(snapshot):
                 position = snapshot.summary.additional_properties.get(POSITION)
-                if position:
+                if position:  # a commit without a position has no place in the binlog
                     versions[snapshot.snapshot_id] = Published(snapshot.snapshot_id, Place.parse(position))
             if entry.snapshot_id == before:  # this version and all versions up to it are left out
                 versions.clear()
         return sorted(versions.values(), key=lambda version: version.place)
 
     def fingerprint(self, table: TableId, version: int) -> str:
-        """The fingerprint in the progress of a snapshot of ours; '' if the snapshot is gone."""
+        """The fingerprint in the progress of a snapshot of ours; '' if the snapshot or the table is gone."""
         loaded = self._loaded(table)
         snapshot = None if loaded is None else loaded.metadata.snapshot_by_id(version)
         if snapshot is None or snapshot.summary is None:
@@ -56,11 +56,11 @@ class IcebergVersions:
         return parse_progress(table, f"snapshot {version}", text).fingerprint
 
     def last(self, table: TableId) -> Staged | None:
-        """The last commit on staging; if staging has no commit of ours, the commit that readers see."""
+        """The state from which a run would continue; None if the table does not exist, or has lost its progress."""
         return self._target.inspect(table) if self._target.exists() else None
 
     def rows(self, schema: TableSchema, version: int) -> Iterator[pa.RecordBatch]:
-        """The rows, file by file, without deleted ones."""
+        """The rows of a snapshot, file by file, without deleted rows. Raises StateUnreadable if it has expired."""
         table = schema.table
         with self._target.storage_errors():
             loaded = self._loaded(table)
@@ -75,6 +75,7 @@ class IcebergVersions:
                 yield from source_rows(drop_deleted(rows, task.file, dead), schema).to_batches(BATCH_ROWS)
 
     def _loaded(self, table: TableId) -> Table | None:
+        """The table; None if the table or the catalog does not exist."""
         if not self._target.exists():
             return None
         with self._target.storage_errors():
