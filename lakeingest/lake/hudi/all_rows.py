@@ -106,7 +106,9 @@ class AllRows:
         return True
 
     def _record_key(self, columns: pa.Schema) -> tuple[str, ...]:
-        """The columns of the record key. A published table with RECORD_KEY keeps it; others get that of a new table.
+        """The columns of the record key. A published table that has RECORD_KEY keeps RECORD_KEY.
+
+        Every other table gets the columns that a new table would get.
 
         Raises Unfit if the published table does not have the form to which lakeingest can write.
         """

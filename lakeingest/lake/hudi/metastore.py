@@ -43,7 +43,7 @@ class Metastore:
         return self.is_configured
 
     def assert_ours(self, table: TableId) -> None:
-        """Raises NotOurTable if the table's name belongs to a table with another folder, or of another format."""
+        """Raises NotOurTable if the table's name belongs to a Hudi table in another folder, or to something else."""
         self._parameters(table)
 
     def is_up_to_date(self, table: TableId, instant: str) -> bool:

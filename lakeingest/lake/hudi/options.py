@@ -44,7 +44,7 @@ def publish_properties(
 ) -> dict[str, str]:
     """All properties of a publish that makes the `last` commit of staging visible.
 
-    They include `properties`, and repeat the record key of the `published` commit.
+    They include `properties`, and repeat the record key that the `published` commit names. None: nothing is published.
     """
     all_properties = {
         OWNER: str(table),

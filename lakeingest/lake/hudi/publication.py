@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakeingest.config import History
@@ -66,9 +65,8 @@ class Publication:
         if added is None or not merges:
             return False  # the number of rows afterwards cannot be checked, or the publish has only new properties
         is_archiving_due = len(writes(path)) >= most_commits(self._retained)
-        is_clock_behind = clock_lag(path) > timedelta(0) if is_archiving_due else False
-        if is_archiving_due and not is_clock_behind:
-            return False  # only Hudi can archive. While the clock is behind, Hudi cannot write, so it archives later
+        if is_archiving_due and not clock_lag(path):
+            return False  # only Hudi can archive. While the clock is behind, Hudi cannot write: then it archives later
         key, buckets = self.commits[-1].key, int(self._buckets)
         return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
 

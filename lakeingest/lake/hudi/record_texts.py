@@ -39,8 +39,11 @@ def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) 
     if len(parts) == 1:
         return RecordTexts(parts[0], parts)
     # Hudi's text of a key with several columns: `<name>:<value>,<name>:<value>`
-    starts = (f"{',' if number else ''}{name}:" for number, name in enumerate(record_key))
-    return RecordTexts(_joined(piece for pair in zip(starts, parts, strict=True) for piece in pair), parts)
+    pieces: list[str | pa.Array] = []
+    for number, (name, values) in enumerate(zip(record_key, parts, strict=True)):
+        separator = "," if number else ""
+        pieces += [f"{separator}{name}:", values]
+    return RecordTexts(_joined(pieces), parts)
 
 
 def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
@@ -66,6 +69,7 @@ def _texts(rows: pa.Table, name: str) -> pa.Array:
 
 def _escaped(texts: pa.Array) -> pa.Array:
     """The texts as Java's `URLEncoder` writes them."""
-    if pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py() is not False:  # None: there are no texts
+    need_no_escapes = pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py()
+    if need_no_escapes is not False:  # True, or None if there are no texts
         return texts
     return pa.array([quote_plus(text, safe="*").replace("~", "%7E") for text in texts.to_pylist()], pa.string())
