@@ -25,9 +25,9 @@ class Rollback:
     restores: tuple[str, ...] = ()
 
     def with_interrupted(self, document: Any) -> Self:
-        """The rollback with everything that an interrupted rollback to the same commit has already done.
+        """The rollback that adds to this one what an interrupted rollback to the same commit has already done.
 
-        `document` has the JSON of the interrupted one; any other document adds nothing.
+        `document` has the JSON of the interrupted rollback. Any other document adds nothing.
         """
         interrupted = self.of_json(document)
         if interrupted is None or interrupted.shows != self.shows:

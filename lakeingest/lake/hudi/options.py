@@ -44,7 +44,8 @@ def publish_properties(
 ) -> dict[str, str]:
     """All properties of a publish that makes the `last` commit of staging visible.
 
-    They include `properties`, and repeat the record key that the `published` commit names. None: nothing is published.
+    They include `properties`, and repeat the record key that the `published` commit names. `published` is None before
+    the first publish.
     """
     all_properties = {
         OWNER: str(table),

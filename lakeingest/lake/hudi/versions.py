@@ -36,8 +36,9 @@ class HudiVersions:
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             versions = [published for published, _ in _readable_commits(folder, table)]
-        left_out = [number for number, published in enumerate(versions, start=1) if published.version == before]
-        return versions[max(left_out, default=0) :]
+        # the number of commits up to the one with the version `before`
+        counts = (count for count, commit in enumerate(versions, start=1) if commit.version == before)
+        return versions[max(counts, default=0) :]
 
     def fingerprint(self, table: TableId, version: int) -> str:
         """The fingerprint in the progress of our commit with this version; '' if the timeline has no such commit."""
