@@ -194,7 +194,7 @@ def at(place: "Place", storage: "Storage") -> File:
 
 
 class Head:
-    """A document that only the owner of the lease replaces. A store refuses the put of a run that has lost the lease."""
+    """A document that only the owner of the lease replaces. A store refuses the put of a run without the lease."""
 
     def __init__(self, file: File) -> None:
         self._file = file
