@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say what else they do."""
+    """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say something else."""
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class File(Protocol):
         """
 
     def put_document(self, doc: Mapping[str, Any]) -> Any:
-        """Make or replace a document. A reader sees the old or the new one. Returns the `seen` for `put_after`."""
+        """Make or replace a document. Readers see the old or the new document. Returns the `seen` for `put_after`."""
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
         """Replace the version `seen` of a document. Returns the new `seen`.

@@ -1,8 +1,8 @@
 """A file or folder of an object store: its name, which is a value, and the requests for it.
 
-A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce, which
-tells whether the stored document is that of this request. A success is never reported as a refusal. A request is never
-repeated after another writer has replaced the document.
+A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce. By
+the nonce, a request recognises its own document in the store. A success is never reported as a refusal. A request is
+never repeated after another writer has replaced the document.
 """
 
 import json
@@ -165,7 +165,7 @@ class Stored:
             return bytes(obstore.get_range(self.bucket.store, self.key, start=start, end=end))
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Put the document if the file does not exist. Of several such requests, the store accepts the first one."""
+        """Put the document, and return True. If the file exists, change nothing, and return False."""
         return self.put_if(doc, None) is not None
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
@@ -325,7 +325,7 @@ class Stored:
             kept.keep(self, draft.read_bytes())
 
     def source(self) -> Any:
-        """An open file for PyArrow. A small file is read at once, and kept in the cache; a large one in parts."""
+        """An open file for PyArrow. A small file is read completely, and kept in the cache. A large file is not."""
         import pyarrow as pa  # here, so that commands that only show a text start fast
 
         contents = kept.contents_of(self)
@@ -377,7 +377,7 @@ class Stored:
 
     @contextmanager
     def _in_bucket(self) -> Iterator[None]:
-        """Raises StorageFailed if a put finds no bucket, which the client reports as a missing file."""
+        """Raises StorageFailed if a put finds no bucket. The client reports the bucket as a missing file."""
         try:
             yield
         except FileNotFoundError as error:

@@ -29,7 +29,7 @@ def owner_here(config: Config) -> Owner:
 
 
 def identify(config: Config) -> Owner:
-    """The pipeline of this state folder. The folder gets a new id if it has none, or is a copy of another folder.
+    """The pipeline of this state folder. The folder gets a new id if it has no id, or is a copy of another folder.
 
     The caller holds the lease.
     """
@@ -67,7 +67,7 @@ def _id_in(state: File) -> str:
 
 
 def _read(state: File) -> dict[str, Any]:
-    """The document in identity.json; an empty one if the file is missing. Raises StateUnreadable if it is damaged."""
+    """The document in identity.json; empty if the file is missing. Raises StateUnreadable if the file is damaged."""
     path = state / NAME
     try:
         doc = files.document(path)

@@ -9,10 +9,11 @@ from lakeingest.core.keys import quote
 def merge_into(
     target: str, changes: str, names: Sequence[str], key: Sequence[str], deleted: str = DELETED, within: str = ""
 ) -> str:
-    """The statement that applies each row of `changes` to `target`: it inserts, updates or deletes the row of a key.
+    """The statement that applies each change to the row of its key: the statement inserts, updates or deletes the row.
 
-    `names` are the columns of `target`, and `key` those of its key. A change whose column `deleted` is true deletes its
-    row. But if `names` has the column `deleted`, the copy keeps deleted rows, and no change deletes a row.
+    `target` is the table, and `changes` a view with the changes. `names` are the columns of `target`, and `key` those
+    of its key. A change whose column `deleted` is true deletes its row. But if `names` has the column `deleted`, the
+    copy keeps deleted rows, and no change deletes a row.
 
     `within` is a condition that each row `t` of the target with a changed key meets. By it, Spark skips files without
     such rows. '': no condition. The WHEN clauses exclude one another, because Hudi would drop the delete if two of them

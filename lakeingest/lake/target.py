@@ -1,4 +1,4 @@
-"""The port to a lake format: four protocols, one for each group of callers. `Target` combines the four.
+"""The port, the methods of each lake format: four protocols for four groups of callers. `Target` combines the four.
 
 A commit of ours is *marked*: it carries the complete progress of the copy.
 """
@@ -140,7 +140,7 @@ class Tables(Protocol):
         """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included."""
 
     def recover(self, table: TableId) -> Staged | None:
-        """Reset staging to our last commit with all its files, and return this commit; None: the table does not exist.
+        """Reset staging to our last commit with all its files. Returns this commit; None if the table does not exist.
 
         The history of the returned commit contains the commit that readers see. If someone compacted the rows that
         readers see, or removed staging, staging is built again on the commit that readers see, with the same progress.
@@ -226,8 +226,9 @@ class Staging(Protocol):
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Remove all rows in one commit on staging, with this progress. Readers see the rows until the next publish.
 
-        Later commits have the columns of `schema`. `known` has the old name of each of these columns; None: no column
-        gets another name. Raises SchemaChanged if the format cannot give the table another key.
+        Later commits have the columns of `schema`. `known` has the old name of each of these columns, or None for a new
+        column. If `known` itself is None, all columns keep their names. Raises SchemaChanged if the format cannot give
+        the table another key.
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
@@ -251,7 +252,7 @@ class Publishing(Protocol):
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
         """The number of rows of one commit, from metadata; None if only a read of the rows can tell.
 
-        A quick count can be wrong. If it gives the `expected` number, no slower and exact count is made.
+        A format can count quickly, or slowly and exactly. If the quick count is `expected`, no slow count is made.
         """
 
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
@@ -294,7 +295,7 @@ class Target(Tables, Staging, Publishing, Upkeep, Protocol):
     Every commit carries the complete progress. A method that commits asserts that the given `Staged` is still the last
     commit on staging. If another writer has committed there, the method raises StaleWriter, and nothing of ours becomes
     visible. A process may be killed at any time: `recover` then finds each step done or not begun. A failure of the
-    storage raises StorageFailed, a missing file StateUnreadable.
+    storage raises StorageFailed. A missing file raises StateUnreadable.
 
     Opening a target creates nothing and starts no Spark. The target calls its OpenSpark only for work that takes a
     Spark job: to `read` rows, and in formats that need a job to merge, to publish or to make `readers`.

@@ -43,7 +43,7 @@ class HudiAdoptions:
         """Make this pipeline the owner: in the claim file and, if the table is published, by a commit.
 
         Raises ForeignWrite if someone else wrote to the table: the former owner must roll that write back first. Raises
-        StaleWriter if another run publishes, or rolls back the commit.
+        StaleWriter if another run publishes at the same time, or has rolled back the commit.
         """
         folder = self._folder(table)
         with self._target.storage_errors(), publish_lock(table, folder.final):

@@ -108,9 +108,8 @@ class AllRows:
     def _record_key(self, columns: pa.Schema) -> tuple[str, ...]:
         """The columns of the record key. A published table that has RECORD_KEY keeps RECORD_KEY.
 
-        Every other table gets the columns that a new table would get.
-
-        Raises Unfit if the published table does not have the form to which lakeingest can write.
+        Every other table gets the columns that a new table would get. Raises Unfit if the published table does not have
+        the form to which lakeingest can write.
         """
         if self.published is not None and record_key_of(self.folder) == (RECORD_KEY,):
             return (RECORD_KEY,)

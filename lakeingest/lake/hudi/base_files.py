@@ -47,7 +47,7 @@ class FileGroup:
 
 
 def groups_of(newest_files: Sequence[File], buckets: int) -> dict[int, FileGroup]:
-    """The file group of each bucket that has one. `newest_files` has the newest file of each group.
+    """The file groups by their buckets. `newest_files` has the newest file of each group.
 
     Raises Unfit if a group has no bucket, if its bucket is not below `buckets`, or if two groups have the same bucket.
     """
@@ -81,7 +81,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that was written as the newest one of its group.
+    """A file that was written as the newest file of its group.
 
     `size` is in bytes, and `rows` is the number of rows in the file. `inserted`, `updated` and `deleted` are the
     numbers of rows that changes have inserted, updated and deleted. In the first file of a group, all rows count as
@@ -98,7 +98,7 @@ class WrittenFile:
 
     @property
     def stat(self) -> dict[str, Any]:
-        """The commit's entry for the file: those fields of Hudi's `HoodieWriteStat` that have a value of the file."""
+        """The commit's entry for the file: the fields of Hudi's `HoodieWriteStat` for which the file has a value."""
         previous = self.group.newest
         return {
             "fileId": self.group.name,

@@ -53,7 +53,7 @@ def clean(folder: File, waiting: Waiting) -> None:
 
 
 def _replaced_files(folder: File, instant: str) -> Iterator[File]:
-    """The files that the commit `instant` or an older one has replaced, and Hadoop's checksums of these files."""
+    """The files that the commit `instant` or an older commit has replaced, and Hadoop's checksums of these files."""
     # by file group: the instant of the file that readers of the commit `instant` read
     visible_instants = {file.name.partition("_")[0]: instant_of(file) for file in visible_files(folder, instant)}
     for file in folder.listed("*.parquet"):

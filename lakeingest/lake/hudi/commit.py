@@ -88,7 +88,7 @@ class Commit:
     def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:
         """Write the marker of a data file that is about to be written.
 
-        `kind` is CREATE for the first file of a group, and MERGE for a later one.
+        `kind` is CREATE for the first file of a group, and MERGE for each later file of the group.
         """
         (self._markers / f"{name}.marker.{kind}").write(b"")
 

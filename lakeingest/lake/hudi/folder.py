@@ -213,7 +213,7 @@ class LocalTableFolder(TableFolder):
             raise NotOurTable(f"{self.final} was made by someone else; rename it") from error
 
     def make_durable(self, since: float) -> None:
-        """Sync the files. Of the data files only the visible ones, because the folder can have thousands of others."""
+        """Sync the files. Of the data files, only the visible ones are synced: there can be thousands of old files."""
         published = self.published()
         data_files = [] if published is None else visible_files(self.final, published.time)
         names = [PARTITION, *(file.name for file in data_files)]
@@ -275,9 +275,9 @@ class StoredTableFolder(TableFolder):
         return is_table(self.final)
 
     def _unmake_building(self) -> None:
-        """Delete the properties in `building`.
+        """Delete the properties in `building`. Without properties, `building` is no table.
 
-        Otherwise a run would find the old table there after someone has dropped the copy.
+        If `building` were a table, a run would find it there after someone has dropped the copy in `final`.
         """
         (self.building / PROPERTIES).delete()
 

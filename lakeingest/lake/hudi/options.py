@@ -79,5 +79,5 @@ def write_options(buckets: str, retained: int, properties: Mapping[str, str]) ->
 
 
 def most_commits(retained: int) -> int:
-    """The number of commits in the timeline at which Hudi archives the oldest ones, if `retained` of them must stay."""
+    """The number of commits in the timeline at which Hudi archives the oldest commits. `retained` commits stay."""
     return retained + max(_SLACK, retained)

@@ -1,4 +1,4 @@
-"""Publishes a Hudi table. lakeingest itself writes the commit if it can; otherwise Hudi writes it by a statement."""
+"""Publishes a Hudi table. lakeingest itself writes the commit if it can. If it cannot, Hudi writes the commit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Publication:
     """A publish: the `commits` of staging that readers do not see yet, and what the publish needs to know.
 
     `published` is the commit that readers see; None before the first publish. `staging` is the folder with the files of
-    `commits`. `properties` are the properties that this publish has besides those of each publish.
+    `commits`. `properties` are the properties that only this publish has. Those of each publish are added.
     """
 
     table: TableId
@@ -116,7 +116,7 @@ class Publication:
     def _write_all_files(self, spark: "SparkSession | None" = None) -> bool:
         """Publish by `AllRows`, with tasks of `spark` or, if it is None, in this process.
 
-        Returns False if `AllRows.publish` does, or if the number of rows that it must write is not known.
+        Returns False if `AllRows.publish` returns False, or if the number of rows to write is not known.
         """
         (rows, merges), added = self._rows_and_merges, self._added_rows
         if added is None:
@@ -144,7 +144,7 @@ class Publication:
 
     @property
     def _buckets(self) -> str:
-        """The number of buckets: that of the published table, or one that fits the size of the first copy's rows."""
+        """The number of buckets. A published table keeps its number; a new table gets one for the size of its rows."""
         if self.published is not None:
             return str(self.published.buckets)
         rows, _ = self._rows_and_merges
@@ -152,7 +152,7 @@ class Publication:
 
     @property
     def _all_properties(self) -> dict[str, str]:
-        """The properties of the commit: `properties`, those of each publish, and the owner of the copy."""
+        """The properties of the commit: `properties`, the properties of each publish, and the owner of the copy."""
         owner_mark = {} if self.folder.ownership is None else self.folder.ownership.marks({})
         return publish_properties(
             self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner_mark}

@@ -16,7 +16,7 @@ _CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.ty
 
 @dataclass(frozen=True, slots=True)
 class RecordTexts:
-    """The record keys of some rows, and `parts`, which decide the buckets: an array for each part of the key."""
+    """The record keys of some rows. `parts` has an array for each part of the key; the parts decide the buckets."""
 
     keys: pa.Array
     parts: tuple[pa.Array, ...]

@@ -96,7 +96,7 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
 
 
 def _foreign_and_ours(path: File) -> tuple[list[Instant], Instant | None]:
-    """The commits of others after our last commit, the newest first, and our last commit, or None without one."""
+    """The commits of others after our last commit, the newest first; and our last commit, None if there is none."""
     foreign: list[Instant] = []
     for instant in completed_instants(path):
         if OWNER in instant.properties:
@@ -124,7 +124,7 @@ def _obstacles(path: File, foreign: list[Instant], ours: Instant) -> Iterator[st
 
 
 def _remove_commit(path: File, instant: str) -> None:
-    """Remove a commit, or a planned one, from the timeline, and its files. An interrupted call can be repeated."""
+    """Remove a commit or a plan from the timeline, and delete its files. An interrupted call can be repeated."""
     entries = [file for file in timeline(path, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
     # Step 1: make sure that there is a request. After step 2 it tells the next writer that the commit is incomplete
     if not any(file.name.endswith(".requested") for file in entries):

@@ -51,9 +51,9 @@ class RowDelta:
     def publish(self, properties: Mapping[str, str]) -> bool:
         """Commit the changes with these properties.
 
-        Returns False, and readers see no difference, if only Hudi can publish the changes, if there are too many, or if
-        the changes do not add `added` rows. The next writer deletes the files that were already written. Raises
-        StaleWriter if another run has rolled back the commit.
+        Returns False, and readers see no difference, if only Hudi can publish the changes, if there are too many
+        changes, or if they do not add `added` rows. The next writer then deletes the files that were already written.
+        Raises StaleWriter if another run has rolled back the commit.
         """
         roll_back(self.folder)  # before the form is checked: a table with an incomplete commit is not of the form
         try:

@@ -152,7 +152,7 @@ class HudiTarget(StagedTarget[Instant]):
         schema: TableSchema,  # noqa: ARG002 - readers see no comments
         properties: Mapping[str, str],
     ) -> Staged:
-        """Make the staged commit visible by one commit of Hudi, written by lakeingest if it can, else by Hudi."""
+        """Make the staged commit visible by one commit of Hudi. lakeingest writes this commit if it can, else Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         # Step 1: write the commit. If Hudi writes it, Hudi may archive old commits, whose files `clean` later deletes
         if not self._write_commit(staged, folder, properties, spark=None):
@@ -182,7 +182,10 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftovers in the staging folder; the next writer of the table deletes those in the table's folder."""
+        """Delete leftovers in the staging folder. Those in the table's folder are deleted by the table's next writer.
+
+        Returns the numbers of deleted files and bytes.
+        """
         return self._staging(table).remove_leftovers(age)
 
     @names_storage_errors
@@ -196,7 +199,7 @@ class HudiTarget(StagedTarget[Instant]):
         return Inventory(files=len(sizes), deletes=0, bytes=sum(sizes), snapshots=len(writes(folder)))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
-        """The commit from which a run continues, as `_staged` finds it.
+        """The commit from which a run continues; None if there is neither a `published` commit nor staging.
 
         Raises StateUnreadable if a file that readers need is missing or damaged, and NotOurTable if something else has
         the table's name in the metastore.

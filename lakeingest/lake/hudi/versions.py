@@ -31,7 +31,7 @@ class HudiVersions:
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
         """Our commits in the active timeline that have all their files, the oldest first.
 
-        If the timeline has a commit with the version `before`, the commits up to that one are left out.
+        If the timeline has a commit with the version `before`, that commit and all earlier commits are left out.
         """
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():

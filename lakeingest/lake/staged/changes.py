@@ -15,7 +15,7 @@ _NUMBER = "_lakeingest_number"
 def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Table | None:
     """The last change of each key. `merges` has the files of changes of each merge, the oldest merge first.
 
-    None: there are no changes.
+    Returns None if there are no changes.
     """
     tables = [read_rows(file) for merge in merges for file in merge]
     if not tables:

@@ -59,9 +59,9 @@ def rows_in(data_files: Iterable[File]) -> int:
 
 
 def _in_larger_tables(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
-    """Concatenate small tables to tables of at least `least` rows; the last one may have fewer.
+    """Concatenate small tables to tables of at least `least` rows. The last table may have fewer rows.
 
-    The tables are joined with `least` changes, and a join costs as much as its larger side.
+    Each of the tables will be joined with `least` changes, and a join costs as much as its larger side.
     """
     group: list[pa.Table] = []
     for table in tables:

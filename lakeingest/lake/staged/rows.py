@@ -59,7 +59,7 @@ def last_changes(
 ) -> "DataFrame | None":
     """The last change of each key. `merges` has the names of the files of each merge, the oldest merge first.
 
-    None: there are no merges.
+    Returns None if there are no merges.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it

@@ -5,10 +5,11 @@ several writers only one can create the file of a number. So commits have one or
 progress, and names the version that it builds on.
 
 The rows of a commit are computed from three parts:
-- the rows that readers see; none before the first publish, and none if a commit in between `restarts`, which removes
-  all earlier rows
-- the rows of the waves since then
-- the changes of the merges since then, which are applied in their order
+- the rows that readers see; none before the first publish
+- the rows of the waves of later commits
+- the changes of the merges of later commits, which are applied in their order
+
+A commit that `restarts` removes all earlier rows. Only this commit and those after it then count.
 """
 
 import uuid
@@ -138,7 +139,7 @@ class StagingFolder:
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def begin_at(self, version: int, progress: Progress, key: Sequence[str]) -> StagingCommit:
-        """Make the first commit of a new folder. It names no files: its rows are those of the published `version`."""
+        """Make the first commit of a new folder. It names no files, because its rows are in the published `version`."""
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
@@ -194,7 +195,7 @@ class StagingFolder:
         return name
 
     def assert_whole(self, names: Iterable[str]) -> None:
-        """Raises StateUnreadable unless all these files exist and have a footer: a truncated file has none."""
+        """Raises StateUnreadable unless all these files exist and have a footer. A truncated file has no footer."""
 
         def assert_has_footer(name: str) -> None:
             try:
@@ -215,7 +216,7 @@ class StagingFolder:
     def new_compared_folder(self) -> File:
         """A new folder, in which Spark writes rows for `StagedTarget.readers`.
 
-        A publish that comes before the rows are read does not delete them.
+        `sweep` keeps the rows for an hour. So they are still there if a publish comes before they are read.
         """
         return self.path / f"compared/{uuid.uuid4().hex}"
 
@@ -337,7 +338,7 @@ def tables_in(staging: File) -> Iterator[TableId]:
 def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The files of rows of these commits, and the files of changes of each merge, in the order of the commits.
 
-    Commits before the last one that restarts are left out.
+    If commits restart, all commits before the last of these are left out.
     """
     remaining = since_restart(commits)
     rows = [name for commit in remaining for name in commit.rows]
@@ -346,7 +347,7 @@ def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[st
 
 
 def since_restart(commits: Sequence[StagingCommit]) -> Sequence[StagingCommit]:
-    """The commits from the last one that restarts on; all commits if none restarts."""
+    """The last commit that restarts, and all later commits. If no commit restarts, all commits."""
     first = max((index for index, commit in enumerate(commits) if commit.restarts), default=0)
     return commits[first:]
 

@@ -196,7 +196,7 @@ class StagedTarget(Target, Generic[Published]):
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
         """The number of rows in the commit's files of rows, plus the number of rows that merges on staging have added.
 
-        None: an earlier version of lakeingest made one of these merges, and did not count its rows.
+        Returns None if an earlier version of lakeingest, which did not count the rows, made one of these merges.
         """
         published_version = _version(self._published(table))
         commits = [] if published_version == version else self._staging(table).between(published_version, version)
@@ -209,8 +209,9 @@ class StagedTarget(Target, Generic[Published]):
     def _staged(self, table: TableId, published: Published | None) -> Staged | None:
         """The commit from which a run continues.
 
-        If staging builds on the published commit, this is the last commit of staging, else the published commit. If no
-        commit is published, this is the last commit of a new table's staging; None if there is no such staging either.
+        If staging builds on the published commit, a run continues from the last commit of staging, else from the
+        published commit. If no commit is published, a run continues from the last commit of a new table's staging.
+        Returns None if there is no such staging either.
         """
         staging = self._staging(table)
         if published is None:
