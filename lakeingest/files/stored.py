@@ -58,8 +58,8 @@ class Stored:
         """The folder at a configured place with a scheme, such as s3."""
         from lakeingest.config.stores import store_of  # here, so that commands that only show a text start fast
 
-        scheme, _, rest = place.written.partition("://")
-        bucket, _, key = rest.partition("/")
+        scheme, _, bucket_and_key = place.written.partition("://")
+        bucket, _, key = bucket_and_key.partition("/")
         options = tuple(sorted(store_of(scheme).obstore(storage, bucket).items()))
         return cls(Bucket(f"{scheme}://{bucket}", options), key.strip("/"))
 
@@ -341,11 +341,11 @@ class Stored:
 
     def open_lasting(self) -> BinaryIO:
         """An open copy of the contents, in a temporary file of this machine without a name."""
-        contents = self.source()
+        source = self.source()
         with ExitStack() as stack:
             copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
-            while part := contents.read(_PIECE_BYTES):
-                copy.write(part)
+            while piece := source.read(_PIECE_BYTES):
+                copy.write(piece)
             copy.seek(0)
             stack.pop_all()  # without an error, the copy stays open: the caller closes it
         return copy
@@ -365,7 +365,7 @@ class Stored:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises StorageAway if the store does not answer, StorageFailed if the store denies access."""
+        """Raises StorageAway if the store does not answer, and StorageFailed if it denies access, in the block."""
         try:
             yield
         except FileNotFoundError as error:

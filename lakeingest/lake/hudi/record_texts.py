@@ -51,16 +51,19 @@ def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
 
 
 def _texts(rows: pa.Table, name: str) -> pa.Array:
-    """The texts to which Spark casts the values of a column. Raises Unfit for a type whose text only Spark can make."""
+    """The texts that Spark makes of a column's values, as in `record_key.key_text`, before they are escaped.
+
+    Raises Unfit for a type whose text only Spark can make.
+    """
     values = rows[name].combine_chunks()
     kind = values.type
     if pa.types.is_string(kind):
         return values
     if any(is_kind(kind) for is_kind in _CAST_ALIKE):
         return values.cast(pa.string())
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(kind):  # Spark's `hex`
         return pa.array([value.hex().upper() for value in values.to_pylist()], pa.string())
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:  # Spark's `unix_micros`
         return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
     if pa.types.is_timestamp(kind):  # Spark leaves out the zeros at the end of a fraction
         return pc.replace_substring_regex(values.cast(pa.timestamp("us")).cast(pa.string()), r"\.?0{1,6}$", "")

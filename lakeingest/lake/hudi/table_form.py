@@ -63,6 +63,7 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     """Write into the table's properties that these columns are the record key."""
     old_text = (folder / PROPERTIES).read().decode()
     line = f"{_RECORD_KEY}={','.join(record_key)}"
+    # a function, because `re.sub` would interpret a backslash in a text
     new_text = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, old_text)
     if new_text != old_text:
         (folder / _CHECKSUM).delete()  # before the properties: readers fail if a checksum does not fit the contents

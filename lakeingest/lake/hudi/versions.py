@@ -44,7 +44,7 @@ class HudiVersions:
         """The fingerprint in the progress of our commit with this version; '' if the timeline has no such commit."""
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
-            for *_, file in writes(folder):
+            for _, _, file in writes(folder):
                 properties = _properties_of(file)
                 if properties.get(PREFIX + VERSION) == str(version) and PREFIX + PROGRESS in properties:
                     return parse_progress(table, f"commit {version}", properties[PREFIX + PROGRESS]).fingerprint

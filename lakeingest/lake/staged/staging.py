@@ -74,8 +74,8 @@ class StagingCommit:
         try:
             progress = progress_form.from_json(doc["progress"])
             restarts = "restarts with" in doc
-            lists = doc["restarts with" if restarts else "rows"], doc["changes"]
-            rows, changes = (tuple(inside(name) for name in names) for names in lists)
+            row_names, change_names = doc["restarts with" if restarts else "rows"], doc["changes"]
+            rows, changes = tuple(map(inside, row_names)), tuple(map(inside, change_names))
             key, added = tuple(doc["key"]), doc.get("added")  # earlier versions of lakeingest did not count
             return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
         except (*DAMAGED, StateUnreadable) as error:
@@ -101,7 +101,7 @@ class StagingFolder:
     def between(self, published: int | None, version: int) -> list[StagingCommit]:
         """The commits after the version `published`, up to `version`. If `published` is None, from the first commit on.
 
-        Raises StaleWriter if no such commit has the version.
+        Raises StaleWriter if the folder lacks one of these versions, or has `version` before `published`.
         """
         commits = self.commits(published)
         versions = [commit.version for commit in commits]
@@ -332,6 +332,7 @@ def tables_in(staging: File) -> Iterator[TableId]:
         if not is_cut(name):
             yield TableId.parse(unquote(name))
         elif commits := (staging / name).listed("*.json"):  # a shortened name does not tell the table, a commit does
+            # 0 stands for the number of the commit, which is not needed here
             yield StagingCommit.from_json(0, files.document(commits[-1])).progress.table
 
 

@@ -239,7 +239,10 @@ class StagedTarget(Target, Generic[Published]):
             staging.begin_at(staged.version, staged.progress, published.key)
 
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
-        """The files with the rows of the commit `version`, and the files of each merge that changes these rows."""
+        """The files with the rows of the commit `version`, and the files of each merge that changes these rows.
+
+        Raises StaleWriter as `StagingFolder.between`.
+        """
         published = self._published(table)
 
         def visible() -> list[File]:
