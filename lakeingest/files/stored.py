@@ -187,7 +187,7 @@ class Stored:
             obstore.put(self.bucket.store, self.key, contents)
 
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
-        """Put a document if the store still has the version `seen` of the file. `seen` is None if it has no file.
+        """Put a document if the store still has the version `seen` of the file, or no such file if `seen` is None.
 
         Returns the metadata of the new version; None if the store has another version than `seen`. Raises StorageAway
         if the store does not answer, and StorageFailed if it denies access or has no such bucket.
