@@ -52,7 +52,10 @@ def _address(config: Config) -> str:
 
 
 def _is_still_at(config: Config, address: str, wanted_id: str) -> bool:
-    """Whether a state folder with this id is still at this address; False if nobody can look there."""
+    """Whether a state folder with this id is still at this address; False if nobody can look there.
+
+    Raises StateUnreadable if the address is on this machine, and identity.json there is damaged.
+    """
     if address.startswith(_LOCAL):
         machine, _, path = address.removeprefix(_LOCAL).partition("/")
         is_on_this_machine = machine == socket.gethostname()

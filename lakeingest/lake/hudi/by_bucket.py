@@ -25,7 +25,7 @@ def bucket_numbers(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]
 
 
 def rows_by_number(rows: pa.Table, numbers: np.ndarray) -> dict[int, pa.Table]:
-    """The rows by their numbers: `numbers` has one for each row. Rows of the same number keep their order."""
+    """The rows by their numbers. `numbers` has a number for each row. Rows of the same number keep their order."""
     order = np.argsort(numbers, kind="stable")
     ordered = rows.take(pa.array(order))  # now the rows of a number are one slice
     distinct, starts = np.unique(numbers[order], return_index=True)

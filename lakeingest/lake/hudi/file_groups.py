@@ -74,7 +74,8 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
     newest: dict[str, tuple[str, File]] = {}  # by group: the instant of the newest file so far, and this file
     for file in folder.listed("*.parquet"):
         group, _, begun = file.stem.split("_")
-        is_completed = begun in completed or begun < first_write  # the earlier ones are archived
+        is_archived = begun < first_write
+        is_completed = is_archived or begun in completed
         is_newer = begun > newest.get(group, ("",))[0]
         if is_completed and begun <= instant and is_newer:
             newest[group] = begun, file

@@ -263,7 +263,7 @@ class StoredTableFolder(TableFolder):
         """Do nothing: a file in a store is durable."""
 
     def _delete_building(self, spark: "SparkSession | None") -> None:
-        """Delete the folder. The store can have objects that stand for folders; without Spark, these stay."""
+        """Delete the files of the folder. Objects that stand for folders are deleted only with `spark`."""
         if spark is None:
             files.delete_all([self.building, *self.building.tree()])
         elif self.building.is_there():

@@ -44,7 +44,7 @@ def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
 
 
 def groups_of_size(staged_files: Iterable[File], size: int) -> list[list[File]]:
-    """The files, in order, divided into groups. A group ends with the file that makes it `size` bytes or larger."""
+    """The files, in order, divided into groups. A group ends as soon as its files have `size` bytes or more."""
     groups: list[list[File]] = []
     group_size = size  # so that the first file begins a group
     for file in staged_files:

@@ -37,7 +37,8 @@ def effects_of(
     key_schema = numbered.schema.remove(len(key))  # without _NUMBER
     for keys in _in_larger_tables((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
         numbers = _rows_with_changes(keys, numbered, key)[_NUMBER].to_numpy()
-        if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
+        is_twice_here = len(np.unique(numbers)) < len(numbers)
+        if is_twice_here or is_present[numbers].any():  # or an earlier table has the same key
             raise StateUnreadable(
                 f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
             )
@@ -48,8 +49,9 @@ def effects_of(
             # afterwards a row has the key, unless the earlier change deletes the row
             matches = _rows_with_changes(read_rows(file, [*key, DELETED]), numbered, key)
             is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
-    is_deleted = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
-    inserted, updated, deleted = ~is_deleted & ~is_present, ~is_deleted & is_present, is_deleted & is_present
+    # Step 3: count. A change that deletes a row which is not present has no effect
+    is_delete = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
+    inserted, updated, deleted = ~is_delete & ~is_present, ~is_delete & is_present, is_delete & is_present
     return Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
 
 

@@ -58,7 +58,10 @@ def _staged(
 
 
 def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file as `source_rows` makes them. Raises StateUnreadable if the file lacks one of their columns."""
+    """The rows of a file with the columns of the source's table, without rows that the copy keeps as deleted.
+
+    Raises StateUnreadable if the file is damaged, or lacks a column.
+    """
     names = source_names(schema)
     with parse_errors(str(file)), files.parquet(file) as opened:
         missing = set(names) - set(opened.schema_arrow.names)
