@@ -305,7 +305,7 @@ def written(file: File) -> Iterator[Path]:
         yield draft.path
         draft.finish()
     finally:
-        draft.drop()
+        draft.drop()  # after `finish`, nothing is left to drop
 
 
 def parquet(file: File) -> "pq.ParquetFile":

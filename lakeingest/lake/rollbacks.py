@@ -25,7 +25,7 @@ class Rollback:
     restores: tuple[str, ...] = ()
 
     def with_interrupted(self, document: Any) -> Self:
-        """The rollback that adds to this one what an interrupted rollback to the same commit has already done.
+        """A rollback that also lists what an interrupted rollback to the same commit has already done.
 
         `document` has the JSON of the interrupted rollback. Any other document adds nothing.
         """

@@ -104,7 +104,7 @@ class WrittenFile:
             "fileId": self.group.name,
             "path": self.name,
             "partitionPath": "",
-            "prevCommit": "null" if previous is None else previous.stem.rpartition("_")[2],
+            "prevCommit": "null" if previous is None else previous.stem.rpartition("_")[2],  # Hudi writes this "null"
             "prevBaseFile": None if previous is None else previous.name,
             "numWrites": self.rows,
             "numInserts": self.inserted,

@@ -281,7 +281,7 @@ class StagingFolder:
         limit, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
             if all(file.changed() < limit for file in group):
-                counted = [file for file in group if not _is_link_or_folder(file)]
+                counted = [file for file in group if not _is_link_or_folder(file)]  # links and folders hold no data
                 removed, freed = removed + len(counted), freed + files.total(counted)
                 files.delete_all(group)
         return removed, freed
