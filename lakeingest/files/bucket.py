@@ -49,7 +49,7 @@ def version_of(meta: Any) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=16)
 def _client(uri: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """A client of the store, which this process makes once for each address and options."""
+    """The client for an address and options, which this process makes once."""
     if uri.startswith("memory://"):
         return MemoryStore()
     config: Any = dict(options)

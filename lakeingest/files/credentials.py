@@ -12,18 +12,18 @@ _FRESH = timedelta(minutes=5)  # how long credentials are used: boto3 renews the
 
 
 def provider_of(uri: str, options: Mapping[str, str]) -> Any:
-    """A provider of fresh credentials. None: the client itself finds credentials in the environment and from roles.
+    """A provider of fresh credentials for a place in S3, by boto3. None: the store's client finds credentials itself.
 
     Only boto3, Amazon's own library, reads profiles. It supports the other ways of Amazon to find credentials as well.
-    So boto3 is the provider if it is installed and no keys are given. Raises StorageFailed if AWS_PROFILE names a
-    profile that cannot be used.
+    So boto3 is the provider if it is installed, finds credentials, and no keys are given. Raises StorageFailed if
+    AWS_PROFILE names a profile that cannot be used.
     """
     has_keys = {"access_key_id", "skip_signature"} & options.keys() or "AWS_ACCESS_KEY_ID" in os.environ
     if has_keys or not uri.startswith(("s3://", "s3a://")):
         return None
     profile = os.environ.get("AWS_PROFILE")
     if find_spec("boto3") is None:
-        if profile is None:
+        if profile is None:  # the client also finds credentials in the environment and from roles
             return None
         raise StorageFailed(f"{uri}: the profile {profile} is read by boto3 alone: pip install 'lakeingest[aws]'")
     from boto3.session import Session  # type: ignore[import-untyped]

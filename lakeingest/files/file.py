@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say what else they do."""
+    """A file or a folder. Operations raise FileNotFoundError for a missing file, unless they say something else."""
 
     @property
     def name(self) -> str:
@@ -56,18 +56,19 @@ class File(Protocol):
     # documents
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Make a document, and return True. False, and nothing is changed, if the file exists.
+        """Make a document, and return True. If the file exists, change nothing, and return False.
 
         If several writers call this at the same time, exactly one gets True.
         """
 
     def put_document(self, doc: Mapping[str, Any]) -> Any:
-        """Make or replace a document. A reader sees the old or the new one. Returns the `seen` for `put_after`."""
+        """Make or replace a document. Readers see the old or the new document. Returns the `seen` for `put_after`."""
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
         """Replace the version `seen` of a document. Returns the new `seen`.
 
-        None, and nothing is changed, if a store has another version. A disk, which has no versions, always replaces.
+        If a store has another version, nothing is changed, and None is returned. A disk has no versions, so there the
+        document is always replaced.
         """
 
     def read(self) -> bytes:
@@ -129,7 +130,7 @@ class File(Protocol):
     # folders
 
     def make_folder(self, *, private: bool = False) -> None:
-        """Make the folder and its missing parents, durably; `private`: for this user alone.
+        """Make the folder and its missing parents, durably. A `private` folder is for this user alone.
 
         Does nothing in a store, which needs no folders.
         """
@@ -193,7 +194,7 @@ def at(place: "Place", storage: "Storage") -> File:
 
 
 class Head:
-    """A document that only the owner of the lease replaces. A store refuses this to a run that has lost the lease."""
+    """A document that only the owner of the lease replaces. A store refuses the put of a run without the lease."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -211,11 +212,12 @@ class Head:
     def move(self, doc: Mapping[str, Any]) -> bool:
         """Replace the version that this object has read or written last, and return True.
 
-        False, and nothing is changed, if a store has another version.
+        If a store has another version, nothing is changed, and False is returned.
         """
-        put = self._file.put_after(doc, self._seen)
-        self._seen = put or self._seen
-        return put is not None
+        new_seen = self._file.put_after(doc, self._seen)
+        if new_seen is not None:
+            self._seen = new_seen
+        return new_seen is not None
 
 
 def document(file: File) -> Any:
@@ -297,13 +299,13 @@ class Draft:
 
 @contextmanager
 def written(file: File) -> Iterator[Path]:
-    """The path where the block writes a data file. After the block the file is finished; after an error it is not."""
+    """The path where the block writes a data file. After the block, the file is finished, unless the block failed."""
     draft = Draft.of(file)
     try:
         yield draft.path
         draft.finish()
     finally:
-        draft.drop()
+        draft.drop()  # after `finish`, nothing is left to drop
 
 
 def parquet(file: File) -> "pq.ParquetFile":
@@ -321,11 +323,16 @@ def parquet_metadata(file: File) -> "pq.FileMetaData":
 
 
 def sweep(files: Iterable[File], age: timedelta) -> tuple[int, int]:
-    """Delete the files that are older than `age`, but no file behind a link. Returns how many files and bytes."""
-    own_files = [file for file in files if not file.is_behind_link()]
-    limit = own_files[0].parent.now() - age.total_seconds() if own_files else 0.0
+    """Delete the files that are older than `age`, but no file behind a link.
+
+    Returns the numbers of deleted files and bytes.
+    """
+    not_linked = [file for file in files if not file.is_behind_link()]
+    if not not_linked:  # no folder whose clock could be asked
+        return 0, 0
+    limit = not_linked[0].parent.now() - age.total_seconds()
     removed, freed = 0, 0
-    for file in own_files:
+    for file in not_linked:
         if file.changed() < limit:
             bytes_ = file.size()
             file.delete()

@@ -29,12 +29,12 @@ class Local(PosixPath):
     __slots__ = ()
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Write a durable file under another name, then link this name to it."""
+        """Write a durable file under another name, then link this name to the file."""
         with self._new_file(json.dumps(doc).encode()) as new:
             try:
                 os.link(new, self)
             except FileExistsError:
-                # this process may have made the link: a network file system repeats a request whose answer is lost
+                # True if this call has made the link: a network file system repeats a request whose answer is lost
                 return self.samefile(new)
         return True
 
@@ -76,8 +76,10 @@ class Local(PosixPath):
     def read(self) -> bytes:
         """The contents.
 
-        Raises ValueError for a device, pipe or folder, or more than `MOST_BYTES`; OSError for a link.
+        Raises ValueError for a device, pipe or folder, and for a file of more than `MOST_BYTES`. Raises OSError for a
+        link.
         """
+        # O_NONBLOCK: the open of a pipe does not wait for a writer
         descriptor = os.open(self, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
             status = os.fstat(descriptor)
@@ -169,11 +171,11 @@ class Local(PosixPath):
         return [path for path in self.self_and_below()[1:] if path.is_file() and not path.is_symlink()]
 
     def self_and_below(self) -> list[Self]:
-        """The folder, then everything at any depth below it, sorted. If the folder is a link: only the link itself."""
+        """The folder, then everything at any depth below it, sorted. If the folder is a link, only the link."""
         return [self, *([] if self.is_symlink() else sorted(self.rglob("*")))]
 
     def is_behind_link(self) -> bool:
-        """Whether the file, its folder or the folder above that is a symbolic link; also True for a folder."""
+        """Whether the file, its folder or the folder above is a symbolic link. Also True if the path is a folder."""
         return self.is_dir() or any(path.is_symlink() for path in (self, *list(self.parents)[:_DEPTH]))
 
     def probe(self) -> None:
@@ -208,7 +210,8 @@ class Local(PosixPath):
     def _new_file(self, contents: bytes) -> Iterator[Self]:
         """A durable new file with these contents in the same folder.
 
-        The block links or renames the new file. After the block its final name is durable, and the first name removed.
+        The block links or renames the new file. After the block, the name that the block gave it is durable, and the
+        first name is removed.
         """
         new = self.with_name(f"{self.stem}-{uuid.uuid4().hex}.new")  # unique, so that two runs never share a file
         try:

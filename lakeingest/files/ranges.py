@@ -8,7 +8,7 @@ from collections.abc import Callable
 class Ranges(io.RawIOBase):
     """A file that is open to read. A read raises FileNotFoundError if the file was removed meanwhile.
 
-    `part` requests the bytes from one offset up to another.
+    `part` requests the bytes from one offset up to another, and `size` is the size of the file in bytes.
     """
 
     def __init__(self, part: Callable[[int, int], bytes], size: int) -> None:

@@ -1,8 +1,8 @@
 """A file or folder of an object store: its name, which is a value, and the requests for it.
 
-A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce, which
-tells whether the stored document is that of this request. A success is never reported as a refusal. A request is never
-repeated after another writer has replaced the document.
+A request whose answer is lost may have been carried out. So each document that is put on a condition has a nonce. By
+the nonce, a request recognises its own document in the store. A success is never reported as a refusal. A request is
+never repeated after another writer has replaced the document.
 """
 
 import json
@@ -58,8 +58,8 @@ class Stored:
         """The folder at a configured place with a scheme, such as s3."""
         from lakeingest.config.stores import store_of  # here, so that commands that only show a text start fast
 
-        scheme, _, rest = place.written.partition("://")
-        bucket, _, key = rest.partition("/")
+        scheme, _, bucket_and_key = place.written.partition("://")
+        bucket, _, key = bucket_and_key.partition("/")
         options = tuple(sorted(store_of(scheme).obstore(storage, bucket).items()))
         return cls(Bucket(f"{scheme}://{bucket}", options), key.strip("/"))
 
@@ -113,7 +113,7 @@ class Stored:
         return replace(self, seen=self.look())
 
     def metadata(self) -> Seen:
-        """The metadata from a listing; the present ones if there was no listing. Raises FileNotFoundError."""
+        """The metadata in `seen`; if there are none, the present metadata. Raises FileNotFoundError."""
         seen = self.seen or self.look()
         if seen is None:
             raise FileNotFoundError(str(self))
@@ -157,8 +157,7 @@ class Stored:
 
     def lines(self) -> list[bytes]:
         """The contents of the files in the folder, in order: their names begin with the time."""
-        lines = self.listed("*.json")
-        return [line.strip() for line in self.read_together(lines)]
+        return [line.strip() for line in self.read_together(self.listed("*.json"))]
 
     def part(self, start: int, end: int) -> bytes:
         """The bytes of the contents from one offset up to another."""
@@ -166,7 +165,7 @@ class Stored:
             return bytes(obstore.get_range(self.bucket.store, self.key, start=start, end=end))
 
     def create(self, doc: Mapping[str, Any]) -> bool:
-        """Put the document if the file does not exist. Of several such requests, the store accepts the first one."""
+        """Put the document, and return True. If the file exists, change nothing, and return False."""
         return self.put_if(doc, None) is not None
 
     def put_after(self, doc: Mapping[str, Any], seen: Any) -> Any:
@@ -188,10 +187,10 @@ class Stored:
             obstore.put(self.bucket.store, self.key, contents)
 
     def put_if(self, doc: Mapping[str, Any], seen: Seen | None) -> Seen | None:
-        """Put a document if the store still has the version `seen` of the file, or no file if `seen` is None.
+        """Put a document if the store still has the version `seen` of the file, or no such file if `seen` is None.
 
-        Returns the metadata of the new version, or None if the store has another version. Raises StorageAway if the
-        store does not answer.
+        Returns the metadata of the new version; None if the store has another version than `seen`. Raises StorageAway
+        if the store does not answer, and StorageFailed if it denies access or has no such bucket.
         """
         body = json.dumps({**doc, NONCE: uuid.uuid4().hex}).encode()
         mode: Any = "create" if seen is None else dict(seen.version)
@@ -212,10 +211,11 @@ class Stored:
                 last_error = error
             # The request failed, was refused, or its answer is lost. A refusal may be that of a repeated request, whose
             # first try succeeded. So the stored document is compared: its nonce tells whether this call put it.
-            stored = self._get_or_none()
-            if stored is not None and stored[0] == body:
-                return stored[1]
-            if is_refused or (stored and stored[1].version) != (seen and seen.version):  # by another writer
+            stored, stored_seen = self._get_or_none() or (None, None)
+            if stored == body:
+                return stored_seen
+            is_replaced = (stored_seen and stored_seen.version) != (seen and seen.version)  # by another writer
+            if is_refused or is_replaced:
                 return None
             if time.monotonic() - began > PATIENCE_SECONDS:
                 break
@@ -224,7 +224,7 @@ class Stored:
 
     def put_document(self, doc: Mapping[str, Any]) -> Seen:
         """Replace the present version. The put has a condition, so that a late request cannot undo a later version."""
-        for _ in range(_TRIES):
+        for _ in range(_TRIES):  # a try fails if another writer has replaced the document since `look`
             if (put := self.put_if(doc, self.look())) is not None:
                 return put
         raise StorageAway(f"{self}: others replace it all the time; run the same command again")
@@ -237,7 +237,7 @@ class Stored:
     def delete_together(self, files: Sequence[Self]) -> None:
         """Delete the files, many with one request."""
         for bucket in {file.bucket for file in files}:
-            root = replace(self, bucket=bucket, key="")
+            root = replace(self, bucket=bucket, key="")  # so that an error names the bucket, and not one file
             with root._errors(), suppress(FileNotFoundError):  # noqa: SLF001 - of the same class
                 obstore.delete(bucket.store, [file.key for file in files if file.bucket == bucket])
 
@@ -264,17 +264,17 @@ class Stored:
 
     def listed(self, pattern: str) -> list[Self]:
         """The matching files. Folders are not listed."""
-        parts = pattern.split("/")
-        if len(parts) == 1:
+        patterns = pattern.split("/")  # one for each level of folders
+        if len(patterns) == 1:
             with self._errors():
                 objects: Any = obstore.list_with_delimiter(self.bucket.store, self._prefix)["objects"]
             return sorted(file for file in map(self._found, objects) if fnmatchcase(file.name, pattern))
-        return [
-            file
-            for file in self.tree()
-            if len(names := file.key[len(self.key) :].lstrip("/").split("/")) == len(parts)
-            and all(map(fnmatchcase, names, parts))
-        ]
+        matching = []
+        for file in self.tree():
+            names = file.key[len(self.key) :].lstrip("/").split("/")
+            if len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)):
+                matching.append(file)
+        return matching
 
     def tree(self) -> list[Self]:
         """The files at any depth, and empty objects that some programs make for folders."""
@@ -319,13 +319,13 @@ class Stored:
         return Path(path)
 
     def take(self, draft: Path) -> None:
-        """Upload the draft. The contents of a small draft also go into the cache."""
+        """Upload the draft. The contents of a small draft go into the cache, too."""
         self.put(draft)
         if draft.stat().st_size <= kept.SMALL_BYTES:
             kept.keep(self, draft.read_bytes())
 
     def source(self) -> Any:
-        """An open file for PyArrow: the contents of a small file, from the cache; a large file is read in parts."""
+        """An open file for PyArrow. A small file is read completely, and kept in the cache. A large file is not."""
         import pyarrow as pa  # here, so that commands that only show a text start fast
 
         contents = kept.contents_of(self)
@@ -341,11 +341,11 @@ class Stored:
 
     def open_lasting(self) -> BinaryIO:
         """An open copy of the contents, in a temporary file of this machine without a name."""
-        contents = self.source()
+        source = self.source()
         with ExitStack() as stack:
             copy = stack.enter_context(tempfile.TemporaryFile(prefix="lakeingest-"))
-            while part := contents.read(_PIECE_BYTES):
-                copy.write(part)
+            while piece := source.read(_PIECE_BYTES):
+                copy.write(piece)
             copy.seek(0)
             stack.pop_all()  # without an error, the copy stays open: the caller closes it
         return copy
@@ -365,7 +365,7 @@ class Stored:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises StorageAway if the store does not answer, StorageFailed if the store denies access."""
+        """Raises StorageAway if the store does not answer, and StorageFailed if it denies access, in the block."""
         try:
             yield
         except FileNotFoundError as error:
@@ -377,7 +377,7 @@ class Stored:
 
     @contextmanager
     def _in_bucket(self) -> Iterator[None]:
-        """Raises StorageFailed if a put finds no bucket, which the client reports as a missing file."""
+        """Raises StorageFailed if a put finds no bucket. The client reports the bucket as a missing file."""
         try:
             yield
         except FileNotFoundError as error:

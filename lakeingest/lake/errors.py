@@ -48,7 +48,7 @@ Format = TypeVar("Format", bound=Tables)
 def names_storage_errors(
     method: Callable[Concatenate[Format, Given], Answer],
 ) -> Callable[Concatenate[Format, Given], Answer]:
-    """Decorate a method of a target, so that it raises a failure of the target's storage as one of our errors."""
+    """Decorate a method of a target: the method then raises failures of the target's storage as our errors."""
 
     @functools.wraps(method)
     def wrapper(self: Format, /, *arguments: Given.args, **options: Given.kwargs) -> Answer:
@@ -81,7 +81,9 @@ def storage_errors(where: Path | str, catalog: Path | str = "the catalog") -> It
         raise unreadable(where, str(error)) from error
     except OSError as error:
         message = error.strerror or " ".join(str(error).split())
-        raise (_store_away if _STORE_AWAY.search(message) else _failed)(where, message) from error
+        if _STORE_AWAY.search(message):
+            raise _store_away(where, message) from error
+        raise _failed(where, message) from error
     except MemoryError as error:
         raise Retryable(
             f"{where}: memory is short: {error}; give the run more, then run the same command again"
@@ -103,13 +105,14 @@ def parse_errors(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except pa.ArrowMemoryError:
+    except pa.ArrowMemoryError:  # an ArrowException, but no damage
         raise
     except pa.ArrowException as error:
         raise unreadable(path, str(error)) from error
     except OSError as error:
-        # PyArrow reports unreadable contents as an OSError without a number
-        if error.errno is not None or _STORE_ERROR in str(error):
+        # PyArrow reports unreadable contents, and failures of a store, as an OSError without a number
+        is_failure_to_read = error.errno is not None or _STORE_ERROR in str(error)
+        if is_failure_to_read:
             raise
         raise unreadable(path, str(error)) from error
 
@@ -122,13 +125,13 @@ def _jvm_error(
     An EOFException below an exception of Iceberg is a damaged file. Any other EOFException means that a Python worker
     died: None.
     """
-    iceberg_message = None
+    iceberg_message = None  # of the innermost exception of Iceberg so far
     for kinds, message in causes:
         if kinds & _COMMIT_REFUSED:
             return StaleWriter(f"{where}: another writer commits at the same time; run the same command again")
-        unpacked = re.search(r"Cannot unpack [^[]*", message)
-        if "java.lang.UnsatisfiedLinkError" in kinds or unpacked:
-            reason = unpacked[0].strip() if unpacked else message
+        failed_unpacking = re.search(r"Cannot unpack [^[]*", message)
+        if "java.lang.UnsatisfiedLinkError" in kinds or failed_unpacking:
+            reason = failed_unpacking[0].strip() if failed_unpacking else message
             return _failed("the folder that Java unpacks libraries into (java.io.tmpdir)", reason)
         if error := _server_error(kinds, message, where, catalog):
             return error
@@ -138,7 +141,8 @@ def _jvm_error(
             iceberg_message = message
         if any(kind.endswith("EOFException") for kind in kinds):
             return None if iceberg_message is None else unreadable(where, iceberg_message)
-        if "java.io.IOException" in kinds and not any(kind.startswith("java.net.") for kind in kinds):
+        is_of_network = any(kind.startswith("java.net.") for kind in kinds)  # no failure of a disk
+        if "java.io.IOException" in kinds and not is_of_network:
             return _failed(f"{where}, or a folder that Spark works in,", message)
     return None
 
@@ -157,7 +161,7 @@ def _server_error(kinds: set[str], message: str, where: Path | str, catalog: Pat
         status = re.search(r"Status Code: (\d+)", message)
         if status is None or re.fullmatch(r"429|5\d\d", status[1]):  # without a status there was no answer
             return _store_away(where, message)
-        return (unreadable if status[1] == "404" else _failed)(where, message)
+        return unreadable(where, message) if status[1] == "404" else _failed(where, message)
     return None
 
 
@@ -174,7 +178,7 @@ def _causes(java: Any) -> Iterator[tuple[set[str], str]]:
 
 def database_error(catalog: Path | str, message: str) -> LakeIngestError:
     """Our error for a message of the catalog's database."""
-    # two processes that open a new catalog at the same time both create its tables
+    # "already exists": two processes that open a new catalog at the same time both create its tables
     if "locked" in message or "already exists" in message:
         return catalog_held(catalog)
     if "certificate" in message or "SSL" in message:
@@ -184,16 +188,16 @@ def database_error(catalog: Path | str, message: str) -> LakeIngestError:
 
 def metastore_error(catalog: Path | str, error: Exception) -> LakeIngestError | None:
     """The error for a failure that Hive's metastore or its client reports; None for any other error."""
-    library = sys.modules.get("thrift.Thrift")
-    if library is None or not isinstance(error, library.TException):
+    thrift = sys.modules.get("thrift.Thrift")  # not imported here: without it, no error can be of a metastore
+    if thrift is None or not isinstance(error, thrift.TException):
         return None
     transport = sys.modules["thrift.transport.TTransport"]
     # a MetaException may be a failure of the metastore's own database, which a retry can cure
-    is_away = isinstance(error, transport.TTransportException | library.TApplicationException) or (
+    is_away = isinstance(error, transport.TTransportException | thrift.TApplicationException) or (
         type(error).__name__ == "MetaException" and _METASTORE_DATABASE.search(str(error))
     )
     message = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return (catalog_away if is_away else catalog_refused)(catalog, message)
+    return catalog_away(catalog, message) if is_away else catalog_refused(catalog, message)
 
 
 def catalog_held(catalog: Path | str) -> Retryable:

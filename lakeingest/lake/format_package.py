@@ -16,11 +16,12 @@ from lakeingest.lake.versions import Versions
 
 @dataclass(frozen=True, slots=True)
 class FormatPackage:
-    """The ports of a lake format. `config.formats.Format` has the facts that are known without the package.
+    """What a lake format offers. `config.formats.Format` has the facts that are known without the package.
 
-    `unwritable` returns the reason why a warehouse in an object store cannot be written to; None if it can be written
-    to. `new_place` returns the folder of a new copy, or the beginning of the folder's name if random digits follow;
-    None if no other copy can get the same folder.
+    The first four fields open the format's implementations of protocols. `unwritable` returns the reason why a
+    warehouse in an object store cannot be written to; None if it can be written to. `new_place` returns the folder of a
+    new copy, or the beginning of the folder's name if random digits follow; None if no other copy can get the same
+    folder.
     """
 
     target: Callable[[Config, Ownership, OpenSpark], Target]

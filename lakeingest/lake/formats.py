@@ -43,23 +43,23 @@ def open_target(config: Config, open_spark: OpenSpark = no_spark) -> Target:
 
 
 def ownership_of(config: Config) -> Ownership:
-    """The Ownership of this state folder's pipeline. The folder knows each table of which it has a definition."""
+    """The Ownership of the pipeline with this state folder. The folder knows each table that it has a definition of."""
     definitions = state_of(config) / "definitions"
     return Ownership(lambda: owner_here(config), lambda table: (definitions / f"{file_name(str(table))}.json").exists())
 
 
 def open_adoptions(config: Config) -> Adoptions:
-    """The port through which the pipeline of this state folder takes over copies of other pipelines."""
+    """The Adoptions of the configured format. They make the pipeline of this state folder the owner of copies."""
     return package_of(config).adoptions(config, owner_here(config))
 
 
 def open_versions(config: Config) -> Versions:
-    """The port for readers of the changelog in the configured format."""
+    """The Versions of the configured format, for readers of the changelog."""
     return package_of(config).versions(config)
 
 
 def open_rollbacks(config: Config) -> Rollbacks:
-    """The port for rollbacks in the configured format."""
+    """The Rollbacks of the configured format."""
     return package_of(config).rollbacks(config, ownership_of(config))
 
 

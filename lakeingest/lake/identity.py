@@ -29,7 +29,7 @@ def owner_here(config: Config) -> Owner:
 
 
 def identify(config: Config) -> Owner:
-    """The pipeline of this state folder. The folder gets a new id if it has none, or is a copy of another folder.
+    """The pipeline of this state folder. The folder gets a new id if it has no id, or is a copy of another folder.
 
     The caller holds the lease.
     """
@@ -38,25 +38,29 @@ def identify(config: Config) -> Owner:
     pipeline_id, last_address = str(doc.get("id", "")), str(doc.get("state", ""))
     if pipeline_id and last_address == here:
         return Owner(config.name, pipeline_id, here)
-    if not pipeline_id or _is_still_at(config, last_address, pipeline_id):  # else the folder was moved: the id stays
+    is_copy = bool(pipeline_id) and _is_still_at(config, last_address, pipeline_id)
+    if not pipeline_id or is_copy:  # a folder that was moved keeps its id
         pipeline_id = uuid.uuid4().hex
     (state / NAME).put_document({"id": pipeline_id, "state": here})
     return Owner(config.name, pipeline_id, here)
 
 
 def _address(config: Config) -> str:
-    """The address of the state folder. That of a local folder has the machine's name: other machines have the path."""
+    """The address of the state folder. A local one begins with the machine's name: other machines may have its path."""
     folder = config.state
     return folder.written if folder.scheme else f"{_LOCAL}{socket.gethostname()}{folder.path.resolve()}"
 
 
 def _is_still_at(config: Config, address: str, wanted_id: str) -> bool:
-    """Whether a state folder with this id is still at this address; False if nobody can look there."""
+    """Whether a state folder with this id is still at this address; False if nobody can look there.
+
+    Raises StateUnreadable if the address is on this machine, and identity.json there is damaged.
+    """
     if address.startswith(_LOCAL):
         machine, _, path = address.removeprefix(_LOCAL).partition("/")
-        is_here = machine == socket.gethostname()
-        return is_here and _id_in(at(Place.of(f"/{path}"), config.target.storage)) == wanted_id
-    with suppress(OSError, LakeIngestError, ValueError):
+        is_on_this_machine = machine == socket.gethostname()
+        return is_on_this_machine and _id_in(at(Place.of(f"/{path}"), config.target.storage)) == wanted_id
+    with suppress(OSError, LakeIngestError, ValueError):  # a store may be gone, or refuse us
         return _id_in(at(Place.of(address), config.target.storage)) == wanted_id
     return False
 
@@ -66,7 +70,7 @@ def _id_in(state: File) -> str:
 
 
 def _read(state: File) -> dict[str, Any]:
-    """The document in identity.json; an empty one if the file is missing. Raises StateUnreadable if it is damaged."""
+    """The document in identity.json; empty if the file is missing. Raises StateUnreadable if the file is damaged."""
     path = state / NAME
     try:
         doc = files.document(path)

@@ -18,7 +18,10 @@ BUILDING = "__lakeingest_new"  # the suffix of a table's name until its first pu
 
 
 def progress_marks(progress: Progress, base: int | None) -> dict[str, str]:
-    """The properties of a commit on `base` with this progress. Its epoch and position are only for people."""
+    """The properties of a commit with this progress. `base` is the commit that it builds on; None: it builds on none.
+
+    The properties for the epoch and the position repeat the progress in a form for people.
+    """
     position = progress.position
     return {
         PROGRESS: json.dumps(progress_form.to_json(progress), separators=(",", ":")),

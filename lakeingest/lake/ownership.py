@@ -18,7 +18,7 @@ PIPELINE = "lakeingest.owner"  # the pipeline that a copy belongs to
 
 
 def hand_over(table: TableId, owner: Owner | None = None) -> str:
-    """The command that hands a copy over from `owner` to this pipeline; None: the copy names no owner.
+    """The command that hands a copy over from `owner` to this pipeline. `owner` is None if the copy names no owner.
 
     The command is quoted for a shell, because other people may have chosen the owner's name.
     """
@@ -48,16 +48,16 @@ class Ownership:
     def assert_ours(self, table: TableId, properties: Mapping[str, str]) -> None:
         """Raises NotOurCopy if the copy with these properties belongs to another pipeline.
 
-        A copy that an earlier version of lakeingest made names no pipeline. It belongs to the first pipeline whose
-        state folder knows the table.
+        A copy that an earlier version of lakeingest made names no pipeline. Such a copy is ours if our state folder
+        knows the table.
         """
         if PIPELINE not in properties:
-            if not self._knows(table):
-                raise NotOurCopy(
-                    f"{table}: its copy was made by another state folder, or this one was lost since;"
-                    f" {hand_over(table)} lets this pipeline go on with it, if no other one does"
-                )
-            return
+            if self._knows(table):
+                return
+            raise NotOurCopy(
+                f"{table}: its copy was made by another state folder, or this one was lost since;"
+                f" {hand_over(table)} lets this pipeline go on with it, if no other one does"
+            )
         owner = Owner.of_text(properties[PIPELINE])
         if not owner.is_same(self._owner):
             raise NotOurCopy(
@@ -66,7 +66,7 @@ class Ownership:
             )
 
     def marks(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The property that makes this pipeline the owner of a copy; empty if the copy's properties have it already."""
+        """The property that makes this pipeline the owner of a copy; empty if `properties`, the copy's, have it."""
         text = self._owner.to_text()
         return {} if properties.get(PIPELINE) == text else {PIPELINE: text}
 

@@ -10,24 +10,24 @@ from lakeingest.lake.formats import package_of
 
 
 def nested_folders(config: Config, tables: Iterable[TableId]) -> dict[TableId, NotOurTable]:
-    """The tables whose new folder would be the same as another table's, or contain it; each table with its error.
+    """The tables whose new folder would be the folder of another table, or contain that folder; each with its error.
 
     None of the given tables has a copy yet.
     """
     new_place = package_of(config).new_place
-    chosen = {
-        table: folder
-        for table in tables
-        if (folder := new_place(config.target, config.tables.of(table), table)) is not None
-    }
+    chosen: dict[TableId, str] = {}
+    for table in tables:
+        if (folder := new_place(config.target, config.tables.of(table), table)) is not None:
+            chosen[table] = folder
     # without superfluous slashes, so that the same folder has the same text
     folders = {table: re.sub("/+", "/", folder).rstrip("/") for table, folder in chosen.items()}
-    # by folder: the table that gets this folder, and a table whose folder will be inside of it
-    table_at, table_inside = dict[str, TableId](), dict[str, TableId]()
-    refused: dict[TableId, NotOurTable] = {}
+    # by folder: a table whose folder will be inside of this folder
+    table_inside: dict[str, TableId] = {}
     for table, folder in folders.items():
         for parent in _parents(folder):
             table_inside.setdefault(parent, table)
+    table_at: dict[str, TableId] = {}  # by folder: the first of the tables that would get this folder
+    refused: dict[TableId, NotOurTable] = {}
     for table, folder in folders.items():
         other = table_inside.get(folder, table_at.get(folder))
         if other is not None:

@@ -11,9 +11,10 @@ from lakeingest.lake.target import Staged, Tables
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The copies that the lake has. `refused` has for each other copy the reason why no run can continue it.
+    """The copies that the lake has. `staged` are those that a run can continue.
 
-    `unopened` is the reason why the catalog cannot be opened; None if it can be opened.
+    `refused` has, for each other copy, the reason why no run can continue the copy. `unopened` is the reason why the
+    catalog cannot be opened; None if it can be opened.
     """
 
     staged: Mapping[TableId, Staged] = field(default_factory=dict)
@@ -30,7 +31,7 @@ def copied(target: Tables, settings: config.Target) -> list[TableId]:
 
 
 def copies(target: Tables, tables: Iterable[TableId]) -> Copies:
-    """The copies of these tables, and the reasons why no run can continue some of them. No copies if no lake exists."""
+    """The copies of these tables, and why no run can continue some of them. If no lake exists, there are no copies."""
     try:
         if not target.exists():
             return Copies()

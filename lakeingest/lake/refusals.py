@@ -29,7 +29,7 @@ def unnameable(kind: CatalogType | None, name: tuple[str, str]) -> str | None:
 
 
 def stale(table: TableId) -> StaleWriter:
-    """The error for a table that another writer changed since this run read it."""
+    """The error for a table that another writer has changed since this run read the table."""
     return StaleWriter(f"{table}: another writer is at work on it; run the same command again")
 
 
@@ -46,7 +46,7 @@ def not_ours(name: str, table: TableId) -> NotOurTable:
 def foreign_write(table: TableId, commit: str, ours: str | None) -> ForeignWrite:
     """The error for a copy with a `commit` of someone else that readers see.
 
-    `ours` is our last commit before that one; None if the table has no such commit any more.
+    `ours` is our last commit before `commit`; None if the table has no commit of ours any more.
     """
     if ours is None:
         return ForeignWrite(

@@ -12,7 +12,7 @@ from lakeingest.core.schema import TableId
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The effects of a rollback, which takes back what others changed in a table.
+    """The effects of a rollback. It takes back the changes that others made to a table.
 
     `shows` names our commit that readers see again; `version` is its number, as in `Staged.published`. `drops` names
     the commits of others that readers no longer see, the newest first. `restores` names other parts of the table that
@@ -25,9 +25,9 @@ class Rollback:
     restores: tuple[str, ...] = ()
 
     def with_interrupted(self, document: Any) -> Self:
-        """The rollback with everything that an interrupted rollback to the same commit has already done.
+        """A rollback that also lists what an interrupted rollback to the same commit has already done.
 
-        `document` has the JSON of the interrupted one; any other document adds nothing.
+        `document` has the JSON of the interrupted rollback. Any other document adds nothing.
         """
         interrupted = self.of_json(document)
         if interrupted is None or interrupted.shows != self.shows:
@@ -66,10 +66,10 @@ class Rollbacks(Protocol):
     """Finds what others changed in copies, and takes it back."""
 
     def found(self, table: TableId) -> Rollback | None:
-        """The rollback after which a run can continue; None if nobody else changed the table. This changes nothing.
+        """The rollback after which a run can continue; None if nobody else changed the table. Nothing is changed.
 
-        Raises NotOurTable if someone else made the table; ForeignWrite, with the reason, if the changes cannot be taken
-        back.
+        Raises NotOurTable if someone else made the table. Raises ForeignWrite, with the reason, if the changes of
+        others cannot be taken back.
         """
 
     def roll_back(self, table: TableId, wanted: Rollback) -> None:

@@ -1,4 +1,4 @@
-"""The port to a lake format: four protocols, one for each group of callers. `Target` combines the four.
+"""The port, the methods of each lake format: four protocols for four groups of callers. `Target` combines the four.
 
 A commit of ours is *marked*: it carries the complete progress of the copy.
 """
@@ -34,11 +34,11 @@ def no_spark() -> "SparkSession":
 class Staged:
     """The state in which our last commit left a table: `version` is that commit, `progress` what it carries.
 
-    If someone else has compacted the rows that readers see, and staging is not yet built on the compaction, `version`
-    is the compaction. `published` is the version that readers see; None before the first publish. `lost` names the
-    missing or damaged file because of which `recover` went back to an older commit; '' if `recover` did not go back.
-    `changed` is the time of the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is
-    not known. `same_rows` is True if `version` has the same rows as `published`, and differs only in its progress.
+    `version` can also be a compaction by someone else, which readers see and on which staging is not built yet.
+    `published` is the version that readers see; None before the first publish. `lost` names the missing or damaged file
+    because of which `recover` went back to an older commit; '' if `recover` did not go back. `changed` is the time of
+    the table's last change, in seconds since 1970 by the clock of the writer; 0 if the time is not known. `same_rows`
+    is True if `version` has the same rows as `published`, and differs only in its progress.
     """
 
     progress: Progress
@@ -140,7 +140,7 @@ class Tables(Protocol):
         """The namespace and name of every table in the lake, whoever made it. Our unpublished tables are included."""
 
     def recover(self, table: TableId) -> Staged | None:
-        """Reset staging to our last commit that has all its files, and return that; None if the table does not exist.
+        """Reset staging to our last commit with all its files. Returns this commit; None if the table does not exist.
 
         The history of the returned commit contains the commit that readers see. If someone compacted the rows that
         readers see, or removed staging, staging is built again on the commit that readers see, with the same progress.
@@ -210,8 +210,8 @@ class Staging(Protocol):
     ) -> Sequence[Sequence[RowReader]]:
         """For each item of `bounds`, a list of RowReaders, which read the columns `names` of a commit.
 
-        Bounds limit the first of these columns. The readers of an item return every row within the item's bounds, and
-        maybe other rows. If the item is None, its readers return every row.
+        Bounds limit the first of the columns `names`. The readers of an item return every row within the item's bounds,
+        and maybe other rows. If the item is None, its readers return every row.
         """
 
     def mark(self, staged: Staged, progress: Progress) -> Staged:
@@ -226,8 +226,9 @@ class Staging(Protocol):
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:
         """Remove all rows in one commit on staging, with this progress. Readers see the rows until the next publish.
 
-        Later commits have the columns of `schema`. `known` has for each of them the old name of the column; if `known`
-        is None, columns keep their names. Raises SchemaChanged if the format cannot give the table another key.
+        Later commits have the columns of `schema`. `known` has the old name of each of these columns, or None for a new
+        column. If `known` itself is None, all columns keep their names. Raises SchemaChanged if the format cannot give
+        the table another key.
         """
 
     def rewriters(self, staged: Staged, lift: Lift) -> Sequence[Rewriter]:
@@ -251,7 +252,7 @@ class Publishing(Protocol):
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:
         """The number of rows of one commit, from metadata; None if only a read of the rows can tell.
 
-        If a quick count gives the `expected` number, no slower and more exact count is made.
+        A format can count quickly, or slowly and exactly. If the quick count is `expected`, no slow count is made.
         """
 
     def publish(self, staged: Staged, schema: TableSchema, properties: Mapping[str, str]) -> Staged:
@@ -278,7 +279,7 @@ class Upkeep(Protocol):
     def maintain(self, staged: Staged) -> Staged:
         """Put the rows that readers see into fewer files, and remove old snapshots, in one commit on staging.
 
-        Returns `staged` itself if there is nothing to do. A snapshot to which a branch or tag of others refers stays.
+        Returns `staged` itself if there is nothing to do. A snapshot stays if a branch or tag of others refers to it.
         """
 
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
@@ -294,7 +295,7 @@ class Target(Tables, Staging, Publishing, Upkeep, Protocol):
     Every commit carries the complete progress. A method that commits asserts that the given `Staged` is still the last
     commit on staging. If another writer has committed there, the method raises StaleWriter, and nothing of ours becomes
     visible. A process may be killed at any time: `recover` then finds each step done or not begun. A failure of the
-    storage raises StorageFailed, a missing file StateUnreadable.
+    storage raises StorageFailed. A missing file raises StateUnreadable.
 
     Opening a target creates nothing and starts no Spark. The target calls its OpenSpark only for work that takes a
     Spark job: to `read` rows, and in formats that need a job to merge, to publish or to make `readers`.

@@ -50,7 +50,7 @@ class Waiting:
     readers: timedelta
 
     def add(self, name: str, of: Mapping[str, Any]) -> None:
-        """Store a removal, unless one with this name is stored already. Its name must sort after older names.
+        """Store a removal, unless a removal with this name is stored already. The name must sort after older names.
 
         The removal waits from now on. So no commit may need its files any more.
         """
@@ -67,10 +67,13 @@ class Waiting:
         return any(file.stem.endswith(suffix) for file in self._files())
 
     def due(self, most: int | None = None) -> Iterator[Removal]:
-        """The removals that have waited for long enough, the oldest first. Only the `most` oldest are checked."""
+        """The removals that have waited for long enough, the oldest first.
+
+        Only the `most` oldest removals are checked; None: all of them.
+        """
         now: Moment | None = None
         for file in self._files()[:most]:
-            now = now or self._now()
+            now = now or self._now()  # only if there is a removal, because a store needs requests to tell the time
             removal = self._read(file)
             if removal is None:
                 continue
@@ -89,9 +92,10 @@ class Waiting:
         """Whether the folder has every removal whose files a query may still read.
 
         True if the folder's note is older than the longest query; False if the note is younger. If the note or the
-        folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet.
+        folder is missing, it is made, and False is returned: the folder was lost, or nothing was removed yet. Always
+        True if removals wait for no query.
         """
-        if not self.readers:  # removals wait for no query
+        if not self.readers:
             return True
         now, began = self._now(), self._began()
         if began is None or began.is_ahead_of(now):  # ahead: a clock was wrong, so the note proves nothing
@@ -117,7 +121,7 @@ class Waiting:
     def _read(self, file: File) -> Removal | None:
         """The removal in a file; None if the file was just deleted, or is damaged.
 
-        A damaged file is deleted. Because its removal is lost, the folder counts as begun now.
+        A damaged file is deleted. Its removal is lost, so the note is made again: older removals may be missing.
         """
         try:
             doc = files.document(file)
@@ -125,15 +129,17 @@ class Waiting:
         except FileNotFoundError:
             return None
         except DAMAGED:
-            self._begin_now()
+            self._begin_now()  # first: if a crash follows, the damaged file is found again
             file.delete()
             return None
 
     def _now(self) -> Moment:
-        """The time by the store's clock, or by this machine's clocks."""
+        """The time by the store's clock; for a folder of this machine, also by the clock that runs since the boot."""
         wall = self.folder.now()
         boot = _boot() if isinstance(self.folder, Local) else None
-        return Moment(wall, "", wall) if boot is None else Moment(wall, boot, time.clock_gettime(time.CLOCK_BOOTTIME))
+        if boot is None:
+            return Moment(wall, "", wall)
+        return Moment(wall, boot, time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
 def waiting_of(folder: File, table: TableId, history: History) -> Waiting:

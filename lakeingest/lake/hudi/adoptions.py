@@ -40,9 +40,10 @@ class HudiAdoptions:
         return None if text is None else Owner.of_text(text)
 
     def adopt(self, table: TableId) -> None:
-        """Make this pipeline the owner.
+        """Make this pipeline the owner: in the claim file and, if the table is published, by a commit.
 
-        Raises ForeignWrite if someone else wrote to the table: the former owner must roll that write back first.
+        Raises ForeignWrite if someone else wrote to the table: the former owner must roll that write back first. Raises
+        StaleWriter if another run publishes at the same time, or has rolled back the commit.
         """
         folder = self._folder(table)
         with self._target.storage_errors(), publish_lock(table, folder.final):
@@ -52,7 +53,10 @@ class HudiAdoptions:
                 self._commit(folder, published)
 
     def _commit(self, folder: TableFolder, published: Instant) -> None:
-        """Commit the properties of the `published` commit with the new owner and a new version."""
+        """Commit the properties of the `published` commit with the new owner and a new version.
+
+        Raises StaleWriter if another run has rolled back the commit.
+        """
         path = folder.current
         roll_back(path)  # first: a commit that the former owner has begun must not be completed after ours
         [published_file] = [file for _, begun, file in writes(path) if begun == published.time]

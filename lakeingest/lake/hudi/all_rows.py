@@ -64,18 +64,21 @@ class AllRows:
         """Commit the rows with these properties. Tasks of `spark` write the files; if it is None, this process does.
 
         Returns False, and readers see no difference, if the rows are too many for this process, if only Hudi can write
-        them, or if the number of written rows is wrong. Raises StaleWriter if another run has rolled back the commit.
+        them, or if the number of written rows is not `count`. Raises StaleWriter if another run has rolled back the
+        commit.
         """
         if spark is None and files.total(chain(self.rows, *self.merges)) > MOST_BYTES:
             return False
         columns = pa.unify_schemas([_columns(file) for file in self.rows])
         if self.published is not None:
-            roll_back(self.folder)
+            roll_back(self.folder)  # before the form is checked: a table with an incomplete commit is not of the form
         try:
+            # Step 1: find out the record key, the file groups and the columns of the files
             record_key, groups = self._record_key(columns), self._groups()
             if RECORD_KEY in record_key:
                 columns = columns.append(pa.field(RECORD_KEY, pa.string()))
             schema = pa.schema([*(pa.field(name, pa.string()) for name in META), *columns])
+            # Step 2: write the files
             if self.published is None:
                 make_table(self.folder, self.table.name, record_key)
             commit = Commit.begin(self.folder)
@@ -90,11 +93,11 @@ class AllRows:
             return False
         if sum(file.rows for file in written) != self.count:
             return False
-        # tasks of a killed run may have written files late; their file groups would be visible after the commit
+        # Step 3: delete files that tasks of a killed run wrote late: readers would see their groups after the commit
         group_names, data_files = {group.name for group in groups}, self.folder.listed("*.parquet")
         if late_files := [file for file in data_files if file.name.partition("_")[0] not in group_names]:
             files.delete_all(late_files)
-        # the commit names the record key, because it may have another one than the table had
+        # Step 4: complete the commit. It names its record key, because the table may have had another one
         record_key_property = {f"{PREFIX}{RECORD_KEY_COLUMNS}": json.dumps(record_key)}
         metadata_properties = {SCHEMA: avro_schema(self.table.name, columns), **properties, **record_key_property}
         operation = "BULK_INSERT" if self.published is None else "UPSERT"
@@ -103,13 +106,20 @@ class AllRows:
         return True
 
     def _record_key(self, columns: pa.Schema) -> tuple[str, ...]:
-        """The columns of the record key, chosen as for a new table; but a table that has RECORD_KEY keeps it."""
+        """The columns of the record key. A published table that has RECORD_KEY keeps RECORD_KEY.
+
+        Every other table gets the columns that a new table would get. Raises Unfit if the published table does not have
+        the form to which lakeingest can write.
+        """
         if self.published is not None and record_key_of(self.folder) == (RECORD_KEY,):
             return (RECORD_KEY,)
         return record_key_for(columns, self.key)
 
     def _groups(self) -> list[FileGroup]:
-        """The file group of each bucket: the group that the table has, or a new group if the bucket has none."""
+        """The file group of each bucket: the group that the table has, or a new group if the table has none.
+
+        Raises Unfit as `groups_of`.
+        """
         present_files = [] if self.published is None else visible_files(self.folder, self.published.time)
         groups = groups_of(present_files, self.buckets)
         return [groups.get(bucket) or FileGroup.new(bucket) for bucket in range(self.buckets)]
@@ -118,8 +128,9 @@ class AllRows:
         """Write the files of all buckets in this process, in threads. Each thread writes one pass after the other."""
         changes = last_changes(self.merges, self.key)
         changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
-        keys = (read_rows(file, self.key) for file in self.rows)
-        buckets_of_files = [bucket_numbers(table, self.key, writer.record_key, self.buckets) for table in keys]
+        # first only the keys are read, so that each pass knows which rows of each file are its own
+        keys_of_files = (read_rows(file, self.key) for file in self.rows)
+        buckets_of_files = [bucket_numbers(keys, self.key, writer.record_key, self.buckets) for keys in keys_of_files]
 
         def write(buckets: range) -> list[WrittenFile]:
             return writer.write(buckets, self._rows_of_buckets(buckets, buckets_of_files), changes_by_bucket)
@@ -134,14 +145,14 @@ class AllRows:
         return [range(at, min(at + step, self.buckets)) for at in range(0, self.buckets, step)]
 
     def _rows_of_buckets(self, buckets: range, buckets_of_files: Sequence[np.ndarray]) -> pa.Table:
-        """The rows of all files whose bucket is in the range. `buckets_of_files` has, for each file, its rows' buckets.
+        """The rows of all files whose bucket is in the range. `buckets_of_files` has the bucket of each row of a file.
 
-        If only some of the files have a column, because the source has dropped it, it is NULL in the other files' rows.
+        If only some of the files have a column, the source has dropped the column. It is NULL in the other files' rows.
         """
         parts = []
         for file, row_buckets in zip(self.rows, buckets_of_files, strict=True):
-            mask = (row_buckets >= buckets.start) & (row_buckets < buckets.stop)
-            parts.append(read_rows(file).filter(pa.array(mask)))
+            is_in_range = (row_buckets >= buckets.start) & (row_buckets < buckets.stop)
+            parts.append(read_rows(file).filter(pa.array(is_in_range)))
         return pa.concat_tables(parts, promote_options="default")
 
 

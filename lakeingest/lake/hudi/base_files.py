@@ -47,7 +47,7 @@ class FileGroup:
 
 
 def groups_of(newest_files: Sequence[File], buckets: int) -> dict[int, FileGroup]:
-    """The file group of each bucket that has one. `newest_files` has the newest file of each group.
+    """The file groups by their buckets. `newest_files` has the newest file of each group.
 
     Raises Unfit if a group has no bucket, if its bucket is not below `buckets`, or if two groups have the same bucket.
     """
@@ -81,10 +81,11 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that was written as the newest one of its group.
+    """A file that was written as the newest file of its group.
 
-    `size` is in bytes, and `rows` is the number of rows. `inserted`, `updated` and `deleted` are the numbers of rows
-    that changes have affected; if the file is the first one of its group, all its rows are `inserted`.
+    `size` is in bytes, and `rows` is the number of rows in the file. `inserted`, `updated` and `deleted` are the
+    numbers of rows that changes have inserted, updated and deleted. In the first file of a group, all rows count as
+    `inserted`.
     """
 
     group: FileGroup
@@ -97,13 +98,13 @@ class WrittenFile:
 
     @property
     def stat(self) -> dict[str, Any]:
-        """The commit's entry for the file: those fields of Hudi's `HoodieWriteStat` that have a value of the file."""
+        """The commit's entry for the file: the fields of Hudi's `HoodieWriteStat` for which the file has a value."""
         previous = self.group.newest
         return {
             "fileId": self.group.name,
             "path": self.name,
             "partitionPath": "",
-            "prevCommit": "null" if previous is None else previous.stem.rpartition("_")[2],
+            "prevCommit": "null" if previous is None else previous.stem.rpartition("_")[2],  # Hudi writes this "null"
             "prevBaseFile": None if previous is None else previous.name,
             "numWrites": self.rows,
             "numInserts": self.inserted,
@@ -122,31 +123,35 @@ def write_next_file(commit: Commit, group: FileGroup, previous: Contents, change
     only if the table itself has that column. The new file is durable, but belongs to the table only when the commit is
     completed. Raises Unfit as `rows_for_file`.
     """
-    unchanged, updated, new_rows = previous.rows, 0, previous.rows.slice(0, 0)
+    old_rows = previous.rows
+    unchanged, new_rows, updated = old_rows, old_rows.slice(0, 0), 0
     if changes is not None:
-        unchanged = unchanged.filter(pc.invert(pc.is_in(unchanged[RECORD], value_set=changes[RECORD].combine_chunks())))
-        new_rows = rows_for_file(changes, commit.instant, group.bucket, previous.rows.schema, first=len(unchanged))
-        updated = pc.sum(pc.is_in(new_rows[RECORD], value_set=previous.rows[RECORD].combine_chunks())).as_py() or 0
+        changed_keys = changes[RECORD].combine_chunks()
+        unchanged = old_rows.filter(pc.invert(pc.is_in(old_rows[RECORD], value_set=changed_keys)))
+        new_rows = rows_for_file(changes, commit.instant, group.bucket, old_rows.schema, first=len(unchanged))
+        is_update = pc.is_in(new_rows[RECORD], value_set=old_rows[RECORD].combine_chunks())
+        updated = pc.sum(is_update).as_py() or 0  # the sum is None if there are no new rows
     name = f"{group.name}_{group.bucket}-0-0_{commit.instant}.parquet"
     rows = pa.concat_tables([unchanged, new_rows])
-    name_column = rows.schema.get_field_index(FILE_NAME)
+    name_column = rows.schema.get_field_index(FILE_NAME)  # in each row, Hudi stores the name of its file
     rows = rows.set_column(name_column, rows.schema.field(name_column), pa.repeat(name, len(rows)))
     commit.mark(name, "CREATE" if group.newest is None else "MERGE")
     with files.written(commit.folder / name) as path:
         footer = _footer(previous.footer, rows[RECORD])
         pq.write_table(rows.replace_schema_metadata(footer), path, compression="zstd", store_schema=False)
         size = path.stat().st_size
-    if group.newest is None:
-        return WrittenFile(group, name, size, len(rows), len(rows), 0, 0)
-    deleted = len(previous.rows) - len(unchanged) - updated
-    return WrittenFile(group, name, size, len(rows), len(new_rows) - updated, updated, deleted)
+    if group.newest is None:  # without a previous file, all rows count as inserted
+        return WrittenFile(group, name, size, len(rows), inserted=len(rows), updated=0, deleted=0)
+    inserted, deleted = len(new_rows) - updated, len(old_rows) - len(unchanged) - updated
+    return WrittenFile(group, name, size, len(rows), inserted, updated, deleted)
 
 
 def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, first: int = 0) -> pa.Table:
-    """The rows with all columns of `schema`, the schema of a data file. Hudi's row numbers begin with `first`.
+    """The rows with all columns of `schema`, the schema of a data file. The name of the file is still empty.
 
-    `rows` have the column RECORD. Rows that are DELETED are left out, unless the schema has DELETED. Raises Unfit if
-    `rows` have a column that the schema does not have, or a value that does not fit the column's type.
+    `rows` have the column RECORD. `first` is the number of the first row in Hudi's `_hoodie_commit_seqno`. Rows that
+    are DELETED are left out, unless the schema has DELETED. Raises Unfit if `rows` have a column that the schema does
+    not have, or a value that does not fit the column's type.
     """
     if DELETED in rows.column_names and DELETED not in schema.names:
         rows = rows.filter(pc.invert(rows[DELETED])).drop_columns(DELETED)
@@ -159,8 +164,9 @@ def rows_for_file(rows: pa.Table, instant: str, bucket: int, schema: pa.Schema, 
     if set(columns) - set(schema.names):
         raise Unfit
     nulls = pa.nulls(len(rows))  # for columns that the source has dropped and the copy keeps
+    values = [columns.get(name, nulls) for name in schema.names]
     try:
-        return pa.table([columns.get(name, nulls) for name in schema.names], schema.names).cast(schema)
+        return pa.table(values, schema.names).cast(schema)
     except pa.ArrowInvalid as error:
         raise Unfit from error
 

@@ -39,27 +39,33 @@ def write_in_tasks(
     first; one more task reads all of these. `passes` are the ranges of buckets, all but the last of the same length.
     Raises Unfit if only Hudi can write the rows.
     """
-    changes_task, pass_length = len(rows), len(passes[0])  # the tasks before `changes_task` read rows
+    changes_task = len(rows)  # the number of the task that reads changes; the tasks before it read rows
+    buckets_in_pass = len(passes[0])
 
     def divide(number: int) -> Iterator[tuple[int, _Part | Exception]]:
-        """Read the rows, or the changes, of the task `number`. Yield the number of each pass, with the pass's rows."""
+        """Read the rows, or the changes, of the task `number`, and yield a part for each pass that has any of them.
+
+        A part is yielded with the number of its pass. If the task fails, it yields its error for pass 0.
+        """
         try:
             with storage_errors(str(writer.commit.folder)):
                 table = last_changes(merges, writer.key) if number == changes_task else read_all_rows(rows[number])
             if table is not None:
-                pass_numbers = bucket_numbers(table, writer.key, writer.record_key, len(writer.groups)) // pass_length
+                buckets = bucket_numbers(table, writer.key, writer.record_key, len(writer.groups))
+                pass_numbers = buckets // buckets_in_pass
                 for pass_number, part in rows_by_number(table, pass_numbers).items():
                     yield pass_number, (number, _to_bytes(part))
         except (Unfit, LakeIngestError) as error:
-            yield 0, error.with_traceback(None)  # as a value, so that Spark does not repeat the task
+            yield 0, error.with_traceback(None)  # yielded, not raised, so that Spark does not repeat the task
 
     def write(pass_number: int, shuffled: Iterable[tuple[int, _Part | Exception]]) -> Iterator[WrittenFile | Exception]:
-        """Write the files of a pass."""
+        """Write the files of a pass from the parts that the reading tasks have yielded for the pass."""
         try:
-            parts = {number: _of_bytes(part) for number, part in _values_of(part for _, part in shuffled)}
-            changes = parts.pop(changes_task, None)
+            parts = _values_of(part for _, part in shuffled)  # raises the error of a reading task
+            tables = {number: _of_bytes(contents) for number, contents in parts}
+            changes = tables.pop(changes_task, None)
             changes_by_bucket = {} if changes is None else writer.rows_by_bucket(changes)
-            ordered = [parts[number] for number in sorted(parts)]  # Spark delivers the parts in any order
+            ordered = [tables[number] for number in sorted(tables)]  # Spark delivers the parts in any order
             pass_rows = pa.concat_tables(ordered, promote_options="default") if ordered else None
             with storage_errors(str(writer.commit.folder)):
                 written = writer.write(passes[pass_number], pass_rows, changes_by_bucket)

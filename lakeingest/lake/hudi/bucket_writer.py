@@ -29,17 +29,19 @@ class BucketWriter:
     ) -> list[WrittenFile]:
         """Write the files of a range of buckets: the `rows`, which are of these buckets, with the changes applied.
 
-        A repeated call writes files with the same names and rows. Raises Unfit as `write_next_file`.
+        `rows` is None if these buckets have no rows. A repeated call writes files with the same names and rows. Raises
+        Unfit as `write_next_file`.
         """
         rows_of_buckets = {} if rows is None else self.rows_by_bucket(rows)
         written = []
         for bucket in buckets:
-            group, new_rows = self.groups[bucket], self.schema.empty_table()
-            if group.newest is None and bucket not in rows_of_buckets and bucket not in changes_by_bucket:
-                continue  # a bucket without rows needs no file, unless a file with old rows has to be replaced
+            group, changes = self.groups[bucket], changes_by_bucket.get(bucket)
             if bucket in rows_of_buckets:
                 new_rows = rows_for_file(rows_of_buckets[bucket], self.commit.instant, bucket, self.schema)
-            changes = changes_by_bucket.get(bucket)
+            elif changes is None and group.newest is None:
+                continue  # the bucket needs no file: there are neither rows nor changes, nor a file with old rows
+            else:
+                new_rows = self.schema.empty_table()
             written.append(write_next_file(self.commit, group, Contents(new_rows, footer={}), changes))
         return written
 

@@ -25,11 +25,12 @@ def _hash_codes(texts: pa.Array) -> np.ndarray:
     """Java's `String.hashCode` of each text. NumPy handles all first letters at once, then all second letters."""
     strings = texts.cast(pa.large_string())
     _, offsets_buffer, letters_buffer = strings.buffers()
+    # the array can be a slice of its buffers, which begins with the offset number `strings.offset`
     offsets = np.frombuffer(offsets_buffer, np.int64)[strings.offset : strings.offset + len(strings) + 1]
     starts, lengths = offsets[:-1], np.diff(offsets)
     letters = np.frombuffer(letters_buffer, np.uint8) if letters_buffer is not None else np.zeros(0, np.uint8)
     hashes = np.zeros(len(strings), np.uint32)
-    longer = np.arange(len(strings))  # the texts that have a letter number `index`
+    longer = np.arange(len(strings))  # the numbers of the texts that have a letter at `index`
     for index in range(int(lengths.max(initial=0))):
         longer = longer[lengths[longer] > index]
         hashes[longer] = hashes[longer] * np.uint32(31) + letters[starts[longer] + index]

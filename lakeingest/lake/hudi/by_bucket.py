@@ -25,10 +25,10 @@ def bucket_numbers(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]
 
 
 def rows_by_number(rows: pa.Table, numbers: np.ndarray) -> dict[int, pa.Table]:
-    """The rows divided by their numbers. Rows of the same number keep their order."""
+    """The rows by their numbers. `numbers` has a number for each row. Rows of the same number keep their order."""
     order = np.argsort(numbers, kind="stable")
+    ordered = rows.take(pa.array(order))  # now the rows of a number are one slice
     distinct, starts = np.unique(numbers[order], return_index=True)
-    ordered = rows.take(pa.array(order))
     ends = np.append(starts, len(ordered))[1:]
     slices = zip(distinct, starts, ends, strict=True)
     return {int(number): ordered.slice(start, end - start) for number, start, end in slices}

@@ -69,7 +69,7 @@ _METADATA = fastavro.parse_schema(
 
 
 def earliest_readable(folder: File) -> str:
-    """The earliest commit that has all its files, by the timeline's cleanings; '' if no cleaning names a commit."""
+    """The instant of the earliest commit that has all its files; '' if no cleaning of the timeline names a commit."""
     instants = [""]
     for file in timeline(folder, "*_*.clean"):
         try:
@@ -81,10 +81,10 @@ def earliest_readable(folder: File) -> str:
 
 
 def refuse_queries_before(folder: File, first: str, last: str) -> None:
-    """Let Hudi refuse queries on commits before the instant `first`, whose files will be deleted.
+    """Let Hudi refuse queries on commits before the commit `first`, because their files will be deleted.
 
-    The call writes a cleaning into the timeline. This cleaning deletes nothing, and retains the commits from `first`
-    on. `last` is the newest commit.
+    The call writes a cleaning into the timeline. This cleaning deletes nothing, and says that the commits from `first`
+    on are retained. `last` is the newest commit. Both are instants.
     """
     timeline_folder, begun = folder / ".hoodie" / "timeline", next_moment(folder)
     retained = {"timestamp": first, "action": "commit", "state": "COMPLETED"}

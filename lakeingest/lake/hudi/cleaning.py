@@ -34,11 +34,12 @@ def clean(folder: File, waiting: Waiting) -> None:
     if not commits:
         return
     savepoints = [file.name.partition("_")[0] for file in timeline(folder, "*_*.savepoint")]
-    first = min([*commits, *savepoints])
-    with suppress(OSError, StateUnreadable):
-        # Step 1: store the removal: the files wait from now on. Step 2: refuse new queries that would read the files
+    first = min([*commits, *savepoints])  # the first commit whose files must stay
+    with suppress(OSError, StateUnreadable):  # the next call tries again
+        # Step 1: store the removal: the files wait from now on
         if not waiting.has(first):
             waiting.add(first, {_UNTIL: first})
+        # Step 2: refuse new queries that would read the files
         if earliest_readable(folder) < first:  # no cleaning of the timeline refuses these queries (any more)
             refuse_queries_before(folder, first, max(commits))
         # Step 3: delete the files of the removals that are due, and then the removals
@@ -52,7 +53,8 @@ def clean(folder: File, waiting: Waiting) -> None:
 
 
 def _replaced_files(folder: File, instant: str) -> Iterator[File]:
-    """The files that the commit `instant` or an older one has replaced, and Hadoop's checksums of these files."""
+    """The files that the commit `instant` or an older commit has replaced, and Hadoop's checksums of these files."""
+    # by file group: the instant of the file that readers of the commit `instant` read
     visible_instants = {file.name.partition("_")[0]: instant_of(file) for file in visible_files(folder, instant)}
     for file in folder.listed("*.parquet"):
         if instant_of(file) < visible_instants.get(file.name.partition("_")[0], ""):

@@ -88,7 +88,7 @@ class Commit:
     def mark(self, name: str, kind: Literal["MERGE", "CREATE"]) -> None:
         """Write the marker of a data file that is about to be written.
 
-        `kind` is CREATE for the first file of a group, and MERGE for a later one.
+        `kind` is CREATE for the first file of a group, and MERGE for each later file of the group.
         """
         (self._markers / f"{name}.marker.{kind}").write(b"")
 
@@ -101,7 +101,7 @@ class Commit:
         metadata = {"partitionToWriteStats": {"": stats}, "compacted": False, "extraMetadata": properties}
         contents = io.BytesIO()
         fastavro.writer(contents, _METADATA, [{**metadata, "operationType": operation}])
-        if not (self._timeline / f"{self.instant}.inflight").exists():
+        if not (self._timeline / f"{self.instant}.inflight").exists():  # `roll_back` of another run has deleted it
             return False
         (self._timeline / f"{self.instant}_{next_moment(self.folder)}.commit").put(contents.getvalue())
         files.delete_all([self._markers, *self._markers.tree()])
@@ -119,11 +119,11 @@ class Commit:
 def roll_back(folder: File) -> None:
     """Delete the files of incomplete commits, then the entries of these commits in the timeline.
 
-    A writer that is still at work on such a commit cannot complete it later: `Commit.complete` needs the entry
-    `inflight`.
+    A writer that is still at work on such a commit cannot complete the commit later, because `Commit.complete` needs
+    the entry `inflight`.
     """
     entries = [file.name.split(".", 1) for file in timeline(folder, "*.*")]
-    completed = {times.partition("_")[0] for times, _ in entries if "_" in times}
+    completed = {times.partition("_")[0] for times, _ in entries if "_" in times}  # `<begun>_<completed>`
     incomplete = {times for times, kind in entries if kind == "commit.requested"} - completed
     for instant in sorted(incomplete):
         files.delete_all(folder.listed(f"*_{instant}.parquet*"))
@@ -138,6 +138,7 @@ def clock_lag(folder: File) -> timedelta:
 
     Another machine, whose clock may be ahead, may have written the last time.
     """
+    # a name is `<begun>_<completed>.<kind>`, or `<begun>.<kind>` while the write is incomplete
     names = (file.name.partition(".")[0] for file in timeline(folder, "*.*"))
     last = max((time for name in names for time in name.split("_")), default="")[:DIGITS]
     return max(timedelta(0), moment(last) - datetime.now(UTC)) if last else timedelta(0)
@@ -162,5 +163,5 @@ def await_clock(table: TableId, folder: File) -> None:
 def next_moment(folder: File) -> str:
     """The present time as an instant; if the clock is behind, a millisecond after the last time in the timeline."""
     lag = clock_lag(folder)
-    now = datetime.now(UTC) + (lag and lag + timedelta(milliseconds=1))
-    return f"{now:{MOMENT}}"[:DIGITS]
+    moved_by = lag + timedelta(milliseconds=1) if lag else timedelta(0)
+    return f"{datetime.now(UTC) + moved_by:{MOMENT}}"[:DIGITS]

@@ -23,9 +23,9 @@ def assert_whole(table: TableId, folder: File) -> None:
     newest_files = _newest_files(folder).values()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         actual_sizes = pool.map(_size, [file for file, _, _ in newest_files])
-    for (file, size, begun), actual in zip(newest_files, actual_sizes, strict=True):
-        if actual != size:
-            damage = "is gone" if actual is None else f"has {actual} bytes instead of {size}"
+    for (file, recorded, begun), actual in zip(newest_files, actual_sizes, strict=True):
+        if actual != recorded:
+            damage = "is gone" if actual is None else f"has {actual} bytes instead of {recorded}"
             raise StateUnreadable(
                 f"{table}: {file} {damage}; it is of commit {begun}, and nothing is published on it: restore the file,"
                 f" or remove {folder} to copy the table again"
@@ -40,18 +40,20 @@ def visible_files(folder: File, instant: str) -> list[File]:
     """
     commits = {begun: file for _, begun, file in sorted(writes(folder))}
     known_instant, groups = _known_files.get(str(folder), ("", {}))
-    if known_instant in commits and known_instant <= instant:
+    # the timeline has all commits after the known one, because Hudi archives the oldest commits first
+    can_update_known = known_instant in commits and known_instant <= instant
+    if can_update_known:
         later_commits = [file for begun, file in commits.items() if known_instant < begun <= instant]
         try:
             stats = [stat for commit in later_commits for stat in _read_write_stats(commit)]
-            replaced = {stat["fileId"]: folder / stat["path"] for stat in stats}
+            newest = {stat["fileId"]: folder / stat["path"] for stat in stats}
             # as from a listing: a file in a store has its size and time
-            groups = groups | dict(zip(replaced, files.looked_at(replaced.values()), strict=True))
+            groups = groups | dict(zip(newest, files.looked_at(newest.values()), strict=True))
         except FileNotFoundError:  # another run archived a commit since the timeline was listed
             groups = _list_files(folder, instant)
     else:
         groups = _list_files(folder, instant)
-    if instant in commits:
+    if instant in commits:  # an archived commit could not be updated later
         _known_files[str(folder)] = instant, groups
     return sorted(groups.values(), key=str)
 
@@ -67,14 +69,15 @@ def _list_files(folder: File, instant: str) -> dict[str, File]:
     completed = {begun for _, begun, _ in writes(folder)}
     no_writes = ("clean", "rollback", "savepoint", "restore")
     entries = [file.name.partition(".") for file in timeline(folder, "*.*")]
-    first_write = min(
-        (times.partition("_")[0] for times, _, kind in entries if not kind.startswith(no_writes)), default=""
-    )
-    newest: dict[str, tuple[str, File]] = {}
+    begun_writes = [times.partition("_")[0] for times, _, kind in entries if not kind.startswith(no_writes)]
+    first_write = min(begun_writes, default="")
+    newest: dict[str, tuple[str, File]] = {}  # by group: the instant of the newest file so far, and this file
     for file in folder.listed("*.parquet"):
         group, _, begun = file.stem.split("_")
-        is_complete = begun in completed or begun < first_write
-        if is_complete and begun <= instant and begun > newest.get(group, ("",))[0]:
+        is_archived = begun < first_write
+        is_completed = is_archived or begun in completed
+        is_newer = begun > newest.get(group, ("",))[0]
+        if is_completed and begun <= instant and is_newer:
             newest[group] = begun, file
     return {group: file for group, (_, file) in newest.items()}
 
@@ -93,7 +96,7 @@ def _newest_files(folder: File) -> dict[str, tuple[File, int, str]]:
     Groups that only archived commits wrote are missing.
     """
     newest: dict[str, tuple[File, int, str]] = {}
-    commits = sorted(writes(folder), reverse=True)
+    commits = sorted(writes(folder), reverse=True)  # the newest first, so that `setdefault` keeps its file
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         stats_of_commits = pool.map(_write_stats, [file for _, _, file in commits])
     for (_, begun, _), stats in zip(commits, stats_of_commits, strict=True):

@@ -101,15 +101,18 @@ class TableFolder(ABC):
     def claim(self) -> None:
         """Write the claim file: this pipeline begins the first copy. Only one pipeline can create the file.
 
-        Raises NotOurCopy if another pipeline has created it.
+        Without `ownership`, no file is written. Raises NotOurCopy if another pipeline has created the file.
         """
         if self.ownership is None:
             return
         self._claim_file.parent.make_folder()
         our_claim = self.ownership.marks({})
-        if not self._claim_file.create(our_claim) and (present_claim := self.claimed()) is not None:
+        if self._claim_file.create(our_claim):
+            return
+        present_claim = self.claimed()
+        if present_claim is not None:  # None: the file was deleted meanwhile
             self.ownership.assert_ours(self.table, present_claim)
-            self._claim_file.put_document(our_claim)
+            self._claim_file.put_document(our_claim)  # because this pipeline may have another id or folder now
 
     def claim_for(self, owner: Owner) -> None:
         """Make `owner` the owner in the claim file, whichever pipeline has created the file."""
@@ -121,9 +124,9 @@ class TableFolder(ABC):
         return self.final.parent / f"{self.final.name}.lakeingest.json"
 
     def _last_commit(self) -> Instant | None:
-        """Our last commit in `final`; if that is no table, our last commit in `building`, or None without one.
+        """Our last commit in `final`; if `final` is no table, our last commit in `building`.
 
-        Raises NotOurTable if something else has the final folder.
+        None: `building` has no commit either. Raises NotOurTable if something else has the folder `final`.
         """
         if is_table(self.final):
             return our_last_commit(self.table, self.final)
@@ -139,7 +142,7 @@ class TableFolder(ABC):
 
     @abstractmethod
     def give_name(self) -> None:
-        """Rename or copy the table to its final folder. Raises NotOurTable if something else has that name."""
+        """Rename or copy the table from `building` to `final`. Raises StaleWriter if another run has removed files."""
 
     def declare_record_key_of(self, published: Instant | None) -> None:
         """Write the record key of the commit's rows into the table's properties, if the commit names the record key.
@@ -151,10 +154,10 @@ class TableFolder(ABC):
 
     def finish(self, published: Instant) -> None:
         """Complete the publish of this commit, if it was interrupted after the commit."""
-        if not self._has_final_name():
-            self.give_name()
+        if self._has_final_name():
+            self._unmake_building()  # the last step of `give_name`, which may be missing
         else:
-            self._unmake_building()
+            self.give_name()
         self.declare_record_key_of(published)
 
     @abstractmethod
@@ -164,8 +167,8 @@ class TableFolder(ABC):
     def clear_building(self, spark: "SparkSession | None" = None) -> None:
         """Delete the folder `building`, unless the copy of another table is in it.
 
-        Callers know that readers need no commit of this table in it. In an object store, `spark` deletes the objects
-        that stand for folders, too.
+        Callers know that readers need no commit of this table in `building`. In an object store, `spark` deletes the
+        objects that stand for folders, too.
         """
         if is_table(self.building):
             try:
@@ -188,14 +191,17 @@ class TableFolder(ABC):
 
     @abstractmethod
     def _is_final_taken(self, published: Instant | None) -> bool:
-        """Whether something else has the table's final folder. `published`: the commit in `building`, if it has one."""
+        """Whether something else has the folder `final`. `published` is the commit in `building`; None: no commit."""
 
 
 class LocalTableFolder(TableFolder):
     """The folder of a table on a disk. The table gets its name by a rename, so it is never in both folders."""
 
     def give_name(self) -> None:
-        """Rename `building`. Raises StaleWriter if it is gone, unless another run has renamed it to `final`."""
+        """Rename `building`. If another run has already renamed it to `final`, nothing is done.
+
+        Raises StaleWriter if the table is in neither folder, and NotOurTable if something else has the folder `final`.
+        """
         try:
             Path(str(self.building)).rename(str(self.final))
         except FileNotFoundError:
@@ -207,7 +213,7 @@ class LocalTableFolder(TableFolder):
             raise NotOurTable(f"{self.final} was made by someone else; rename it") from error
 
     def make_durable(self, since: float) -> None:
-        """Sync the files. Of the data files only the visible ones, because the folder can have thousands of others."""
+        """Sync the files. Of the data files, only the visible ones are synced: there can be thousands of old files."""
         published = self.published()
         data_files = [] if published is None else visible_files(self.final, published.time)
         names = [PARTITION, *(file.name for file in data_files)]
@@ -245,17 +251,19 @@ class StoredTableFolder(TableFolder):
                 if file.size():  # an object without bytes stands for a folder, and need not be copied
                     raise stale(self.table) from None
 
-        last = self.building / PROPERTIES  # makes `final` a table, so all other files must be there before
+        # the properties make `final` a table, so all other files must be there before
+        properties = self.building / PROPERTIES
+        not_first = {properties, self.building}  # `building` itself can be an object that stands for the folder
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(copy, (file for file in self.building.tree() if file not in {last, self.building})))
-        copy(last)
+            list(pool.map(copy, (file for file in self.building.tree() if file not in not_first)))
+        copy(properties)
         self._unmake_building()
 
     def make_durable(self, since: float) -> None:
         """Do nothing: a file in a store is durable."""
 
     def _delete_building(self, spark: "SparkSession | None") -> None:
-        """Delete the folder. The store can have objects that stand for folders; without Spark, these stay."""
+        """Delete the files of the folder. Objects that stand for folders are deleted only with `spark`."""
         if spark is None:
             files.delete_all([self.building, *self.building.tree()])
         elif self.building.is_there():
@@ -267,17 +275,21 @@ class StoredTableFolder(TableFolder):
         return is_table(self.final)
 
     def _unmake_building(self) -> None:
-        """Delete the properties in `building`.
+        """Delete the properties in `building`. Without properties, `building` is no table.
 
-        Otherwise a run would find the old table there after someone has dropped the copy.
+        If `building` were a table, a run would find it there after someone has dropped the copy in `final`.
         """
         (self.building / PROPERTIES).delete()
 
     def _is_final_taken(self, published: Instant | None) -> bool:
-        """Whether something else has the folder. Files that an interrupted copy of `building` has left do not count."""
-        present = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
-        ours = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
-        return not present <= ours
+        """Whether `final` has a file that is not from an interrupted copy of `building`.
+
+        If `published` is None, `building` was never copied, so each file counts. Objects without bytes do not count,
+        because they stand for folders.
+        """
+        in_final = {_relative_name(file, self.final) for file in self.final.tree() if file.size()}
+        copied = set() if published is None else {_relative_name(file, self.building) for file in self.building.tree()}
+        return not in_final <= copied
 
 
 def _relative_name(file: File, folder: File) -> str:

@@ -30,10 +30,10 @@ def publish_lock(table: TableId, folder: File, spark: "SparkSession | None" = No
     """Hold the lock of the table in the block. Raises StaleWriter if another process holds it for LOCK_SECONDS.
 
     `folder` is the table's folder, and the lock file is beside it. In an object store there is no lock. The process
-    that commits holds the lock: the JVM of the session `spark`, or this process. The kernel releases the lock of a
-    killed process.
+    that commits holds the lock: the JVM of the session `spark`; if `spark` is None, this process. The kernel releases
+    the lock of a killed process.
     """
-    if not isinstance(folder, Local):
+    if not isinstance(folder, Local):  # a store has no locks
         yield
         return
     path = folder.with_name(folder.name + ".lakeingest.lock")
@@ -60,7 +60,7 @@ def _lock_of_jvm(path: Path, spark: "SparkSession") -> tuple[Any, Callable[[], b
 def _lock_of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
     """The lock file, opened by this process, and a function that tries to take the lock and returns whether it did.
 
-    It is a lock of the kind that Java takes (`lockf`), so that this process and a JVM exclude each other.
+    The function takes a lock of the kind that Java takes (`lockf`), so that this process and a JVM exclude each other.
     """
     file = path.open("ab")
 
@@ -68,9 +68,9 @@ def _lock_of_this_process(path: Path) -> tuple[Any, Callable[[], bool]]:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in {errno.EACCES, errno.EAGAIN}:
-                raise
-            return False
+            if error.errno in {errno.EACCES, errno.EAGAIN}:  # another process holds the lock
+                return False
+            raise
         return True
 
     return file, try_lock

@@ -43,7 +43,7 @@ class Metastore:
         return self.is_configured
 
     def assert_ours(self, table: TableId) -> None:
-        """Raises NotOurTable if the table's name belongs to a table with another folder, or to no table of Hudi."""
+        """Raises NotOurTable if the table's name belongs to a Hudi table in another folder, or to something else."""
         self._parameters(table)
 
     def is_up_to_date(self, table: TableId, instant: str) -> bool:
@@ -51,7 +51,10 @@ class Metastore:
         return not self.is_configured or self._parameters(table).get(_LAST_COMMIT) == instant
 
     def register(self, table: TableId, folder: File, spark: "SparkSession") -> None:
-        """Register the table in `folder` in the metastore, with its present columns and its last commit."""
+        """Register the table in `folder` in the metastore, with its present columns and its last commit.
+
+        Nothing is done if no metastore is configured. Raises NotOurTable as `assert_ours`.
+        """
         if not self.is_configured:
             return
         self.assert_ours(table)
@@ -106,7 +109,11 @@ class Metastore:
         return self._ask(lambda client: client.entry(namespace, name))
 
     def _ask(self, question: Callable[["TimedClient"], Any]) -> Any:
-        """Call `question` with a client of the metastore. A failure of the metastore is raised as one of our errors."""
+        """The result of `question`, which is called with a client of the metastore.
+
+        A failure of the metastore is raised as one of our errors. Raises OperatorNeeded if the client's package is not
+        installed.
+        """
         address, catalog = self._settings.catalog_place, self._settings.catalog
         try:
             from lakeingest.lake.metastore import TimedClient

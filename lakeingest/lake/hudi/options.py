@@ -44,7 +44,8 @@ def publish_properties(
 ) -> dict[str, str]:
     """All properties of a publish that makes the `last` commit of staging visible.
 
-    They include `properties`, and repeat the record key of the `published` commit.
+    They include `properties`, and repeat the record key that the `published` commit names. `published` is None before
+    the first publish.
     """
     all_properties = {
         OWNER: str(table),
@@ -78,5 +79,5 @@ def write_options(buckets: str, retained: int, properties: Mapping[str, str]) ->
 
 
 def most_commits(retained: int) -> int:
-    """The number of commits in the timeline at which Hudi archives the oldest ones, if `retained` of them must stay."""
+    """The number of commits in the timeline at which Hudi archives the oldest commits. `retained` commits stay."""
     return retained + max(_SLACK, retained)

@@ -1,4 +1,4 @@
-"""Publishes a Hudi table. lakeingest itself writes the commit if it can; otherwise Hudi writes it by a statement."""
+"""Publishes a Hudi table. lakeingest itself writes the commit if it can. If it cannot, Hudi writes the commit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Publication:
     """A publish: the `commits` of staging that readers do not see yet, and what the publish needs to know.
 
     `published` is the commit that readers see; None before the first publish. `staging` is the folder with the files of
-    `commits`. `properties` are the properties that this publish has besides those of each publish.
+    `commits`. `properties` are the properties that only this publish has. Those of each publish are added.
     """
 
     table: TableId
@@ -60,22 +60,22 @@ class Publication:
         if self._replaces_all_files:
             return self._write_all_files()
         if self.published is None or self.way_of_merging == "statement":
-            return False  # the user wants statements
+            return False  # in both cases, the user wants statements
         path, (_, merges), added = self.folder.current, self._rows_and_merges, self._added_rows
         if added is None or not merges:
             return False  # the number of rows afterwards cannot be checked, or the publish has only new properties
         is_archiving_due = len(writes(path)) >= most_commits(self._retained)
         if is_archiving_due and not clock_lag(path):
-            return False  # only Hudi can archive; but while the clock is behind, Hudi cannot write: it archives later
+            return False  # only Hudi can archive. While the clock is behind, Hudi cannot write: then it archives later
         key, buckets = self.commits[-1].key, int(self._buckets)
         return RowDelta(self.table, path, self.published, merges, key, buckets, added).publish(self._all_properties)
 
     def publish_by_spark(self, spark: "SparkSession", rows: "Callable[[], DataFrame]") -> None:
         """Publish with Spark: tasks write all files, or Hudi writes the changes. `rows` returns the rows to publish.
 
-        Hudi makes the first commit by a bulk insert, and each later one by a MERGE INTO. The statement merges the
-        changes of `commits`. If the copy was started over, the statement upserts all rows, and deletes the rows whose
-        key is only in the old copy.
+        If Hudi writes, it makes the first commit by a bulk insert, and each later one by a MERGE INTO. The statement
+        merges the changes of `commits`. If the copy was started over, the statement upserts all rows, and deletes the
+        rows whose key is only in the old copy.
 
         Raises SchemaChanged if a copy that was started over has other columns or another key: the statement cannot
         change them.
@@ -90,7 +90,8 @@ class Publication:
             return
         await_clock(self.table, path)
         old_rows = rows_at(path, self.published.time, spark)
-        deleted, changes = DELETED, last_changes(self.staging, files_of(self.commits)[1], last.key, spark)
+        _, merges = files_of(self.commits)
+        deleted_column, changes = DELETED, last_changes(self.staging, merges, last.key, spark)
         if is_started_over(self.commits):
             new_rows = rows()
             if old_rows.columns != new_rows.columns or self.published.key != list(last.key):
@@ -98,19 +99,25 @@ class Publication:
                     f"{self.table}: its copy cannot get other columns or another key, because it is not as lakeingest"
                     f" made it; remove {path} to copy the table again"
                 )
-            deleted, changes = GONE, changes_between(old_rows, new_rows, last.key)
+            deleted_column, changes = GONE, changes_between(old_rows, new_rows, last.key)
         elif changes is None:  # the publish has only new properties
             changes = empty_changes(old_rows)
         with session_settings(spark, options):
-            merge_folder(path, with_dropped_columns(changes, old_rows), last.key, spark, deleted)
+            merge_folder(path, with_dropped_columns(changes, old_rows), last.key, spark, deleted_column)
 
     @property
     def _replaces_all_files(self) -> bool:
-        """Whether lakeingest tries to write all files of the table: for a copy that was started over, or a new copy."""
+        """Whether lakeingest tries to write all files of the table.
+
+        It does so if the copy was started over, and for the first publish, unless the user wants statements.
+        """
         return is_started_over(self.commits) or (self.published is None and self.way_of_merging != "statement")
 
     def _write_all_files(self, spark: "SparkSession | None" = None) -> bool:
-        """Publish by `AllRows`. Returns False if `AllRows` does, or if the number of rows of staging is not known."""
+        """Publish by `AllRows`, with tasks of `spark` or, if it is None, in this process.
+
+        Returns False if `AllRows.publish` returns False, or if the number of rows to write is not known.
+        """
         (rows, merges), added = self._rows_and_merges, self._added_rows
         if added is None:
             return False
@@ -137,13 +144,16 @@ class Publication:
 
     @property
     def _buckets(self) -> str:
+        """The number of buckets. A published table keeps its number; a new table gets one for the size of its rows."""
         if self.published is not None:
             return str(self.published.buckets)
-        return buckets_for(files.total(self.staging / name for name in files_of(self.commits)[0]))
+        rows, _ = self._rows_and_merges
+        return buckets_for(files.total(rows))
 
     @property
     def _all_properties(self) -> dict[str, str]:
-        owner = {} if self.folder.ownership is None else self.folder.ownership.marks({})
+        """The properties of the commit: `properties`, the properties of each publish, and the owner of the copy."""
+        owner_mark = {} if self.folder.ownership is None else self.folder.ownership.marks({})
         return publish_properties(
-            self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner}
+            self.table, self.commits[-1], self.published, self._buckets, {**self.properties, **owner_mark}
         )

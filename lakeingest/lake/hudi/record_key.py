@@ -20,7 +20,10 @@ _EXACT = frozenset({"int", "bigint", "decimal(20,0)"})  # the types whose values
 
 
 def record_key(columns: "StructType", key: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the record key of a new table: those of the primary `key`, or RECORD_KEY alone."""
+    """The columns of the record key of a new table: the columns of the primary `key`, or RECORD_KEY alone.
+
+    `columns` has the types of all columns of the table.
+    """
     types = {field.name: field.dataType.simpleString() for field in columns}
     return tuple(key) if {types[name] for name in key} <= _EXACT else (RECORD_KEY,)
 
@@ -36,8 +39,8 @@ def with_record_key(rows: "DataFrame", key: Sequence[str]) -> "DataFrame":
 def key_text(key: Sequence[tuple[str, str]]) -> str:
     """A Spark expression for the text of a key. `key` has the name and the type of each column.
 
-    Different keys have different texts: a `/` precedes the text of each column, which is escaped and so has no `/`,
-    `:` or `,`.
+    Different keys have different texts. A `/` precedes the text of each column. The text itself is escaped, so that it
+    has no `/`, `:` or `,`.
     """
     parts = (f"'/', {_escaped(quote(name), kind)}" for name, kind in key)
     return f"concat({', '.join(parts)})"

@@ -16,7 +16,7 @@ _CAST_ALIKE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.ty
 
 @dataclass(frozen=True, slots=True)
 class RecordTexts:
-    """The record keys of some rows, and `parts`, which decide the buckets: an array for each part of the key."""
+    """The record keys of some rows. `parts` has an array for each part of the key; the parts decide the buckets."""
 
     keys: pa.Array
     parts: tuple[pa.Array, ...]
@@ -39,8 +39,11 @@ def record_texts(rows: pa.Table, key: Sequence[str], record_key: Sequence[str]) 
     if len(parts) == 1:
         return RecordTexts(parts[0], parts)
     # Hudi's text of a key with several columns: `<name>:<value>,<name>:<value>`
-    starts = (f"{',' if number else ''}{name}:" for number, name in enumerate(record_key))
-    return RecordTexts(_joined(piece for pair in zip(starts, parts, strict=True) for piece in pair), parts)
+    pieces: list[str | pa.Array] = []
+    for number, (name, values) in enumerate(zip(record_key, parts, strict=True)):
+        separator = "," if number else ""
+        pieces += [f"{separator}{name}:", values]
+    return RecordTexts(_joined(pieces), parts)
 
 
 def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
@@ -48,16 +51,19 @@ def _joined(pieces: Iterable[str | pa.Array]) -> pa.Array:
 
 
 def _texts(rows: pa.Table, name: str) -> pa.Array:
-    """The texts to which Spark casts the values of a column. Raises Unfit for a type whose text only Spark can make."""
+    """The texts that Spark makes of a column's values, as in `record_key.key_text`, before they are escaped.
+
+    Raises Unfit for a type whose text only Spark can make.
+    """
     values = rows[name].combine_chunks()
     kind = values.type
     if pa.types.is_string(kind):
         return values
     if any(is_kind(kind) for is_kind in _CAST_ALIKE):
         return values.cast(pa.string())
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(kind):  # Spark's `hex`
         return pa.array([value.hex().upper() for value in values.to_pylist()], pa.string())
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:  # Spark's `unix_micros`
         return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
     if pa.types.is_timestamp(kind):  # Spark leaves out the zeros at the end of a fraction
         return pc.replace_substring_regex(values.cast(pa.timestamp("us")).cast(pa.string()), r"\.?0{1,6}$", "")
@@ -66,6 +72,7 @@ def _texts(rows: pa.Table, name: str) -> pa.Array:
 
 def _escaped(texts: pa.Array) -> pa.Array:
     """The texts as Java's `URLEncoder` writes them."""
-    if pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py() is not False:  # None: there are no texts
+    need_no_escapes = pc.all(pc.match_substring_regex(texts, r"^[A-Za-z0-9.*_-]*$")).as_py()
+    if need_no_escapes is not False:  # True, or None if there are no texts
         return texts
     return pa.array([quote_plus(text, safe="*").replace("~", "%7E") for text in texts.to_pylist()], pa.string())

@@ -50,13 +50,15 @@ class HudiRollbacks:
         folder, began = self._folder(table), time.time()
         with self._target.storage_errors(), publish_lock(table, folder.final):
             remaining = _rollback_of(folder)
-            if remaining is None:
+            if remaining is None:  # an interrupted rollback had already removed all commits
                 return
-            if remaining.shows != wanted.shows or not set(remaining.drops) <= set(wanted.drops):
+            is_part_of_wanted = remaining.shows == wanted.shows and set(remaining.drops) <= set(wanted.drops)
+            if not is_part_of_wanted:
                 raise stale(table)
             remove_indexes(folder.current)  # first: an index would name deleted files
             for commit in remaining.drops:
-                _remove_commit(folder.current, commit.rpartition(" ")[2])
+                instant = commit.rpartition(" ")[2]  # of "commit <instant>" or "plan <instant>"
+                _remove_commit(folder.current, instant)
             assert_whole(table, folder.current)
             folder.make_durable(began)
 
@@ -67,21 +69,23 @@ class HudiRollbacks:
 def _rollback_of(folder: TableFolder) -> Rollback | None:
     """The rollback that the table needs; None if nobody else wrote to it.
 
-    Raises as `TableFolder.published`, and ForeignWrite if the table has no commit of ours, or if a commit of others
-    cannot be removed.
+    Raises:
+        NotOurTable, NotOurCopy: as `TableFolder.published`.
+        ForeignWrite: the table has no commit of ours, or a commit of others cannot be removed.
+
     """
     try:
         folder.published()
     except ForeignWrite as error:
         path, table = folder.current, folder.table
         foreign, ours = _foreign_and_ours(path)
-        if ours is None:
+        if ours is None:  # someone else emptied the table: there is no commit to go back to
             raise
         if folder.ownership is not None:
             folder.ownership.assert_ours(table, ours.properties)
         drops = [f"commit {instant.time}" for instant in foreign]
         if (planned := planned_clustering(path)) is not None:
-            drops.insert(0, f"plan {planned.name.partition('.')[0]}")
+            drops.insert(0, f"plan {planned.name.partition('.')[0]}")  # a plan of others is removed, too
         if (obstacle := next(_obstacles(path, foreign, ours), None)) is not None:
             raise ForeignWrite(
                 f"{table}: it cannot be rolled back to commit {ours.time}, because {obstacle}; remove {path} to copy"
@@ -92,7 +96,7 @@ def _rollback_of(folder: TableFolder) -> Rollback | None:
 
 
 def _foreign_and_ours(path: File) -> tuple[list[Instant], Instant | None]:
-    """The commits of others after our last commit, the newest first, and our last commit, or None without one."""
+    """The commits of others after our last commit, the newest first; and our last commit, None if there is none."""
     foreign: list[Instant] = []
     for instant in completed_instants(path):
         if OWNER in instant.properties:
@@ -107,11 +111,12 @@ def _obstacles(path: File, foreign: list[Instant], ours: Instant) -> Iterator[st
     for file in timeline(path, "*_*.*"):
         times, _, kind = file.name.partition(".")
         begun = times.partition("_")[0]
-        if begun in foreign_times and kind not in _REMOVABLE:
+        is_foreign_commit, is_after_ours = begun in foreign_times, begun > ours.time
+        if is_foreign_commit and kind not in _REMOVABLE:
             yield f"someone else wrote a {kind}, which a copy-on-write table does not have"
-        elif begun not in foreign_times and begun > ours.time and kind not in _REMOVABLE | _HARMLESS:
+        elif is_after_ours and not is_foreign_commit and kind not in _REMOVABLE | _HARMLESS:
             yield f"someone else did a {kind} after it"
-        elif kind == "clean" and begun > ours.time:
+        elif is_after_ours and kind == "clean":
             with metadata_of(file) as metadata:
                 earliest_retained = str(metadata.get("earliestCommitToRetain") or "")
             if not earliest_retained or earliest_retained > ours.time:  # empty: a policy that retains no commits
@@ -119,7 +124,7 @@ def _obstacles(path: File, foreign: list[Instant], ours: Instant) -> Iterator[st
 
 
 def _remove_commit(path: File, instant: str) -> None:
-    """Remove a commit, or a planned one, from the timeline, and its files. An interrupted call can be repeated."""
+    """Remove a commit or a plan from the timeline, and delete its files. An interrupted call can be repeated."""
     entries = [file for file in timeline(path, f"{instant}*") if re.match(rf"{instant}[._]", file.name)]
     # Step 1: make sure that there is a request. After step 2 it tells the next writer that the commit is incomplete
     if not any(file.name.endswith(".requested") for file in entries):

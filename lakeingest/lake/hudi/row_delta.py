@@ -51,12 +51,13 @@ class RowDelta:
     def publish(self, properties: Mapping[str, str]) -> bool:
         """Commit the changes with these properties.
 
-        Returns False, and readers see no difference, if only Hudi can publish the changes, if there are too many, or if
-        the changes do not add `added` rows. The next writer deletes the files that were already written. Raises
-        StaleWriter if another run has rolled back the commit.
+        Returns False, and readers see no difference, if only Hudi can publish the changes, if there are too many
+        changes, or if they do not add `added` rows. The next writer then deletes the files that were already written.
+        Raises StaleWriter if another run has rolled back the commit.
         """
-        roll_back(self.folder)
+        roll_back(self.folder)  # before the form is checked: a table with an incomplete commit is not of the form
         try:
+            # Step 1: find the file groups with changed keys
             record_key = record_key_of(self.folder)
             groups = groups_of(visible_files(self.folder, self.published.time), self.buckets)
             _assert_at_most(MOST_CHANGES_BYTES, [file for merge in self.merges for file in merge])
@@ -66,11 +67,12 @@ class RowDelta:
             changes_by_bucket = rows_by_bucket(changes, self.key, record_key, self.buckets)
             changed_groups = [groups.get(bucket) or FileGroup.new(bucket) for bucket in changes_by_bucket]
             _assert_at_most(MOST_BYTES, [group.newest for group in changed_groups if group.newest is not None])
-            commit, any_group = Commit.begin(self.folder), next(iter(groups.values()))
+            # Step 2: write the next file of each of these groups
+            commit, group_with_file = Commit.begin(self.folder), next(iter(groups.values()))
 
             def write(group: FileGroup) -> WrittenFile:
-                # the first file of a group gets its columns from a file of any other group
-                previous = _contents(any_group).without_rows() if group.newest is None else _contents(group)
+                # the first file of a group gets its columns from a file of another group
+                previous = _contents(group_with_file).without_rows() if group.newest is None else _contents(group)
                 self._assert_same_record_keys(previous.rows, group.bucket, record_key)
                 return write_next_file(commit, group, previous, changes_by_bucket[group.bucket])
 
@@ -80,6 +82,7 @@ class RowDelta:
             return False
         if sum(file.inserted - file.deleted for file in written) != self.added:
             return False
+        # Step 3: complete the commit
         if not commit.complete("UPSERT", [file.stat for file in written], {SCHEMA: self._schema(), **properties}):
             raise stale(self.table)
         return True
@@ -88,8 +91,9 @@ class RowDelta:
         """Raises Unfit unless the first rows of a file have the record keys and the bucket that lakeingest computes."""
         sample = rows.slice(0, _CHECKED_ROWS)
         texts = record_texts(sample, self.key, record_key)
-        buckets = buckets_of(texts.parts, self.buckets)
-        if not sample[RECORD].combine_chunks().equals(texts.keys) or (buckets != bucket).any():
+        have_same_keys = sample[RECORD].combine_chunks().equals(texts.keys)
+        are_of_bucket = bool((buckets_of(texts.parts, self.buckets) == bucket).all())
+        if not (have_same_keys and are_of_bucket):
             raise Unfit
 
     def _schema(self) -> str:

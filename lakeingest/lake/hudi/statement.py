@@ -58,12 +58,12 @@ def changes_between(old_rows: "DataFrame", new_rows: "DataFrame", key: Sequence[
 
 def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], options: Mapping[str, str]) -> None:
     """Make a Hudi table with this name and these rows in the folder, by a bulk insert."""
-    columns = record_key(rows.schema, key)
-    if RECORD_KEY in columns:
+    record_key_columns = record_key(rows.schema, key)
+    if RECORD_KEY in record_key_columns:
         rows = with_record_key(rows, key)
     table_options = {
         "hoodie.table.name": name,
-        "hoodie.datasource.write.recordkey.field": ",".join(columns),
+        "hoodie.datasource.write.recordkey.field": ",".join(record_key_columns),
         "hoodie.datasource.write.operation": "bulk_insert",
     }
     rows.write.format("hudi").options(**options, **table_options).mode("append").save(location(folder))
@@ -72,9 +72,10 @@ def insert_into(folder: File, name: str, rows: "DataFrame", key: Sequence[str], 
 def merge_folder(
     folder: File, changes: "DataFrame", key: Sequence[str], spark: "SparkSession", deleted: str = DELETED
 ) -> None:
-    """Merge the changes into the Hudi table in the folder. `deleted` is true for the changes that delete their row.
+    """Merge the changes into the Hudi table in the folder.
 
-    MERGE INTO needs the name of a table. So the table gets a name in Spark's catalog until the statement has ended.
+    `deleted` names a column of the changes, which is true for the changes that delete their row. MERGE INTO needs the
+    name of a table. So the table gets a name in Spark's catalog until the statement has ended.
     """
     target = f"lakeingest_{folder.name.encode().hex()}"
     spark.sql(f"DROP TABLE IF EXISTS {target}")  # drops the name, never the files: the table is external
@@ -85,8 +86,8 @@ def merge_folder(
             changes, key = with_record_key(changes, key), [RECORD_KEY]
         changes.createOrReplaceTempView("lakeingest_changes")
         # if the table has the column `deleted`, the copy keeps deleted rows, and the statement writes the column
-        names = changes.columns if deleted in columns else changes.drop(deleted).columns
-        spark.sql(merge_into(target, "lakeingest_changes", names, key, deleted))
+        written_columns = changes.columns if deleted in columns else changes.drop(deleted).columns
+        spark.sql(merge_into(target, "lakeingest_changes", written_columns, key, deleted))
     finally:
         spark.sql(f"DROP TABLE IF EXISTS {target}")
 
@@ -94,7 +95,7 @@ def merge_folder(
 @contextmanager
 def session_settings(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
     """Give the session these settings within the block: a statement in SQL has no other way to pass them to Hudi."""
-    old_settings = {name: spark.conf.get(name, None) for name in settings}
+    old_settings = {name: spark.conf.get(name, None) for name in settings}  # None: the session does not have it
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)

@@ -52,8 +52,9 @@ class Unfit(Exception):
 def record_key_of(folder: File) -> tuple[str, ...]:
     """The columns of the record key. Raises Unfit if the table does not have the form to which lakeingest can write."""
     properties = _properties(folder)
-    is_of_form = all(properties.get(name) == value for name, value in _REQUIRED.items())
-    if not is_of_form or any(map(properties.get, _INDEXES)) or not _has_only_completed_writes(folder):
+    has_required = all(properties.get(name) == value for name, value in _REQUIRED.items())
+    has_indexes = any(map(properties.get, _INDEXES))
+    if not has_required or has_indexes or not _has_only_completed_writes(folder):
         raise Unfit
     return tuple(properties.get(_RECORD_KEY, "").split(","))
 
@@ -62,6 +63,7 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
     """Write into the table's properties that these columns are the record key."""
     old_text = (folder / PROPERTIES).read().decode()
     line = f"{_RECORD_KEY}={','.join(record_key)}"
+    # a function, because `re.sub` would interpret a backslash in a text
     new_text = re.sub(rf"(?m)^{re.escape(_RECORD_KEY)}=.*$", lambda _: line, old_text)
     if new_text != old_text:
         (folder / _CHECKSUM).delete()  # before the properties: readers fail if a checksum does not fit the contents
@@ -69,27 +71,35 @@ def declare_record_key(folder: File, record_key: Sequence[str]) -> None:
 
 
 def remove_indexes(folder: File) -> None:
-    """Remove the metadata table, an index of the table's files. A write of someone else has made it.
+    """Remove the metadata table, an index of the table's files, if a write of someone else has made one.
 
     The index must go, because it names files that will be deleted.
     """
+    # Step 1: remove the index from the properties. Readers then list the files, and do not look for the index
     old_text = (folder / PROPERTIES).read().decode()
     names = "|".join(map(re.escape, _INDEXES))
     new_text = re.sub(rf"(?m)^({names})=.*\n?", "", old_text)
-    if new_text != old_text:  # before the index is deleted: readers list the files if the properties name no index
-        (folder / _CHECKSUM).delete()
+    if new_text != old_text:
+        (folder / _CHECKSUM).delete()  # before the properties: readers fail if a checksum does not fit the contents
         (folder / PROPERTIES).put(new_text.encode())
+    # Step 2: delete the index
     files.delete_all([folder / ".hoodie" / "metadata", *(folder / ".hoodie" / "metadata").tree()])
 
 
 def make_table(folder: File, name: str, record_key: Sequence[str]) -> None:
     """Make a Hudi table without commits in the folder."""
     checksum = zlib.crc32(f".{name}".encode())  # of `<database>.<table>`; a table in a folder has no database
-    own = {"hoodie.table.name": name, "hoodie.table.checksum": str(checksum), _RECORD_KEY: ",".join(record_key)}
-    lines = [f"{key}={_escaped(value)}" for key, value in sorted({**_REQUIRED, **_OF_NEW_TABLES, **own}.items())]
+    properties = {
+        **_REQUIRED,
+        **_OF_NEW_TABLES,
+        "hoodie.table.name": name,
+        "hoodie.table.checksum": str(checksum),
+        _RECORD_KEY: ",".join(record_key),
+    }
+    lines = [f"{key}={_escaped(value)}" for key, value in sorted(properties.items())]
     (folder / ".hoodie" / "timeline" / "history").make_folder()
     (folder / PARTITION).write(b"partitionDepth=0\n")
-    (folder / PROPERTIES).put("\n".join([*lines, ""]).encode())
+    (folder / PROPERTIES).put("\n".join([*lines, ""]).encode())  # last: with its properties, the folder is a table
 
 
 def _properties(folder: File) -> dict[str, str]:
@@ -115,9 +125,10 @@ def _has_only_completed_writes(folder: File) -> bool:
     """
     begun, completed = set(), set()
     for file in timeline(folder, "*.*"):
-        times, _, kind = file.name.partition(".")
+        times, _, kind = file.name.partition(".")  # times: `<begun>_<completed>`, or `<begun>` of an incomplete write
         if "_" in times and kind in _KNOWN:
             completed.add(times.partition("_")[0])
-        elif not kind.startswith("clean."):  # an entry of a write that began, or of a completed one that is not _KNOWN
+        # a completed write that is not _KNOWN is added here alone, so that it makes the result False
+        elif not kind.startswith("clean."):
             begun.add(times.partition("_")[0])
     return begun <= completed

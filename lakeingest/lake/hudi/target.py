@@ -79,21 +79,23 @@ class HudiTarget(StagedTarget[Instant]):
     @names_storage_errors
     def names(self) -> set[tuple[str, str]]:
         """The namespace and name of each Hudi table in the warehouse, and of each table in staging."""
-        namespaces = self._warehouse.subfolders()
-        folders = ((namespace, name) for namespace in namespaces for name in (self._warehouse / namespace).subfolders())
-        tables = ((namespace, name) for namespace, name in folders if is_table(self._warehouse / namespace / name))
-        return {
-            *((decode(namespace), decode(name.removesuffix(BUILDING))) for namespace, name in tables),
-            *map(self.settings.identifier, tables_in(self._folder)),
-        }
+        names: set[tuple[str, str]] = set()
+        for namespace in self._warehouse.subfolders():
+            folder = self._warehouse / namespace
+            for name in folder.subfolders():
+                if is_table(folder / name):
+                    # a table before its first publish is in a folder with the suffix BUILDING
+                    names.add((decode(namespace), decode(name.removesuffix(BUILDING))))
+        return names | set(map(self.settings.identifier, tables_in(self._folder)))
 
     @names_storage_errors
     def recover(self, table: TableId) -> Staged | None:
         """The last commit of staging, after the repair of everything that an interrupted run has left.
 
-        An interrupted first publish is finished. Staging that does not build on the commit that readers see is dropped,
-        and begins again on that commit. If a publish was interrupted before it updated the metastore, `recover` makes a
-        commit of progress alone, because the publish of this commit will update the metastore.
+        None: the table has neither a published commit nor staging. An interrupted first publish is finished. Staging
+        that does not build on the commit that readers see is dropped, and begins again on that commit. If a publish was
+        interrupted before it updated the metastore, `recover` makes a commit of progress alone, because the publish of
+        this commit will update the metastore.
         """
         # Step 1: refuse changes of others
         published = self._published(table)
@@ -103,29 +105,35 @@ class HudiTarget(StagedTarget[Instant]):
             self._folder_of(table).finish(published)
         # Step 3: begin staging again if it does not build on the published commit
         self._resume(table, published, staged)
-        # Step 4: bring the metastore up to date. It is up to date if staging is swept, because a publish updates the
-        # metastore before it sweeps staging
+        # Step 4: bring the metastore up to date
         if staged is None or published is None or not staged.visible:
-            return staged
-        if self._metastore.is_up_to_date(table, published.time) or self._staging(table).is_swept(published.version):
-            return staged
-        return self.mark(staged, staged.progress)
+            return staged  # the next publish, of commits that staging has or will get, updates the metastore
+        is_up_to_date = (
+            self._metastore.is_up_to_date(table, published.time)
+            # because a publish updates the metastore before it sweeps staging
+            or self._staging(table).is_swept(published.version)
+        )
+        return staged if is_up_to_date else self.mark(staged, staged.progress)
 
     @names_storage_errors
     def inspect(self, table: TableId) -> Staged | None:
-        """The result that `recover` would have. It changes nothing."""
+        """The commit from which a run would continue after `recover`; None if there is none. Nothing is changed."""
         return self._resume_point(table, self._published(table))
 
     @names_storage_errors
     def create(self, schema: TableSchema, progress: Progress) -> Staged:
         """Begin staging. The first publish makes the Hudi table.
 
-        Raises StaleWriter if another run has published the table, and NotOurCopy if another pipeline makes the copy.
+        Raises:
+            UnsupportedTable: Hudi does not allow a name of the table or of a column.
+            StaleWriter: another run has published the table, or has begun its staging.
+            NotOurCopy: another pipeline makes the copy.
+
         """
-        self.types(schema)
+        self.types(schema)  # raises UnsupportedTable
         if self._published(schema.table) is not None:
             raise stale(schema.table)
-        self._folder_of(schema.table).claim()
+        self._folder_of(schema.table).claim()  # raises NotOurCopy before anything is staged
         commit = self._staging(schema.table).begin(progress, schema.key, lake_schema(schema).empty_table())
         return Staged(progress, commit.version, None)
 
@@ -144,14 +152,14 @@ class HudiTarget(StagedTarget[Instant]):
         schema: TableSchema,  # noqa: ARG002 - readers see no comments
         properties: Mapping[str, str],
     ) -> Staged:
-        """Make the staged commit visible by one commit of Hudi, written by lakeingest if it can, else by Hudi."""
+        """Make the staged commit visible by one commit of Hudi. lakeingest writes this commit if it can, else Hudi."""
         table, folder = staged.progress.table, self._folder_of(staged.progress.table)
         # Step 1: write the commit. If Hudi writes it, Hudi may archive old commits, whose files `clean` later deletes
         if not self._write_commit(staged, folder, properties, spark=None):
             self._write_commit(staged, folder, properties, spark=self._open_spark())
             clean(folder.current, waiting_of(self._removals, table, self.settings.history))
         # Step 2: update the metastore
-        if self._metastore.is_configured:
+        if self._metastore.is_configured:  # otherwise no session of Spark is opened
             self._metastore.register(table, folder.final, self._open_spark())
         # Step 3: sweep staging, by which `recover` knows that step 2 was done
         self._staging(table).sweep(staged.version)
@@ -174,7 +182,10 @@ class HudiTarget(StagedTarget[Instant]):
 
     @names_storage_errors
     def remove_leftovers(self, table: TableId, age: timedelta) -> tuple[int, int]:
-        """Delete leftovers in the staging folder; the next writer of the table deletes those in the table's folder."""
+        """Delete leftovers in the staging folder. Those in the table's folder are deleted by the table's next writer.
+
+        Returns the numbers of deleted files and bytes.
+        """
         return self._staging(table).remove_leftovers(age)
 
     @names_storage_errors
@@ -188,7 +199,7 @@ class HudiTarget(StagedTarget[Instant]):
         return Inventory(files=len(sizes), deletes=0, bytes=sum(sizes), snapshots=len(writes(folder)))
 
     def _resume_point(self, table: TableId, published: Instant | None) -> Staged | None:
-        """The commit from which a run continues, as `_staged` finds it.
+        """The commit from which a run continues; None if there is neither a `published` commit nor staging.
 
         Raises StateUnreadable if a file that readers need is missing or damaged, and NotOurTable if something else has
         the table's name in the metastore.
@@ -221,20 +232,19 @@ class HudiTarget(StagedTarget[Instant]):
             published = publication.published
             if published is None:
                 folder.clear_building(spark)  # an interrupted first publish may have left files
-            began = time.time()
+            began = time.time()  # the files of earlier commits are durable already
             try:
                 if spark is not None:
                     publication.publish_by_spark(spark, lambda: self._read(table, staged.version, spark))
                 elif not publication.publish_by_files():
                     return False
             except Exception as error:
-                published_now = folder.published()
-                if published_now != published and not folder.shows(staged.version):
-                    raise published_by_another(table) from error
-                if published_now == published:
+                if folder.published() == published:  # nothing was committed
                     raise
+                if not folder.shows(staged.version):
+                    raise published_by_another(table) from error
                 # readers see our commit: only the answer to the commit was lost, so the publish goes on
-            if not folder.shows(staged.version):
+            if not folder.shows(staged.version):  # another run has rolled back the commit, or has published after it
                 raise stale(table)
             if published is None:
                 self._give_name(folder)
@@ -242,7 +252,7 @@ class HudiTarget(StagedTarget[Instant]):
                 folder.declare_record_key_of(folder.published())
             # readers see the commit already, but a power loss could undo it: staging and the spool are kept until here
             folder.make_durable(began)
-            folder.clear_building(spark)
+            folder.clear_building(spark)  # in an object store, the first publish has left its files there
         return True
 
     def _publication(self, staged: Staged, folder: TableFolder, properties: Mapping[str, str]) -> Publication:
@@ -252,13 +262,14 @@ class HudiTarget(StagedTarget[Instant]):
         of the table or of staging is missing or damaged.
         """
         table, staging, published = folder.table, self._staging(folder.table), folder.published()
-        if staged.published != (None if published is None else published.version):
+        visible_version = None if published is None else published.version
+        if staged.published != visible_version:
             raise published_by_another(table)
         # a late run that has lost its lease may have declared the record key of an older commit
         folder.declare_record_key_of(published)
         if published is not None:
             assert_whole(table, folder.current)
-        commits = staging.between(None if published is None else published.version, staged.version)
+        commits = staging.between(visible_version, staged.version)
         names, merges = files_of(commits)
         staging.assert_whole([*names, *(name for merge in merges for name in merge)])
         return Publication(

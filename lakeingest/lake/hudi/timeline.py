@@ -84,14 +84,14 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
     Raises NotOurTable if the folder is no copy of the table. Raises ForeignWrite if someone else wrote to the table
     after our last commit, planned a clustering, or removed all commits.
     """
-    foreign: Instant | None = None
-    for instant in completed_instants(folder):
+    newest_foreign: Instant | None = None
+    for instant in completed_instants(folder):  # the newest first
         if OWNER not in instant.properties:
-            foreign = foreign or instant
-        elif instant.properties[OWNER] != str(table):
+            newest_foreign = newest_foreign or instant
+        elif instant.properties[OWNER] != str(table):  # a copy of another table
             raise not_ours(str(folder), table)
-        elif foreign is not None:
-            raise foreign_write(table, f"commit {foreign.time}", f"commit {instant.time}")
+        elif newest_foreign is not None:
+            raise foreign_write(table, f"commit {newest_foreign.time}", f"commit {instant.time}")
         elif planned := planned_clustering(folder):
             raise ForeignWrite(
                 f"{table}: someone else scheduled a clustering of it, {planned.stem}; its rows cannot be changed"
@@ -99,7 +99,8 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
             )
         else:
             return instant
-    if foreign is not None:
+    # no commit is ours
+    if newest_foreign is not None:
         raise not_ours(str(folder), table)
     if not building:  # after TRUNCATE or CREATE TABLE
         raise ForeignWrite(
@@ -110,10 +111,10 @@ def our_last_commit(table: TableId, folder: File, *, building: bool = False) -> 
 
 
 def commits_to_retain(folder: File, history: History) -> int:
-    """The number of commits that Hudi retains at its next write. The settings of Hudi have no duration, only a number.
+    """The number of commits that Hudi must retain at its next write: Hudi takes a number, and no duration.
 
-    The duration `history.keep` is used only if the user set it: each publish rewrites whole files, and the old files
-    stay as long as their commits are retained.
+    The number is at least `history.least` and at most `history.most`. The duration `history.keep` is used only if the
+    user set it: each publish rewrites whole files, and the old files stay as long as their commits are retained.
     """
     young = 0  # the number of commits that are not older than `keep`
     if "keep" in history.model_fields_set:
@@ -152,9 +153,10 @@ def timeline(folder: File, pattern: str) -> list[File]:
 def metadata_of(file: File) -> Iterator[dict[str, Any]]:
     """The contents of a file of the timeline, such as Hudi's `HoodieCommitMetadata` of a commit, in Avro.
 
-    Raises StateUnreadable if the file is damaged, or if the block fails because a part of the contents is missing.
+    Raises StateUnreadable if the file is damaged. Each error in the block is raised as StateUnreadable, too: the block
+    only looks into the contents, and fails if a part of them is missing.
     """
-    contents = BytesIO(file.read())  # outside of `try`: the caller names errors of the storage
+    contents = BytesIO(file.read())  # outside of `try`: for the caller, errors of the storage are no damage
     try:
         metadata: Any = next(iter(fastavro.reader(contents)))
         yield metadata
@@ -169,7 +171,10 @@ def completed_instants(folder: File) -> Iterator[Instant]:
 
 
 def planned_clustering(folder: File) -> File | None:
-    """The plan of a clustering that is not completed; None if there is none. Hudi changes no row that is in a plan."""
+    """The plan of a clustering that is not completed; None if there is none.
+
+    Until a clustering is completed, Hudi changes no row of its files.
+    """
     entries = timeline(folder, "*.*")
     completed = {file.name.partition("_")[0] for file in entries if file.name.endswith(".replacecommit")}
     kinds = (".clustering.requested", ".replacecommit.requested")

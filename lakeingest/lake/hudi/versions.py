@@ -31,19 +31,20 @@ class HudiVersions:
     def published(self, table: TableId, before: int | None = None) -> list[Published]:
         """Our commits in the active timeline that have all their files, the oldest first.
 
-        With `before`, only those after the commit with this version.
+        If the timeline has a commit with the version `before`, that commit and all earlier commits are left out.
         """
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
             versions = [published for published, _ in _readable_commits(folder, table)]
-        last = max((number for number, published in enumerate(versions) if published.version == before), default=-1)
-        return versions[last + 1 :]
+        # the number of commits up to the one with the version `before`
+        counts = (count for count, commit in enumerate(versions, start=1) if commit.version == before)
+        return versions[max(counts, default=0) :]
 
     def fingerprint(self, table: TableId, version: int) -> str:
         """The fingerprint in the progress of our commit with this version; '' if the timeline has no such commit."""
         folder = self._target._folder_of(table).current  # noqa: SLF001 - of the same package
         with self._target.storage_errors():
-            for *_, file in writes(folder):
+            for _, _, file in writes(folder):
                 properties = _properties_of(file)
                 if properties.get(PREFIX + VERSION) == str(version) and PREFIX + PROGRESS in properties:
                     return parse_progress(table, f"commit {version}", properties[PREFIX + PROGRESS]).fingerprint
@@ -71,7 +72,8 @@ def _readable_commits(folder: File, table: TableId) -> list[tuple[Published, str
     for _, begun, file in sorted(writes(folder)):
         properties = _properties_of(file)
         position = properties.get(PREFIX + POSITION)
-        if begun >= earliest and properties.get(PREFIX + OWNER) == str(table) and position:
+        is_ours = properties.get(PREFIX + OWNER) == str(table)
+        if begun >= earliest and is_ours and position:
             commits.append((Published(int(properties[PREFIX + VERSION]), Place.parse(position)), begun))
     return commits
 

@@ -15,7 +15,7 @@ _NUMBER = "_lakeingest_number"
 def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Table | None:
     """The last change of each key. `merges` has the files of changes of each merge, the oldest merge first.
 
-    None: there are no changes.
+    Returns None if there are no changes.
     """
     tables = [read_rows(file) for merge in merges for file in merge]
     if not tables:
@@ -25,25 +25,26 @@ def last_changes(merges: Sequence[Sequence[File]], key: Sequence[str]) -> pa.Tab
         return changes
     # a later change has a greater number, because the changes are in the order of their merges
     numbered = changes.select(list(key)).append_column(_NUMBER, pa.array(np.arange(len(changes))))
-    return changes.take(numbered.group_by(list(key)).aggregate([(_NUMBER, "max")])[f"{_NUMBER}_max"])
+    last_numbers = numbered.group_by(list(key)).aggregate([(_NUMBER, "max")])[f"{_NUMBER}_max"]
+    return changes.take(last_numbers)
 
 
 def read_rows(file: File, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a file of staging, with all columns or only `columns`. Raises StateUnreadable if it is damaged."""
+    """The rows of a file, with all columns or only `columns`. Raises StateUnreadable if the file is damaged."""
     with parse_errors(str(file)), files.parquet(file) as opened:
         return opened.read(None if columns is None else list(columns))
 
 
 def read_all_rows(staged_files: Iterable[File]) -> pa.Table:
-    """The rows of all these files of staging. If only some of the files have a column, it is NULL in the others' rows.
+    """The rows of all these files of staging.
 
-    The source has dropped such a column.
+    If only some of the files have a column, the source has dropped the column. It is NULL in the other files' rows.
     """
     return pa.concat_tables((read_rows(file) for file in staged_files), promote_options="default")
 
 
 def groups_of_size(staged_files: Iterable[File], size: int) -> list[list[File]]:
-    """The files, in order, divided into groups. A group ends with the file that makes it `size` bytes or larger."""
+    """The files, in order, divided into groups. A group ends as soon as its files have `size` bytes or more."""
     groups: list[list[File]] = []
     group_size = size  # so that the first file begins a group
     for file in staged_files:

@@ -25,9 +25,10 @@ def effects_of(
 ) -> Effects:
     """The number of keys that a merge inserts, updates and deletes.
 
-    `changes` are the files of the merge's changes, which have each key only once. The merge applies to the `rows` of
-    files, after the changes of earlier `merges`. All changes have the column DELETED. If the table keeps deleted rows
-    (`keeps_deleted`), no change deletes a row. Raises StateUnreadable if two rows have the same changed key.
+    `changes` are the files of the merge's changes, which have each key only once. `rows` are the files of the rows that
+    the merge changes, and `merges` the files of earlier changes of these rows. All changes have the column DELETED. If
+    the table keeps deleted rows (`keeps_deleted`), no change deletes a row. Raises StateUnreadable if two rows have the
+    same changed key.
     """
     changed = pa.concat_tables(read_rows(file, [*key, DELETED]) for file in changes)
     numbered = changed.select(list(key)).append_column(_NUMBER, pa.array(np.arange(changed.num_rows)))
@@ -36,7 +37,8 @@ def effects_of(
     key_schema = numbered.schema.remove(len(key))  # without _NUMBER
     for keys in _in_larger_tables((read_rows(file, key).cast(key_schema) for file in rows), len(numbered)):
         numbers = _rows_with_changes(keys, numbered, key)[_NUMBER].to_numpy()
-        if is_present[numbers].any() or len(np.unique(numbers)) != len(numbers):
+        is_twice_here = len(np.unique(numbers)) < len(numbers)
+        if is_twice_here or is_present[numbers].any():  # or an earlier table has the same key
             raise StateUnreadable(
                 f"{changes[0]} has the change of a key that is there twice; drop the table to copy it again"
             )
@@ -47,8 +49,9 @@ def effects_of(
             # afterwards a row has the key, unless the earlier change deletes the row
             matches = _rows_with_changes(read_rows(file, [*key, DELETED]), numbered, key)
             is_present[matches[_NUMBER].to_numpy()] = keeps_deleted or ~matches[DELETED].to_numpy()
-    is_deleted = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
-    inserted, updated, deleted = ~is_deleted & ~is_present, ~is_deleted & is_present, is_deleted & is_present
+    # Step 3: count. A change that deletes a row which is not present has no effect
+    is_delete = np.zeros(changed.num_rows, bool) if keeps_deleted else changed[DELETED].to_numpy()
+    inserted, updated, deleted = ~is_delete & ~is_present, ~is_delete & is_present, is_delete & is_present
     return Effects(int(inserted.sum()), int(updated.sum()), int(deleted.sum()))
 
 
@@ -58,9 +61,9 @@ def rows_in(data_files: Iterable[File]) -> int:
 
 
 def _in_larger_tables(tables: Iterable[pa.Table], least: int) -> Iterator[pa.Table]:
-    """Concatenate small tables to tables of at least `least` rows; the last one may have fewer.
+    """Concatenate small tables to tables of at least `least` rows. The last table may have fewer rows.
 
-    The tables are joined with `least` changes, and a join costs as much as its larger side.
+    Each of the tables will be joined with `least` changes, and a join costs as much as its larger side.
     """
     group: list[pa.Table] = []
     for table in tables:

@@ -26,10 +26,10 @@ _NUMBER = "_lakeingest_number"
 
 @dataclass(frozen=True, slots=True)
 class StagedRewriter:
-    """A `lake.target.Rewriter` of rows in files, or of changed rows.
+    """A `lake.target.Rewriter` of the rows in `files`, or of the changed rows.
 
-    With `files`, it rewrites the rows of these files whose keys have no change in `merges`. Without files, it rewrites
-    the rows that the changes of `merges` leave; without merges as well, it writes a file without rows.
+    With `files`, it rewrites those rows of the files whose keys have no change in `merges`. Without files, it rewrites
+    the rows that the changes of `merges` insert or update. Without files and merges, it writes a file without rows.
     """
 
     folder: StagingFolder
@@ -41,15 +41,19 @@ class StagedRewriter:
 
     def rewrite(self) -> Written:
         """Write the rows to a file of staging. Returns its name."""
+        before = self.lift.before
         with storage_errors(str(self.folder.path)):
-            changes = last_changes(self.merges, self.lift.before.key)
+            changes = last_changes(self.merges, before.key)
             if self.files:
                 rows = read_all_rows(self.files)
-                rows = rows if changes is None else _rows_without_changes(rows, changes, self.lift.before.key)
+                if changes is not None:
+                    rows = _rows_without_changes(rows, changes, before.key)
             elif changes is None:
-                rows = lake_schema(self.lift.before).empty_table()
+                rows = lake_schema(before).empty_table()
+            elif before.keeps_deleted:
+                rows = changes
             else:
-                rows = changes if self.lift.before.keeps_deleted else changes.filter(pc.invert(changes[DELETED]))
+                rows = changes.filter(pc.invert(changes[DELETED]))
             name = self.folder.write(lifted_rows(rows, self.lift, self.added, keeps_dropped=self.keeps_dropped))
         return Written(name.encode())
 
@@ -64,18 +68,18 @@ def rewriters(
     keeps_dropped: bool,
 ) -> list[StagedRewriter]:
     """Rewriters that together write the rows of files with the changes of merges applied: at least one rewriter."""
-    changes = tuple(map(tuple, merges))
+    all_merges = tuple(map(tuple, merges))
     groups: list[Sequence[File]] = [*groups_of_size(rows, _BYTES)]
-    if changes or not groups:
-        groups.append(())  # for the rewriter without files, which writes the changed rows
-    return [StagedRewriter(folder, lift, tuple(group), changes, added, keeps_dropped) for group in groups]
+    if all_merges or not groups:
+        groups.append(())  # for the rewriter without files, which writes the changed rows, or a file without rows
+    return [StagedRewriter(folder, lift, tuple(group), all_merges, added, keeps_dropped) for group in groups]
 
 
 def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_dropped: bool = True) -> pa.Table:
     """The rows with the columns of the next definition. `added` are the format's own columns, which are removed.
 
-    A column that the source has dropped is removed, too. With `keeps_dropped` it stays, with NULL in all rows, unless
-    the next definition has another column of its name.
+    A column that the source has dropped is removed, too. With `keeps_dropped`, such a column stays with NULL in all
+    rows, unless the next definition has another column of the same name.
     """
     origins = dict(zip(lift.after.names, lift.origins, strict=True))
     fills = constants(lift.after, lift.fills)
@@ -86,6 +90,7 @@ def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_drop
             columns[field.name] = rows[origin].cast(field.type)
         else:  # a new column: its fill value, or NULL
             columns[field.name] = pa.repeat(fills.get(field.name, pa.scalar(None, field.type)), len(rows))
+    # the source has dropped the other columns of the files, apart from the format's own and the renamed ones
     not_kept = {*added, DELETED, *lift.origins, *columns, *(() if keeps_dropped else lift.dropped)}
     for name in rows.column_names:
         if name not in not_kept:
@@ -95,7 +100,7 @@ def lifted_rows(rows: pa.Table, lift: Lift, added: frozenset[str], *, keeps_drop
 
 def _rows_without_changes(rows: pa.Table, changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows whose key has no change."""
-    key_schema = pa.schema([changes.schema.field(name) for name in key])
+    key_schema = pa.schema([changes.schema.field(name) for name in key])  # a join needs the same types on both sides
     numbered = rows.select(list(key)).cast(key_schema).append_column(_NUMBER, pa.array(np.arange(len(rows))))
     unchanged = numbered.join(changes.select(list(key)), keys=list(key), join_type="left anti")
     return rows.take(unchanged[_NUMBER])

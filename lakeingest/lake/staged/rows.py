@@ -24,8 +24,9 @@ def rows_after_commits(
 ) -> "DataFrame":
     """The rows after `commits`, the commits of staging since the published one.
 
-    `visible` returns the rows that readers see. If `visible` is None, or if one of the commits restarts (it removes all
-    earlier rows), the rows are those in the folder `staging`. The changes of the commits are applied to the rows.
+    The changes of the commits are applied to the rows that `visible` returns: those that readers see. If `visible` is
+    None, or if one of the commits restarts (it removes all earlier rows), the changes are applied to the rows of the
+    commits. These are in the folder `staging`.
     """
     names, merges = files_of(commits)
     rows = staged_rows(staging, names, spark) if visible is None or is_started_over(commits) else visible()
@@ -58,7 +59,7 @@ def last_changes(
 ) -> "DataFrame | None":
     """The last change of each key. `merges` has the names of the files of each merge, the oldest merge first.
 
-    None: there are no merges.
+    Returns None if there are no merges.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
@@ -66,6 +67,7 @@ def last_changes(
     changes = [staged_rows(folder, names, spark) for names in merges]
     if len(changes) < 2:  # noqa: PLR2004 - within a merge, each key has at most one change
         return changes[0] if changes else None
+    # of each key, take the change with the greatest number of a merge
     numbered = [merge.select(F.struct("*").alias("change"), F.lit(n).alias("merge")) for n, merge in enumerate(changes)]
     keys = [F.col(f"change.{quote(name)}").alias(f"key{n}") for n, name in enumerate(key)]
     last = reduce(DataFrame.union, numbered).groupBy(*keys).agg(F.max_by("change", "merge").alias("change"))

@@ -5,10 +5,11 @@ several writers only one can create the file of a number. So commits have one or
 progress, and names the version that it builds on.
 
 The rows of a commit are computed from three parts:
-- the rows that readers see; none before the first publish, and none if a commit in between `restarts`, which removes
-  all earlier rows
-- the rows of the waves since then
-- the changes of the merges since then, which are applied in their order
+- the rows that readers see; none before the first publish
+- the rows of the waves of later commits
+- the changes of the merges of later commits, which are applied in their order
+
+A commit that `restarts` removes all earlier rows. Only this commit and those after it then count.
 """
 
 import uuid
@@ -73,8 +74,8 @@ class StagingCommit:
         try:
             progress = progress_form.from_json(doc["progress"])
             restarts = "restarts with" in doc
-            lists = doc["restarts with" if restarts else "rows"], doc["changes"]
-            rows, changes = (tuple(inside(name) for name in names) for names in lists)
+            row_names, change_names = doc["restarts with" if restarts else "rows"], doc["changes"]
+            rows, changes = tuple(map(inside, row_names)), tuple(map(inside, change_names))
             key, added = tuple(doc["key"]), doc.get("added")  # earlier versions of lakeingest did not count
             return cls(number, doc["version"], doc["base"], progress, key, rows, changes, restarts, added)
         except (*DAMAGED, StateUnreadable) as error:
@@ -89,24 +90,25 @@ class StagingFolder:
     path: File
 
     def commits(self, since: int | None = None) -> list[StagingCommit]:
-        """All commits. With `since`, the commit of this version and all later commits; empty if there is none."""
+        """All commits. With `since`, the commit of this version and all later commits; empty if no commit has it."""
         listed = self.path.listed("*.json")
         commits = [self._parsed(file, text) for file, text in zip(listed, files.read_all(listed), strict=True)]
         if since is None:
             return commits
-        start = next((index for index, commit in enumerate(commits) if commit.version == since), len(commits))
-        return commits[start:]
+        first = next((index for index, commit in enumerate(commits) if commit.version == since), len(commits))
+        return commits[first:]
 
     def between(self, published: int | None, version: int) -> list[StagingCommit]:
         """The commits after the version `published`, up to `version`. If `published` is None, from the first commit on.
 
-        Raises StaleWriter if no such commit has the version.
+        Raises StaleWriter if the folder lacks one of these versions, or has `version` before `published`.
         """
         commits = self.commits(published)
         versions = [commit.version for commit in commits]
         if version not in versions:
             raise stale(self.table)
-        return commits[0 if published is None else 1 : versions.index(version) + 1]
+        first = 0 if published is None else 1  # `commits` begins with the commit of the version `published`
+        return commits[first : versions.index(version) + 1]
 
     def files_at(
         self, version: int, published: int | None, visible: Callable[[], list[File]]
@@ -120,9 +122,8 @@ class StagingFolder:
             return visible(), []
         commits = self.between(published, version)
         names, merges = files_of(commits)
-        rows = [self.path / name for name in names]
-        if published is not None and not is_started_over(commits):
-            rows = visible()
+        are_all_staged = published is None or is_started_over(commits)
+        rows = [self.path / name for name in names] if are_all_staged else visible()
         return rows, [[self.path / name for name in merge] for merge in merges]
 
     def last(self) -> StagingCommit:
@@ -138,7 +139,7 @@ class StagingFolder:
         return self._create(StagingCommit(1, _new_version(), None, progress, tuple(key), (self.write(rows),)))
 
     def begin_at(self, version: int, progress: Progress, key: Sequence[str]) -> StagingCommit:
-        """Make the first commit of a new folder. It names no files: its rows are those of the published `version`."""
+        """Make the first commit of a new folder. It names no files, because its rows are in the published `version`."""
         (self.path / "data").make_folder()
         return self._create(StagingCommit(1, version, version, progress, tuple(key)))
 
@@ -160,21 +161,30 @@ class StagingFolder:
         last = self.last()
         if last.version != base:
             raise stale(self.table)
-        number, files = last.number + 1, (tuple(rows), tuple(changes))
-        key = tuple(key or last.key)
-        return self._create(StagingCommit(number, _new_version(), base, progress, key, *files, restarts, added))
+        commit = StagingCommit(
+            number=last.number + 1,
+            version=_new_version(),
+            base=base,
+            progress=progress,
+            key=tuple(key or last.key),
+            rows=tuple(rows),
+            changes=tuple(changes),
+            restarts=restarts,
+            added=added,
+        )
+        return self._create(commit)
 
     def remove_commits_after(self, version: int, last: int) -> None:
         """Remove the commits after `version`, the newest first. `last` is the version of the last commit.
 
-        Raises StaleWriter if another commit is the last one.
+        Raises StaleWriter if another commit is the last one, or if no commit has the version.
         """
         commits = self.commits(version)
         if not commits or commits[-1].version != last:
             raise stale(self.table)
         for commit in reversed(commits[1:]):
             (self.path / f"{commit.number:010d}.json").delete()
-            self.path.sync()
+            self.path.sync()  # each time, so that a crash never leaves a commit after a removed one
 
     def write(self, rows: pa.Table) -> str:
         """Write rows to a new file, durably. Returns the file's name. The table has the rows when a commit names it."""
@@ -185,7 +195,7 @@ class StagingFolder:
         return name
 
     def assert_whole(self, names: Iterable[str]) -> None:
-        """Raises StateUnreadable unless all these files exist and have a footer: a truncated file has none."""
+        """Raises StateUnreadable unless all these files exist and have a footer. A truncated file has no footer."""
 
         def assert_has_footer(name: str) -> None:
             try:
@@ -206,7 +216,7 @@ class StagingFolder:
     def new_compared_folder(self) -> File:
         """A new folder, in which Spark writes rows for `StagedTarget.readers`.
 
-        A publish that comes before the rows are read does not delete them.
+        `sweep` keeps the rows for an hour. So they are still there if a publish comes before they are read.
         """
         return self.path / f"compared/{uuid.uuid4().hex}"
 
@@ -241,16 +251,20 @@ class StagingFolder:
 
         The commit of that version stays. Rows that Spark wrote for `StagedTarget.readers` are deleted after an hour.
         """
+        # Step 1: delete old rows of `StagedTarget.readers`
         if compared := self._files_by_name("compared").values():
-            oldest = self.path.now() - _COMPARED_SECONDS
+            limit = self.path.now() - _COMPARED_SECONDS
             for group in compared:
-                if all(file.changed() < oldest for file in group):
+                if all(file.changed() < limit for file in group):
                     files.delete_all(group)
-        later = self.commits(version)
-        if not later:
+        # Step 2: delete commits and files that the published table has made superfluous
+        remaining = self.commits(version)
+        if not remaining:
             return
-        earlier = (file for file in self.path.listed("*.json") if int(file.stem) < later[0].number)
-        files.delete_all([*earlier, *(file for group in self._unneeded_files(later[1:]) for file in group)])
+        earlier = [file for file in self.path.listed("*.json") if int(file.stem) < remaining[0].number]
+        # the files of the commit `version` are not needed: their rows are in the published table now
+        unneeded = [file for group in self._unneeded_files(remaining[1:]) for file in group]
+        files.delete_all([*earlier, *unneeded])
 
     def remove_leftovers(self, age: timedelta) -> tuple[int, int]:
         """Delete files that are older than `age` and that no commit names.
@@ -264,13 +278,11 @@ class StagingFolder:
         if isinstance(self.path, Local):  # folders whose drop was interrupted
             dropped = self.path.parent.glob(f"{self.path.name}{_DROPPED}*")
             groups += [list[File](path.self_and_below()) for path in dropped]
-        oldest, removed, freed = self.path.now() - age.total_seconds(), 0, 0
+        limit, removed, freed = self.path.now() - age.total_seconds(), 0, 0
         for group in groups:
-            if all(file.changed() < oldest for file in group):
-                deleted = [
-                    file for file in group if not (isinstance(file, Local) and (file.is_symlink() or file.is_dir()))
-                ]
-                removed, freed = removed + len(deleted), freed + files.total(deleted)
+            if all(file.changed() < limit for file in group):
+                counted = [file for file in group if not _is_link_or_folder(file)]  # links and folders hold no data
+                removed, freed = removed + len(counted), freed + files.total(counted)
                 files.delete_all(group)
         return removed, freed
 
@@ -280,19 +292,20 @@ class StagingFolder:
         yield from (group for name, group in self._files_by_name("data").items() if f"data/{name}" not in needed)
 
     def _files_by_name(self, subfolder: str) -> dict[str, list[File]]:
-        """The entries of a subfolder by their names. An entry is one file, or all files of a folder below it."""
+        """The entries of a subfolder by their names. An entry is a file, or a folder with everything below it."""
         parent, groups = self.path / subfolder, dict[str, list[File]]()
         if isinstance(parent, Local):
             entries = [] if parent.is_symlink() else parent.glob("*")
             return {path.name: list[File](path.self_and_below()) for path in entries}
-        for file in parent.tree():
-            groups.setdefault(str(file).removeprefix(f"{parent}/").partition("/")[0], []).append(file)
+        for file in parent.tree():  # in a store, a folder is only a part of its files' names
+            entry_name = str(file).removeprefix(f"{parent}/").partition("/")[0]
+            groups.setdefault(entry_name, []).append(file)
         return groups
 
     def _create(self, commit: StagingCommit) -> StagingCommit:
-        """Write the file of the commit. Raises StaleWriter if another run has written a commit of the same number.
+        """Write the file of the commit.
 
-        Raises StaleWriter, too, if another run has dropped the folder.
+        Raises StaleWriter if another run has written a commit of the same number, or has dropped the folder.
         """
         try:
             is_created = (self.path / f"{commit.number:010d}.json").create(commit.to_json())
@@ -319,22 +332,25 @@ def tables_in(staging: File) -> Iterator[TableId]:
         if not is_cut(name):
             yield TableId.parse(unquote(name))
         elif commits := (staging / name).listed("*.json"):  # a shortened name does not tell the table, a commit does
+            # 0 stands for the number of the commit, which is not needed here
             yield StagingCommit.from_json(0, files.document(commits[-1])).progress.table
 
 
 def files_of(commits: Sequence[StagingCommit]) -> tuple[list[str], list[tuple[str, ...]]]:
     """The files of rows of these commits, and the files of changes of each merge, in the order of the commits.
 
-    Commits before the last one that restarts are left out.
+    If commits restart, all commits before the last of these are left out.
     """
     remaining = since_restart(commits)
     rows = [name for commit in remaining for name in commit.rows]
-    return rows, [commit.changes for commit in remaining if commit.changes]
+    merges = [commit.changes for commit in remaining if commit.changes]
+    return rows, merges
 
 
 def since_restart(commits: Sequence[StagingCommit]) -> Sequence[StagingCommit]:
-    """The commits from the last one that restarts on; all commits if none restarts."""
-    return commits[max((number for number, commit in enumerate(commits) if commit.restarts), default=0) :]
+    """The last commit that restarts, and all later commits. If no commit restarts, all commits."""
+    first = max((index for index, commit in enumerate(commits) if commit.restarts), default=0)
+    return commits[first:]
 
 
 def is_started_over(commits: Iterable[StagingCommit]) -> bool:
@@ -342,6 +358,10 @@ def is_started_over(commits: Iterable[StagingCommit]) -> bool:
     return any(commit.restarts for commit in commits)
 
 
+def _is_link_or_folder(file: File) -> bool:
+    return isinstance(file, Local) and (file.is_symlink() or file.is_dir())
+
+
 def _new_version() -> int:
-    """A random version, because a sequence would begin again after the loss of the folder. It fits a signed BIGINT."""
+    """A random number that fits a signed BIGINT. Numbers of a sequence would repeat after the loss of the folder."""
     return uuid.uuid4().int >> 66

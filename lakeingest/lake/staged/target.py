@@ -111,7 +111,10 @@ class StagedTarget(Target, Generic[Published]):
     def commit_merge(
         self, staged: Staged, merged: Sequence[Written], after: Callable[[Effects], Progress]
     ) -> tuple[Staged, Effects]:
-        """Make one commit of staging that names the files of changes. The publish merges the changes into the table."""
+        """Make one commit of staging that names the files of changes. The publish merges the changes into the table.
+
+        The effects are 0 if no merger has written a file.
+        """
         # the results of `StagedMerger.replace` are empty, because it writes no file
         table, names = staged.progress.table, [written.decode() for written in merged if written]
         staging, effects = self._staging(table), Effects(0, 0, 0)
@@ -149,14 +152,15 @@ class StagedTarget(Target, Generic[Published]):
     def go_back(self, staged: Staged, version: int, progress: Progress) -> Staged:
         """Remove the commits after `version`, and make a new commit on this version.
 
-        If the call is interrupted, the last commit is `version`, or a later commit that is not removed yet.
+        If the call is interrupted, the last commit is one of those up to `staged` that are not removed yet, or
+        `version` itself. Raises StaleWriter if `staged` is no longer the last commit.
         """
         self._staging(progress.table).remove_commits_after(version, last=staged.version)
         return self._commit(replace(staged, version=version), progress)
 
     @names_storage_errors
     def start_over(self, staged: Staged, schema: TableSchema, progress: Progress, known: Origins | None) -> Staged:  # noqa: ARG002
-        """Make a commit of staging that restarts, with one file that has the new columns and no rows."""
+        """Make a commit of staging that restarts. Its one file has the new columns and no rows."""
         empty = self.writer(progress.table).write(lake_schema(schema).empty_table())
         return self._replace_rows(staged, schema, progress, [empty])
 
@@ -181,12 +185,10 @@ class StagedTarget(Target, Generic[Published]):
     def _read(self, table: TableId, version: int, spark: "SparkSession") -> "DataFrame":
         """`read` with a session that is already open."""
         published = self._published(table)
-        if published is None:
-            visible = None
-        elif published.version == version:
+        if published is not None and published.version == version:
             return self._visible_rows(table, published, spark)
-        else:
-            visible = partial(self._visible_rows, table, published, spark)
+        # a function, because the rows that readers see are not needed if a commit restarts
+        visible = None if published is None else partial(self._visible_rows, table, published, spark)
         staging = self._staging(table)
         return rows_after_commits(visible, staging.path, staging.between(_version(published), version), spark)
 
@@ -194,26 +196,28 @@ class StagedTarget(Target, Generic[Published]):
     def count(self, table: TableId, version: int, expected: int | None = None) -> int | None:  # noqa: ARG002
         """The number of rows in the commit's files of rows, plus the number of rows that merges on staging have added.
 
-        None: an earlier version of lakeingest made one of these merges, and did not count its rows.
+        Returns None if an earlier version of lakeingest, which did not count the rows, made one of these merges.
         """
         published_version = _version(self._published(table))
         commits = [] if published_version == version else self._staging(table).between(published_version, version)
-        added = [commit.added for commit in since_restart(commits) if commit.changes]
-        if None in added:
+        added_by_merges = [commit.added for commit in since_restart(commits) if commit.changes]
+        if None in added_by_merges:
             return None
         rows, _ = self._files(table, version)
-        return rows_in(rows) + sum(filter(None, added))
+        return rows_in(rows) + sum(filter(None, added_by_merges))
 
     def _staged(self, table: TableId, published: Published | None) -> Staged | None:
         """The commit from which a run continues.
 
-        If staging builds on the published commit, this is the last commit of staging, else the published commit. If no
-        commit is published, it is the last commit of a new table's staging; None: there is no such staging either.
+        If staging builds on the published commit, a run continues from the last commit of staging, else from the
+        published commit. If no commit is published, a run continues from the last commit of a new table's staging.
+        Returns None if there is no such staging either.
         """
         staging = self._staging(table)
         if published is None:
             commits = staging.commits()
-            if not commits or commits[0].base is not None:  # staging builds on a published table that was dropped
+            is_of_new_table = bool(commits) and commits[0].base is None
+            if not is_of_new_table:  # no staging, or staging of a published table that was dropped
                 return None
             return Staged(commits[-1].progress, commits[-1].version, None)
         if commits := staging.commits(published.version):
@@ -221,10 +225,10 @@ class StagedTarget(Target, Generic[Published]):
         return Staged(published.progress(table), published.version, published.version, changed=published.seconds)
 
     def _resume(self, table: TableId, published: Published | None, staged: Staged | None) -> None:
-        """If staging lacks the commit `staged`, drop staging, and begin it again.
+        """Do nothing if staging has the commit `staged`. Otherwise drop staging, and begin staging again.
 
-        `staged` is then the published commit, so staging begins with that version. If nothing is published, or `staged`
-        is None, staging is only dropped.
+        `staged` is then the published commit, so staging begins with that version. If nothing is published, `staged` is
+        None, and staging is only dropped.
         """
         staging = self._staging(table)
         if staged is not None and staging.commits(staged.version):
@@ -235,7 +239,10 @@ class StagedTarget(Target, Generic[Published]):
             staging.begin_at(staged.version, staged.progress, published.key)
 
     def _files(self, table: TableId, version: int) -> tuple[list[File], list[list[File]]]:
-        """The files with the rows of the commit `version`, and the files of each merge that changes these rows."""
+        """The files with the rows of the commit `version`, and the files of each merge that changes these rows.
+
+        Raises StaleWriter as `StagingFolder.between`.
+        """
         published = self._published(table)
 
         def visible() -> list[File]:

@@ -18,7 +18,7 @@ from lakeingest.rows import rows_after_changes, source_names, source_rows
 BATCH_ROWS = 4_096
 
 
-FilesByVersion = Mapping[int, Callable[[], list[File]]]
+FilesByVersion = Mapping[int, Callable[[], list[File]]]  # by published version: a function that returns its data files
 
 
 def batches_of(
@@ -26,8 +26,8 @@ def batches_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a published version, or of the commit of staging with this version.
 
-    `files_by_version` has each published version that can be read, with a function that returns its data files. Raises
-    StateUnreadable if the version, or the published version that it builds on, was removed.
+    `files_by_version` has each published version that can be read. Raises StateUnreadable if the version was removed,
+    or is a commit of staging on a published version that was removed.
     """
     if version in files_by_version:
         yield from (batch for file in files_by_version[version]() for batch in _batches(file, schema))
@@ -44,19 +44,24 @@ def _staged(
     if version not in versions:
         raise unreadable(str(schema.table), f"commit {version} is no longer held")
     commits = commits[: versions.index(version) + 1]
-    base = commits[0].base
+    base = commits[0].base  # the published version that staging builds on; None for a new table
     names, merges = files_of(commits)
     changes = [_read_changes(staging.path / name) for merge in merges for name in merge]
     if base is not None and base not in files_by_version:
         raise unreadable(str(schema.table), f"commit {base} is no longer held")
-    row_files = [staging.path / name for name in names]
-    if base is not None and not is_started_over(commits):
+    if base is None or is_started_over(commits):  # all rows are in staging
+        row_files = [staging.path / name for name in names]
+    else:
         row_files = files_by_version[base]()
     rows = (batch for file in row_files for batch in _batches(file, schema))
     yield from rows_after_changes(rows, changes, commits[-1].key, schema)
 
 
 def _batches(file: File, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with the columns of the source's table, without rows that the copy keeps as deleted.
+
+    Raises StateUnreadable if the file is damaged, or lacks a column.
+    """
     names = source_names(schema)
     with parse_errors(str(file)), files.parquet(file) as opened:
         missing = set(names) - set(opened.schema_arrow.names)

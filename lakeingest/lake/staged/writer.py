@@ -55,7 +55,7 @@ class StagedRows:
         Bounds limit the first of these columns. Rows that are between two of the `bounds` are written, too.
         """
         first_column = rows[quote(names[0])]
-        # a bound that is None limits nothing: then no row is left out on that side
+        # an item of `bounds`, or one side of an item, can be None: then no row is left out on that side
         lowers, uppers = zip(*(limits or (None, None) for limits in bounds), strict=True)
         if None not in lowers:
             rows = rows.where(first_column >= min(lowers))
