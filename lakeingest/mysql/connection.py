@@ -152,7 +152,7 @@ def query_row(connection: pymysql.Connection, sql: str, columns: int) -> tuple[A
 
 @surprises("an answer to a question")
 def create_statement(connection: pymysql.Connection, table: TableId) -> str:
-    """The text of SHOW CREATE TABLE. MariaDB shows binary defaults as bytes: bytes that are not UTF-8 become surrogates."""
+    """The text of SHOW CREATE TABLE. Bytes that are not UTF-8 become surrogates: MariaDB shows binary defaults so."""
     connection.use_unicode = False  # the driver returns bytes
     try:
         text = query(connection, f"SHOW CREATE TABLE {table_name(table)}")[0][1]

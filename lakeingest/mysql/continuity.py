@@ -1,8 +1,8 @@
 """Proves, before changes are read from a saved position, that the source still has the binlog of that position.
 
 A server that was reset, or restored from a backup, may have the same name, files with the same names that are long
-enough, and GTIDs with the same numbers. So the events in the position's history, at most two, are read again and
-compared.
+enough, and GTIDs with the same numbers. So the events that the position's history describes, at most two, are read
+again and compared.
 """
 
 import time
@@ -43,7 +43,7 @@ EXECUTED_PAUSE_SECONDS = 0.05
 def require_binlog(source: Source, connection: pymysql.Connection, position: Position) -> None:
     """Raise BinlogGone if the source does not have the binlog of the position any more.
 
-    Raises SourceReplaced on another server. Events are read on connections of their own.
+    Raises SourceReplaced if the source is another server now. Events are read on connections of their own.
     """
     require_same_history(server_state(connection), position)
     sizes = file_sizes(connection)
@@ -52,6 +52,7 @@ def require_binlog(source: Source, connection: pymysql.Connection, position: Pos
     written = written_position(connection)
     if is_before(written, position.at):
         raise BinlogGone(f"the source's binlog ends at {written}, before our position {position.at}: it was reset")
+    # the size of the current file need not be asked: `written` is in it, and is not before the position
     if not in_same_file(written, position.at) and not is_within(position.at, sizes):
         raise BinlogGone(f"the source's {position.at.file} ends before our position {position.at}: its end was lost")
     prove(source, position, sizes)
@@ -60,7 +61,7 @@ def require_binlog(source: Source, connection: pymysql.Connection, position: Pos
 def require_same_history(state: ServerState, position: Position) -> None:
     """Raise BinlogGone if the server has not executed all transactions of the position, or has changed its gtid_mode.
 
-    Raises SourceReplaced on another server.
+    Raises SourceReplaced if `state` is of another server.
     """
     assert_same_server(state.uuid, position.server_uuid, position.at)
     if (state.executed is None) != (position.gtids is None):
@@ -80,8 +81,8 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
     if history is None or not is_in_one_of(at, files):
         return
     event, last = history.event, history.last
-    # Compare the event that ends at the position. If the history has no such event, read the first event of the file.
-    # Either read also tells when the file was begun.
+    # Step 1: compare the event that ends at the position. If the history has no such event, read the first event of the
+    # file. Either read also tells when the file was begun, which is compared, too.
     begins = FilePosition(at.file, FILE_START if event is None else event.pos)
     if history.began is not None and can_begin_at(begins):
         began, _, raw = _read_event_at(source, begins, at, position)
@@ -89,7 +90,7 @@ def prove(source: Source, position: Position, files: Collection[str]) -> None:
             raise other_history(at, "another event ends there")
         if began != history.began:
             raise other_history(at, f"{at.file} was begun at another time")
-    # Compare the last transaction before the position.
+    # Step 2: compare the last transaction before the position, unless its file was purged.
     if last is not None and last.file in files and can_begin_at(FilePosition(last.file, last.pos)):
         _, beginning, _ = _read_event_at(source, FilePosition(last.file, last.pos), at, position)
         if not _begins_transaction(beginning, last):
@@ -105,13 +106,14 @@ def file_began(source: Source, file: str) -> int:
 def last_transaction(source: Source, connection: pymysql.Connection, end: FilePosition) -> Committed | None:
     """The last transaction with a GTID up to `end`, which is the end of a transaction.
 
-    Complete files are read, the newest first, but rows are not decoded. The result is None if there is no such
-    transaction, if a file is longer than `LEAST_BYTES`, or if an event is refused.
+    Whole files are read, the newest first, until a file has such a transaction; rows are not decoded. The result is
+    None if no file has one, if more than `LEAST_BYTES` of a file would be read, or if an event is refused.
     """
     uuid, sizes = server_state(connection).uuid, file_sizes(connection)
+    files_up_to_end = [file for file in sizes if not is_before(end, file_start(file))]
     stop = end
-    for file in reversed([file for file in sizes if not is_before(end, file_start(file))]):
-        if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:
+    for file in reversed(files_up_to_end):
+        if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:  # it would take long
             return None
         facts = SegmentFacts()
         with beside(source) as reading:
@@ -132,7 +134,8 @@ def executed_with(
 ) -> ServerState:
     """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns the state then.
 
-    `look` is called with every state that is read. Raises Retryable if the server takes too long.
+    `look` is called with every state that is read. Without GTIDs, the first state is returned. Raises Retryable if the
+    server takes too long, and what `look` raises.
     """
     deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
     while True:
@@ -146,7 +149,7 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock is later than `second` (since 1970): if it shows `second` now, at most a second.
+    """Wait until the server's clock has passed `second` (since 1970). If the clock shows `second` now, it takes a second.
 
     If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """
