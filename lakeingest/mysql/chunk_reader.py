@@ -164,8 +164,8 @@ def read_rows(
         ChunkTooSlow, ChunkTooLarge: the read reached the cap.
 
     """
-    # The steps are those at the head of this file. `primary` leads to the source. `reading` is another connection, which
-    # leads to the replica or, without a replica, to the source. Errors in the block name the server of `reading`.
+    # The steps are those at the head of this file. `primary` leads to the source. `reading` is another connection: to
+    # the replica or, without a replica, to the source. Errors in the block name the server of `reading`.
     with connect(source) as primary, connect(source.of_rows, stream=True) as reading:
         # Steps 1 to 3: low, the view, high
         low, high = _open_view(source, reading, primary, server_uuid, epoch, hooks, settled)

@@ -149,7 +149,7 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock has passed `second` (since 1970). If the clock shows `second` now, it takes a second.
+    """Wait until the server's clock has passed `second` (since 1970): if it shows `second` now, for up to a second.
 
     If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """
