@@ -94,7 +94,7 @@ class BinlogSource(Source):
         return read_changes(self.settings, segment, tables)
 
     def here(self, epoch: int) -> ThisServer:
-        """The server's binlog, in which positions of other servers are found. These positions get the number `epoch`."""
+        """The server's binlog, in which positions of other servers are found. Found positions get `epoch`."""
         return ThisServer(self.settings, self.connection, epoch)
 
     def wait_until_over(self, second: int) -> None:

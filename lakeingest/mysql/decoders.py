@@ -36,9 +36,9 @@ def _uses_slow_decoders() -> bool:
 def select_rows(
     connection: pymysql.Connection, schema: TableSchema, select: str, rest: str, nulled: Counter[TableId] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a SELECT of all columns, in batches (`stream_rows`).
+    """The rows of a SELECT of all columns, in batches (`stream_rows`).
 
-    The statement is made of `select`, such as SELECT with a hint, then the columns, then `rest`, which begins with FROM.
+    The statement is `select`, such as SELECT with a hint, then the columns, then `rest`, which begins with FROM.
     """
     if _uses_slow_decoders():
         from lakeingest.mysql.text_rows import stream_texts, text_columns

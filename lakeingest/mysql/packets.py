@@ -72,14 +72,14 @@ class _Result(MySQLResult):
 
 
 class BoundedConnection(pymysql.Connection):
-    """PyMySQL's connection with limits: for the login as a whole, then for each result, or for each packet of a dump."""
+    """PyMySQL's connection with limits: for the whole login, then for each result, or for each packet of a dump."""
 
     _is_open = False  # whether the login is over
     _size, _seconds, _of_each = LOGIN_BYTES, 0.0, False  # the limits, and whether they are for each packet
     _bytes_left, _deadline = LOGIN_BYTES, 0.0  # what is left of the limits
 
     def allow(self, size: int, seconds: float, *, of_each: bool = False) -> None:
-        """From now on, receive at most `size` bytes in at most `seconds`: in all or, with `of_each`, for each packet."""
+        """From now on, receive at most `size` bytes in at most `seconds`: in all or, with `of_each`, in each packet."""
         self._size, self._seconds, self._of_each = size, seconds, of_each
         self._bytes_left, self._deadline = size, time.monotonic() + seconds
 

@@ -69,7 +69,7 @@ def _header(data: bytes) -> tuple[int, int]:
     """The index at which the contents of an element begin, and the length of the contents in bytes.
 
     Raises ValueError for anything but DER, because in an element of indefinite length the TLS library might find
-    another public key than this module. Raises ValueError also for a tag of several bytes, which no certificate needs.
+    another public key than this module. Raises ValueError also for a tag of several bytes.
     """
     if len(data) < 2 or data[0] & 0x1F == 0x1F:  # noqa: PLR2004 - tag and length
         raise ValueError("an element of a certificate is cut, or has a long tag")
