@@ -13,7 +13,7 @@ _RUNNING_STATES = {"created", "running"}
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-Ended = Callable[[], str | None]
+Ended = Callable[[], str | None]  # returns None while a server runs, then its log
 
 
 @contextmanager

@@ -17,7 +17,7 @@ _AT_ONCE = 500  # how many keys one query has
 def keys_within(
     connection: pymysql.Connection, schema: TableSchema, keys: Sequence[Mapping[str, Any]], within: KeyRange
 ) -> list[Mapping[str, Any]]:
-    """The keys among `keys` that are in the range `within`, by the order that the columns' types and collations give."""
+    """The keys among `keys` that are in the range `within`, by the order of the columns' types and collations."""
     texts = _texts(connection, schema)
     keys_inside: list[Mapping[str, Any]] = []
     for first in range(0, len(keys), _AT_ONCE):

@@ -34,7 +34,7 @@ def last_ddl(
                     pass
             break
         except UnsupportedEvent as error:
-            if error.ddl is None:  # no DDL, but an event that cannot be passed over
+            if error.ddl is None:  # an event that cannot be passed over
                 return dict.fromkeys(tables)
             alone, end = error.ddl.alone, error.ddl.stop
             ends |= {table: end if table in alone else None for table in error.tables}

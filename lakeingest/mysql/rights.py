@@ -34,8 +34,8 @@ def grant_statements(
 def grant_select(account: str, database: str, *, names_are_patterns: bool) -> str:
     """The GRANT statement of SELECT for the tables of one database.
 
-    `names_are_patterns`: the server takes `_` and `%` in the name for wildcards, so they are escaped. If False, they are
-    not escaped: MySQL with partial_revokes takes the name as it is (MySQL manual, "Privilege Restriction Using Partial
+    `names_are_patterns`: the server takes `_` and `%` in the name for wildcards, so they are escaped. If False, nothing
+    is escaped: MySQL with partial_revokes takes the name as it is (MySQL manual, "Privilege Restriction Using Partial
     Revokes").
     """
     name = re.sub(r"([_%\\])", r"\\\1", database) if names_are_patterns else database
