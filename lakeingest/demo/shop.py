@@ -47,7 +47,7 @@ class Sizes:
 
 
 def sizes(rows: int) -> Sizes:
-    """Divide this number of rows among the tables."""
+    """Divide this number of rows among the tables. All tables but `order_items` get at least one row."""
     items = rows * 40 // 100
     # at least 1 of each, because the workload draws ids from 1 to the size
     customers, orders, inventory = (max(1, rows * share // 100) for share in (10, 30, 5))
@@ -55,7 +55,7 @@ def sizes(rows: int) -> Sizes:
 
 
 def build(connection: pymysql.Connection, rows: int, seed: int) -> Sizes:
-    """Create the shop and fill it with `rows` rows, at least one in most tables. Returns the number of rows of each table.
+    """Create the shop and fill it with `rows` rows, as `sizes` divides them. Returns these sizes.
 
     The server generates the values. The same seed gives the same rows.
     """
