@@ -199,8 +199,8 @@ def _download_packages(flavor: Flavor, work: Path, say: Callable[[str], None]) -
         raise OperatorNeeded("apt is set up with no archive")
     say(f"asking Debian's archive for {flavor.name}")
     reasons = []
-    # The archives are those of the machine's apt, because they are near. If an archive is not Debian's, the check of its
-    # signature fails, and the next one is tried. The archive that is most likely Debian's comes first.
+    # The archives are those of the machine's apt, because they are near. If an archive is not Debian's, its signature
+    # is wrong, and the next archive is tried. The archive that is most likely Debian's comes first.
     for archive in sorted(archives, key=lambda uri: not uri.rstrip("/").endswith("debian")):
         try:
             apt = _private_apt(work, f"deb [signed-by={keyring}] {archive} {flavor.suite} main\n")

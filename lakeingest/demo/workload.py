@@ -47,7 +47,10 @@ class Workload:
             thread.join()
 
     def allow(self, share: float) -> None:
-        """From now on, let the writers make changes until this share of all changes (0 to 1) is made."""
+        """From now on, let the writers make changes until this share of all changes (0 to 1) is made.
+
+        A smaller share than before is ignored.
+        """
         self._allowed = max(self._allowed, min(self._quota, round(self._quota * share)))
 
     def finish(self) -> None:

@@ -193,9 +193,11 @@ class _Replay:
                 # transaction is not among them, the next turn reads this file's part before `known.at`.
                 start, self._known = known.at, None
             else:
-                starts.pop()  # the whole file is read
+                starts.pop()  # after this turn, all of this file is read
                 known = None
-            self._pending = self._pending.after(self._pending_in(start, stop))
+            self._pending = self._pending.after(
+                self._pending_in(start, stop)
+            )  # the part that was read is the older one
             if known is not None:
                 self._pending = self._pending.after(Pending(dict(known.prepared)))
             self._looked_to = stop = start

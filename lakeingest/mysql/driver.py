@@ -126,7 +126,7 @@ class Driver(BoundedConnection):
         driver._rfile = driver._sock.makefile("rb")  # noqa: SLF001
         self.pin = pin_of(driver._sock.getpeercert(binary_form=True))  # noqa: SLF001
         pins = self.source.tls.pin
-        if pins and self.pin not in pins:  # without pins in the configuration, every public key will do
+        if pins and self.pin not in pins:  # without pins, each key that the handshake accepts will do
             raise ServerUnproven(
                 f"{self._where} has a public key with the pin {self.pin}, and source.tls.pin has {', '.join(pins)}:"
                 " find out why; if the server has a new key, put its pin there"
@@ -167,6 +167,7 @@ class Driver(BoundedConnection):
         )
         for _ in range(_STEPS):
             packet: bytes = bytes(driver._read_packet().get_all_data())  # noqa: SLF001
+            is_of_caching = packet[0] == _MORE and plugin == _CACHING
             if packet[0] == _OK:
                 return
             if packet[0] == _SWITCH:
@@ -175,9 +176,11 @@ class Driver(BoundedConnection):
                 # no zero byte is appended to the salt of ed25519, whose own last byte may be zero
                 salt = data if plugin == _ED25519 else data.removesuffix(b"\0")
                 driver.write_packet(self._first(plugin, salt))
-            elif packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FULL:
+            elif is_of_caching and packet[1:] == _FULL:
                 driver.write_packet(self._secret(plugin, Demand.EXCHANGE, salt))
-            elif not (packet[0] == _MORE and plugin == _CACHING and packet[1:] == _FAST):  # after it comes _OK
+            elif is_of_caching and packet[1:] == _FAST:
+                pass  # the server sends _OK next
+            else:
                 raise Surprise("what is no step of a login")
         raise Surprise("a login without end")
 

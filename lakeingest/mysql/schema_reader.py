@@ -189,10 +189,10 @@ class _Descriptions:
             reasons.append("its name has unprintable characters")
         if self.is_mariadb and table_type == _VERSIONED:
             reasons.append("it is system-versioned, so the binlog also has its historical rows")
-        kind_of_generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
+        extra_of_generated = {str(row["column_name"]): str(row["extra"]).upper() for row in rows if _is_generated(row)}
         skipped_kinds = _skipped_kinds(choices)
         skipped = tuple(
-            name for name, extra in kind_of_generated.items() if any(kind in extra for kind in skipped_kinds)
+            name for name, extra in extra_of_generated.items() if any(kind in extra for kind in skipped_kinds)
         )
         columns = tuple(
             replace(_column(row, choices, reasons), default=_default(row, is_mariadb=self.is_mariadb))
@@ -204,7 +204,7 @@ class _Descriptions:
         key, index = _key(columns, self.indexes.get(table.name, []), choices, reasons)
         if reasons:
             raise UnsupportedTable(f"{table}: {'; '.join(reasons)}. Leave it out with tables.exclude")
-        copied_generated = tuple(name for name in kind_of_generated if name not in skipped)
+        copied_generated = tuple(name for name in extra_of_generated if name not in skipped)
         in_row_images = tuple(str(row["column_name"]) for row in rows)
         # row images have the hidden columns after all others
         in_row_images += hidden_columns(in_row_images, self.indexes.get(table.name, []))
@@ -262,7 +262,7 @@ def _default(row: dict[str, Any], *, is_mariadb: bool) -> Default | Value:
     if shown is None:
         if str(row["is_nullable"]).upper() != "YES":
             return Default.NONE
-        return Default.UNKNOWN if is_mariadb else Value(None)
+        return Default.UNKNOWN if is_mariadb else Value(None)  # MariaDB would show the default NULL as a word
     if not is_mariadb:
         return Default.CONSTANT
     text = _text(shown)

@@ -91,7 +91,7 @@ def is_logged(source: Source, connection: pymysql.Connection) -> bool | None:
                 names.pop(table_id, None)  # the id may have been another table's
                 if table in generated and is_of_version:
                     names[table_id], generated_in[table_id] = _names(event, layouts[table]), generated[table]
-            elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):
+            elif event.type in _CHANGES and (columns := names.get(read_table_id(event))):  # if the columns are known
                 missing_names = missing_columns(event.data, columns)
                 if missing_names and missing_names == generated_in[read_table_id(event)]:
                     return False
