@@ -85,7 +85,7 @@ def _as_uint64(digest: str, first: int) -> str:
 
 
 def _value(column: Column) -> str:
-    """SQL for the column's value: NULL for a zero or impossible date, if the user chose so."""
+    """SQL for the column's value. A zero or impossible date becomes NULL if the user chose NULL for such dates."""
     name = quote(column.name)
     if column.choice != NULL_DATES:
         return name

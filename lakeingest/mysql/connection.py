@@ -72,17 +72,19 @@ def connect(source: Source, *, stream: bool = False) -> Iterator[pymysql.Connect
 
     Raises:
         SourceAway: the server cannot be reached, or the connection breaks.
-        SplitUnstable: the server interrupted a query, or a table changed while it was read.
+        SplitUnstable: the server interrupted a query, or a table was locked, or it changed while it was read.
         SchemaChanged: a table or a column does not exist any more.
-        OperatorNeeded: the server refuses the user, or the user lacks a right.
+        ChunkTooSlow: a query reached its time limit.
+        ProtocolBroken: the answers are not those of a server, or sessions are mixed.
+        OperatorNeeded: the server refuses the user, the user lacks a right, or the server reports another error.
 
     """
     with named_errors(source):
         connection = Driver(
             source,
             charset="utf8mb4",
-            autocommit=None,  # the session's pins set it; the driver cannot, because it has no converters
-            conv={},
+            autocommit=None,  # the session's pins set it; the driver cannot, because `conv` is empty
+            conv={},  # no converters, so that values stay the server's text
             connect_timeout=GREETING_SECONDS,
             cursorclass=pymysql.cursors.SSCursor if stream else pymysql.cursors.Cursor,
             defer_connect=True,

@@ -113,11 +113,11 @@ def last_transaction(source: Source, connection: pymysql.Connection, end: FilePo
     files_up_to_end = [file for file in sizes if not is_before(end, file_start(file))]
     stop = end
     for file in reversed(files_up_to_end):
-        if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:  # it would take long
+        if bytes_between(file_start(file), stop, sizes) > LEAST_BYTES:  # to read it would take long
             return None
         facts = SegmentFacts()
         with beside(source) as reading:
-            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())
+            segment = Segment(uuid, FIRST_EPOCH, file_start(file), stop, GtidSet())  # any epoch: no row is used
             try:
                 for _ in read_segment(reading, segment, NO_TABLES, free_server_id(reading, source), facts):
                     pass

@@ -54,7 +54,7 @@ def choose_key(
     if usable:
         best = min(usable, key=lambda index: _rank(index, [by_name[name] for name in usable[index]]))
         return usable[best], best
-    if PRIMARY in refusals:
+    if PRIMARY in refusals:  # there is a primary key, but it was refused
         raise NoKey(f"{refusals[PRIMARY]}; name other columns that are unique with {_OPTION}")
     raise NoKey(
         "it has neither a primary key nor a unique key of NOT NULL columns; add one, or name columns that are unique"

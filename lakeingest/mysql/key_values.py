@@ -101,8 +101,8 @@ def _literal(column: Column, value: Any) -> int | str:
         return int(value)
     if column.members:
         number = number_of(column, value)
-        last = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
-        return f"{number}/{last}" if last <= _LISTED else str(number)
+        last_number = len(column.members) if column.source_type.name == "enum" else 2 ** len(column.members) - 1
+        return f"{number}/{last_number}" if last_number <= _LISTED else str(number)
     if column.kind is Kind.BINARY and column.source_type.name != "bit":
         return f"x'{value.hex().upper()}'"
     if column.kind is Kind.STRING:
@@ -115,8 +115,8 @@ def number_of(column: Column, value: str) -> int:
     members = list(column.members)
     try:
         if column.source_type.name == "enum":
-            return members.index(value) + 1 if value else 0
-        return sum(1 << members.index(member) for member in value.split(",")) if value else 0
+            return members.index(value) + 1 if value else 0  # MySQL counts members from 1, and 0 is ''
+        return sum(1 << members.index(member) for member in value.split(",")) if value else 0  # a bit for each member
     except ValueError:
         raise UsageError(f"{value!r} is no member of {column.name}") from None
 
