@@ -43,7 +43,7 @@ def run_container(
             container.ports = ports
             if not container.get_docker_client().client.images.list(name=flavor.image):
                 say(f"fetching the container image {flavor.image} (once)")
-            cleanup.callback(_remove, container)
+            cleanup.callback(_remove, container)  # before the start, which may fail and leave a container
             container.start()
         except (DockerException, OSError, RuntimeError) as error:
             raise OperatorNeeded(f"Docker does not run the image: {' '.join(str(error).split())[:300]}") from error

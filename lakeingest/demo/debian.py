@@ -91,7 +91,7 @@ def unpacked_command(flavor: Flavor, folder: Path, say: Callable[[str], None]) -
     """
     kind = flavor.name.lower().replace(" ", "-")
     places = [cache / f"{kind}-{platform.machine()}" for cache in caches(folder)]
-    # Step 1: look for a server in all caches, without a lock.
+    # Step 1: look for a server in all caches, without a lock. A cache that others can write to is not used.
     for place in places:
         if is_private(place) and _is_usable(flavor, place):
             return _command_in(flavor, place)

@@ -226,7 +226,7 @@ def _set_up_data(flavor: Flavor, command: list[str], home: Path, log: Path) -> s
         statements, start = mariadb.system_tables_sql(mariadb.share_folder(command)) + accounts, ["--bootstrap"]
     else:
         statements, start = accounts, ["--initialize-insecure", f"--init_file={sql_file}"]
-    sql_file.write_text(statements)
+    sql_file.write_text(statements)  # MySQL opens the file by its name, MariaDB reads it from stdin
     command = [*command, *_folder_options(home), *start, "--skip_log_bin"]
     with sql_file.open() as stdin, child(command, log, stdin=stdin) as setup:
         if setup.wait() != 0:

@@ -195,9 +195,8 @@ class _Replay:
             else:
                 starts.pop()  # after this turn, all of this file is read
                 known = None
-            self._pending = self._pending.after(
-                self._pending_in(start, stop)
-            )  # the part that was read is the older one
+            # what is read now is older than what `_pending` has
+            self._pending = self._pending.after(self._pending_in(start, stop))
             if known is not None:
                 self._pending = self._pending.after(Pending(dict(known.prepared)))
             self._looked_to = stop = start

@@ -64,7 +64,8 @@ def require_same_history(state: ServerState, position: Position) -> None:
     Raises SourceReplaced if `state` is of another server.
     """
     assert_same_server(state.uuid, position.server_uuid, position.at)
-    if (state.executed is None) != (position.gtids is None):
+    has_gtids, had_gtids = state.executed is not None, position.gtids is not None
+    if has_gtids != had_gtids:
         raise BinlogGone("the source's gtid_mode was changed since the last run; the tables must be copied again")
     if state.executed is not None and position.gtids is not None and not position.gtids <= state.executed:
         raise BinlogGone(
@@ -135,7 +136,7 @@ def executed_with(
     """Wait until the server has executed the transactions `gtids`, which are in its binlog. Returns the state then.
 
     `look` is called with every state that is read. Without GTIDs, the first state is returned. Raises Retryable if the
-    server takes too long, and what `look` raises.
+    server takes too long. Errors of `look` are raised, too.
     """
     deadline = time.monotonic() + EXECUTED_WITHIN_SECONDS
     while True:

@@ -93,7 +93,8 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
         event = Event.parse(raw, checksums=checksums)
         if event.type == Type.FORMAT_DESCRIPTION:
             checksums = has_checksums(raw)
-        if event.type in HEARTBEATS or (event.is_artificial and not end):  # events that are not in the file
+        # not in the file: heartbeats, and artificial events before its first event (a later artificial ROTATE ends it)
+        if event.type in HEARTBEATS or (event.is_artificial and not end):
             continue
         if event.type in _BETWEEN and gtid is not None:  # the transaction ended with the event before this one
             yield Logged(gtid, FilePosition(file, end), committed_at)
@@ -102,7 +103,7 @@ def _transactions(connection: pymysql.Connection, file: str, server_id: int) -> 
             return
         if 0 < event.end < end:  # the end has four bytes, so it starts again from 0 after 4 GiB
             raise BinlogGone(f"the source's {file} is larger than 4 GiB; its positions are not known")
-        end = event.end or end
+        end = event.end or end  # an artificial event has no end
         if event.type == Type.DOMAIN_GTID:
             beginning = read_gtid(event)
             assert isinstance(beginning.gtid, DomainGtid)  # noqa: S101 - held by read_gtid

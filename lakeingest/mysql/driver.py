@@ -227,12 +227,12 @@ class Driver(BoundedConnection):
             return password + b"\0"
         if decision is Answer.SEALED:
             return self._sealed(password, salt)
-        question = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
+        refusal = f"{self._where} asks for {demand.value} ({plugin}) {self.line.value}; it does not get it"
         if demand is Demand.BROKEN:
-            raise ServerUnproven(f"{question}: give the user another plugin")
+            raise ServerUnproven(f"{refusal}: give the user another plugin")
         pin = f"; its public key has the pin {self.pin}" if self.pin else ""
         by_key = ", or source.tls.server_public_key with mode: disabled" if demand is Demand.EXCHANGE else ""
-        raise ServerUnproven(f"{question}: set source.tls.ca, or source.tls.pin{by_key}{pin}")
+        raise ServerUnproven(f"{refusal}: set source.tls.ca, or source.tls.pin{by_key}{pin}")
 
 
 class _Probe(Driver):

@@ -209,7 +209,7 @@ def _tables_without(tables: Mapping[TableId, TableSchema], left_out: Collection[
 def is_replicating(connection: pymysql.Connection) -> bool:
     """Whether the server receives or applies transactions of another server."""
     return any(
-        str(value) != "No"
+        str(value) != "No"  # `Yes`, and also `Connecting`
         for status in query_dicts(connection, "SHOW REPLICA STATUS")
         for name, value in status.items()
         if name.endswith(("_io_running", "_sql_running"))

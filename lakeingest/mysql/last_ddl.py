@@ -38,5 +38,5 @@ def last_ddl(
                 return dict.fromkeys(tables)
             alone, end = error.ddl.alone, error.ddl.stop
             ends |= {table: end if table in alone else None for table in error.tables}
-            segment = replace(segment, start=end, history=None)
+            segment = replace(segment, start=end, history=None)  # the history was that of the old start
     return ends

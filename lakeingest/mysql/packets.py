@@ -97,9 +97,8 @@ class BoundedConnection(pymysql.Connection):
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:  # noqa: FBT001, FBT002 - the driver's
         """Read a response as a `_Result`, with limits. This method replaces the driver's own."""
-        if (
-            self._is_open and not unbuffered
-        ):  # an unbuffered result is not kept, so its limits stay those of each packet
+        # an unbuffered result is not kept in memory, so the limits of each packet stay
+        if self._is_open and not unbuffered:
             self.allow(RESULT_BYTES, RESULT_SECONDS)
         driver: Any = self
         driver._result = None  # noqa: SLF001

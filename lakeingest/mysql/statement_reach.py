@@ -72,7 +72,7 @@ class StatementReach:
         """The source's objects, read at the first use."""
         with connect(self._source) as connection:
 
-            def names(sql: str) -> set[Name]:  # one name a row
+            def names(sql: str) -> set[Name]:  # each row has the parts of one name
                 return {tuple(folded(str(value)) for value in row) for row in query(connection, sql)}
 
             return _Objects(

@@ -47,7 +47,8 @@ def settle(
     lasting = _still_listed(connection, prepared_xids(connection).difference(prepared), _PASSING_SECONDS)
     if not lasting:
         return frozenset()
-    # Step 2: look up in the binlog which of the others ended before the position, and wait until they leave the list
+    # Step 2: look up in the binlog which of the lasting transactions ended before the position, and wait until those
+    # leave the list
     segment = Segment.after(at, written_position(connection))
     ended, not_ended = ended_before(source, segment, free_server_id(connection, source), lasting)
     if stuck := _still_listed(connection, ended, _COMMIT_SECONDS):

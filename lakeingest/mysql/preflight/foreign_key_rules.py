@@ -49,7 +49,7 @@ def known_keys(server: Server, tables: Collection[TableId]) -> tuple[dict[ShownK
         }
         rules = {key: rules_in(text, key) for key in keys if (text := texts[key.table]) is not None}
     else:
-        # Take the rules from information_schema, which leaves hidden tables out: then it does not show any key of them.
+        # Take the rules from information_schema. It leaves hidden tables out, so a table without any key may be hidden.
         unknown = {table for table in set(tables) - tables_with_keys if is_hidden(server.connection, table)}
         rules_by_name = _shown_rules(server, {key.table for key in keys})
         rules = {key: rules_by_name.get((key.table, key.name)) for key in keys}

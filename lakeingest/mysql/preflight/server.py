@@ -209,16 +209,16 @@ def retention(server: Server, copy_seconds: float) -> Finding:
     The day is for a run that is late.
     """
     try:
-        retained = server.retention_seconds
+        retained_seconds = server.retention_seconds
     except pymysql.err.Error as error:
         return (
             f"{server.service.name} does not show how long it keeps binlog files: {error.args[-1]}; GRANT EXECUTE ON"
             " PROCEDURE mysql.rds_show_configuration to the user, or have an administrator call it: 24 hours or more"
         )
     least_seconds = max(DAY_SECONDS, round(copy_seconds))
-    if retained is None or retained >= least_seconds:
+    if retained_seconds is None or retained_seconds >= least_seconds:
         return None
-    after = f"after {retained / 3600:,.1f} hours" if retained else "as soon as it can"
+    after = f"after {retained_seconds / 3600:,.1f} hours" if retained_seconds else "as soon as it can"
     return (
         f"the server purges binlog files {after}, the copy may take"
         f" {copy_seconds / 3600:,.1f} hours and a run may"
