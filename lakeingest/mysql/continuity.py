@@ -150,8 +150,9 @@ def executed_with(
 
 
 def wait_until_over(connection: pymysql.Connection, second: int) -> None:
-    """Wait until the server's clock has passed `second` (since 1970): if it shows `second` now, for up to a second.
+    """Wait until the server's clock has passed `second` (since 1970).
 
+    The wait takes at most a second if the clock shows `second` now.
     If the binlog is reset afterwards, the new files begin in later seconds, by which they differ from the old files.
     """
     while second >= clock(connection):

@@ -58,7 +58,7 @@ def dumped_events(connection: pymysql.Connection) -> Iterator[bytes]:
     """Yield the events of the binlog that the server sends, with their headers, up to the end of its binlog."""
     wire: Any = connection  # the driver has no public way to read a packet
     while not (packet := wire._read_packet()).is_eof_packet():  # noqa: SLF001
-        yield packet.get_all_data()[1:]
+        yield packet.get_all_data()[1:]  # the first byte only says that an event follows
 
 
 class _Result(MySQLResult):

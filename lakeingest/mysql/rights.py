@@ -43,5 +43,8 @@ def grant_select(account: str, database: str, *, names_are_patterns: bool) -> st
 
 
 def has_patterns(connection: pymysql.Connection) -> bool:
-    """Whether GRANT on this server takes `_` and `%` in names of databases for wildcards: without partial_revokes."""
+    """Whether GRANT on this server takes `_` and `%` in names of databases for wildcards.
+
+    False only for a server with partial_revokes = ON.
+    """
     return not any(str(value) == "ON" for _, value in query(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'"))

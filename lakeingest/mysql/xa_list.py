@@ -1,4 +1,4 @@
-"""Reads XA RECOVER, the server's list of prepared transactions. On MariaDB it tells what a new read view contains.
+"""Reads XA RECOVER, the server's list of prepared transactions. On MariaDB the list tells what a read view contains.
 
 MariaDB writes an XA COMMIT to the binlog first. Then the rows become visible, and last the transaction leaves the list.
 So a transaction that has an XA COMMIT in the binlog and is not in the list is in any read view that opens later.

@@ -1,6 +1,7 @@
-"""Gates: staged rows are checked by suites of expectations, and published only if all suites pass.
+"""Gates: staged rows are checked by suites of expectations before they are published.
 
-An expectation that cannot be evaluated has failed.
+Rows are published only if no expectation of the severity `critical` fails, which is the default severity. An
+expectation that cannot be evaluated has failed.
 """
 
 from collections.abc import Mapping, Sequence
