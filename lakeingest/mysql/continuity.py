@@ -76,7 +76,8 @@ def require_same_history(state: ServerState, position: Position) -> None:
 def prove(source: Source, position: Position, files: Collection[str]) -> None:
     """Raise BinlogGone if the binlog contradicts the history of the position; `files` are the source's binlog files.
 
-    Raises SourceReplaced if the source is another server now. A purged file is no error, because it cannot be compared.
+    Raises SourceReplaced if the source is another server now. What cannot be compared is no error: a purged file, or an
+    event at which a dump cannot begin.
     """
     history, at = position.history, position.at
     if history is None or not is_in_one_of(at, files):
@@ -165,7 +166,7 @@ def _read_event_at(
     """Read the event that begins at `begins`, on a connection of its own, as `read_event` does.
 
     Raises BinlogGone, which names `at`, if no event begins at `begins`. Raises SourceReplaced if the server is not that
-    of `position`.
+    of `position`. Without `position`, the server is not checked.
     """
     with beside(source) as connection:
         if position is not None:

@@ -76,11 +76,15 @@ class Receiver:
         self._buffered, self._socket = wire._rfile, wire._sock  # noqa: SLF001
         self._is_drained = False  # whether the bytes in the driver's buffer have been received: they come first
         self._pauses = False  # whether the last read was short, so that a pause comes before the next read
+        # with TLS no read counts as short
         self._short_read_bytes = 0 if isinstance(self._socket, ssl.SSLSocket) else _LITTLE_BYTES
         self._bytes, self._waited = 0, 0.0  # the bytes received, and the seconds waited, since the last full MiB
 
     def receive(self, buffer: memoryview) -> int:
-        """Receive bytes into `buffer`; return their number. Raises OperationalError if the connection is broken."""
+        """Receive bytes into `buffer`; return their number.
+
+        Raises the driver's OperationalError if the connection is broken or closed, or if the server is too slow.
+        """
         began = time.monotonic()
         try:
             if self._is_drained:

@@ -28,7 +28,8 @@ def prepared_xids(connection: pymysql.Connection) -> frozenset[Xid]:
     """The transactions in XA RECOVER: they are prepared, or being committed."""
     rows = query(connection, "XA RECOVER")
     return frozenset(
-        Xid(name[: int(size)], name[int(size) :], int(format_) % _FORMATS) for format_, size, _, name in rows
+        Xid(name[: int(global_size)], name[int(global_size) :], int(format_) % _FORMATS)
+        for format_, global_size, _, name in rows  # the name is the global part, then the branch
     )
 
 
